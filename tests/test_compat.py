@@ -21,26 +21,9 @@ import chainer  # noqa: E402
 import chainer.functions as F  # noqa: E402
 import chainer.links as L  # noqa: E402
 import numpy as np  # noqa: E402
+from chainer.dataset import concat_examples  # noqa: E402
 from chainermn.extensions import ObservationAggregator  # noqa: E402
 from chainermn.iterators import create_multi_node_iterator  # noqa: E402
-
-# Parts of an older Chainer stack, for a process that imports Chainer before it is mended.
-STAND_INS = """
-import sys, types
-import numpy
-numpy.sctypes = {"int": [numpy.int8, numpy.int16, numpy.int32, numpy.int64], "float": []}
-distutils = types.ModuleType("numpy.distutils")
-distutils.system_info = types.ModuleType("numpy.distutils.system_info")
-numpy.distutils = distutils
-packages = types.ModuleType("pkg_resources")
-class Missing(Exception): pass
-def require(name): raise Missing
-packages.DistributionNotFound = packages.VersionConflict = Missing
-packages.require = require
-stand_ins = {"numpy.distutils": distutils, "numpy.distutils.system_info": distutils.system_info,
-             "pkg_resources": packages}
-sys.modules.update(stand_ins)
-"""
 
 
 def run(code, *options, **env):
@@ -97,23 +80,32 @@ def test_installing_imports_nothing_and_chainer_s_import_by_threads_at_once_leav
 
 @pytest.mark.smoke
 def test_chainer_imported_before():
+    """A script puts back itself what Chainer misses on a current stack."""
     out, _ = run(
-        STAND_INS
-        + """
-import chainer
-for name in stand_ins: del sys.modules[name]
-del numpy.sctypes
-from chainer_profile import compat
-compat.install()
-import chainer.functions as F
-x = numpy.arange(4, dtype="f").reshape(1, 1, 2, 2)
-print(F.resize_images(x, (1, 3)).array.ravel().tolist())
-summary = chainer.Summary()
-summary.add(numpy.float16(60000))
-summary.add(numpy.float16(60000))
-print(summary.compute_mean())
-print(F.pad_sequence([numpy.ones(1, "u1"), numpy.ones(2, "u1")], padding=-1).array.tolist())
-"""
+        """
+        import sys, types
+        import numpy
+        numpy.sctypes = {"int": [numpy.int8, numpy.int16, numpy.int32, numpy.int64], "float": []}
+        stand_ins = [types.ModuleType(name) for name in (
+            "numpy.distutils", "numpy.distutils.system_info", "pkg_resources")]
+        sys.modules.update({module.__name__: module for module in stand_ins})
+        numpy.distutils, stand_ins[0].system_info, packages = stand_ins
+        class Missing(Exception): pass
+        def require(name): raise Missing
+        packages.DistributionNotFound = packages.VersionConflict = Missing
+        packages.require = require
+        import chainer
+        from chainer_profile import compat
+        compat.install()
+        import chainer.functions as F
+        x = numpy.arange(4, dtype="f").reshape(1, 1, 2, 2)
+        print(F.resize_images(x, (1, 3)).array.ravel().tolist())
+        summary = chainer.Summary()
+        summary.add(numpy.float16(60000))
+        summary.add(numpy.float16(60000))
+        print(summary.compute_mean())
+        print(F.pad_sequence([numpy.ones(1, "u1"), numpy.ones(2, "u1")], padding=-1).array.tolist())
+        """
     )
     assert out.splitlines() == ["[0.0, 0.5, 1.0]", "60000.0", "[[1, 255], [1, 1]]"]
 
@@ -144,23 +136,16 @@ def test_no_warning_at_import_and_in_a_common_network():
 
 
 def image(mode, align):
-    return F.resize_images(
-        np.arange(4, dtype="f").reshape(1, 1, 2, 2), (1, 4), mode=mode, align_corners=align
-    ).array.ravel()
+    x = np.arange(4, dtype="f").reshape(1, 1, 2, 2)
+    return F.resize_images(x, (1, 4), mode=mode, align_corners=align).array.ravel()
 
 
 def added(dtype, constant):
     return chainer.Variable(np.array([3], dtype)) + constant
 
 
-def padded(dtype):
-    return F.pad_sequence([np.ones(1, dtype), np.ones(2, dtype)], 3, padding=-1)
-
-
-def batch(padding):
-    return chainer.dataset.concat_examples(
-        [np.array([1], "u1"), np.array([2, 3], "u1")], padding=padding
-    )
+def arrays(dtype):
+    return [np.ones(1, dtype), np.ones(2, dtype)]
 
 
 def product(*shape):
@@ -174,11 +159,6 @@ def entropy(twice):
     return F.softmax_cross_entropy(np.zeros((2, 400), "f"), t, enable_double_backprop=twice)
 
 
-def log_prob():
-    p = np.array([[0.25, 0.75], [0.5, 0.5]], "f")
-    return chainer.distributions.Categorical(p=p).log_prob(np.array([1, 0]))
-
-
 def summed(*pairs):
     """Mean and deviation of values and their weights."""
     summary = chainer.Summary()
@@ -187,6 +167,7 @@ def summed(*pairs):
     return np.array(summary.make_statistics())
 
 
+CATEGORIES = chainer.distributions.Categorical(p=np.array([[0.25, 0.75], [0.5, 0.5]], "f"))
 HALVES = np.float64([60000, 60000, 2048])
 STATISTICS = [HALVES.mean(), HALVES.std()]
 #: A call, the type of its result, and the values.
@@ -196,9 +177,9 @@ CALLS = [
     (lambda: image("bilinear", False), "f4", [1, 1.25, 1.75, 2]),
     (lambda: image("nearest", False), "f4", [0, 0, 1, 1]),
     (lambda: F.fix(np.array([-1.5, -0.5, 1.9], "f")), "f4", [-1, 0, 1]),
-    (lambda: batch(0), "u1", [[1, 0], [2, 3]]),
-    (lambda: batch(-1), "u1", [[1, 255], [2, 3]]),
-    (log_prob, "f4", np.log([0.75, 0.5])),
+    (lambda: concat_examples(arrays("u1"), padding=0), "u1", [[1, 0], [1, 1]]),
+    (lambda: concat_examples(arrays("u1"), padding=-1), "u1", [[1, 255], [1, 1]]),
+    (lambda: CATEGORIES.log_prob(np.array([1, 0])), "f4", np.log([0.75, 0.5])),
     (lambda: product(2, 2, 3), "f2", [[[3, 3], [12, 12]], [[21, 21], [30, 30]]]),
     # Integers out of range wrap around.
     (lambda: added("u1", -1), "u1", [2]),
@@ -206,7 +187,11 @@ CALLS = [
     (lambda: added("u1", 1.9), "u1", [4]),
     (lambda: chainer.utils.force_type(np.dtype("u1"), -1), "u1", 255),
     (lambda: chainer.utils.force_type(np.dtype("f4"), 0.1), "f4", np.float32(0.1)),
-    (lambda: padded("u8"), "u8", [[1, 2**64 - 1, 2**64 - 1], [1, 1, 2**64 - 1]]),
+    (
+        lambda: F.pad_sequence(arrays("u8"), 3, padding=-1),
+        "u8",
+        [[1, 2**64 - 1, 2**64 - 1], [1, 1, 2**64 - 1]],
+    ),
     (lambda: entropy(False), "f4", np.log(400)),
     (lambda: entropy(True), "f4", np.log(400)),
     (lambda: F.det(np.array([[2, 1], [1, 3]], "f")), "f4", 5),
