@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chainer_profile.analyse.program import ProgramTime, program_findings
@@ -94,6 +94,11 @@ def boxes_of(blocks: Any) -> list[Boxes]:
     return [block for blocks in inner for block in blocks if isinstance(block, Boxes)]
 
 
+MANY = make_recording(20, n_trials=3)
+MANY = replace(MANY, layers=tuple(replace(x, function=f"F{x.index}") for x in MANY.layers))
+
+
+@example(MANY)  # More functions than colours.
 @given(nested())
 def test_boxes_lie_within_and_beside_each_other(recording: Any) -> None:
     for picture in boxes_of(profile.page(summarise(recording))):
