@@ -3,13 +3,12 @@
 import inspect
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 
 import chainer_profile
 from tests import ROOT
+from tests.scripts import python
 
 #: Modules of other rooms that those read the types of that never see Chainer or a GPU.
 READ = "engines.catalogue engines.engine_recording engines.protocol engines.results runs.folder"
@@ -18,9 +17,9 @@ READ = "engines.catalogue engines.engine_recording engines.protocol engines.resu
 def loaded_by(code):
     """The top-level names that a fresh process has imported after some code."""
     code = f"{code}\nimport json, sys\nprint(json.dumps(list(sys.modules)))"
-    command = [sys.executable, "-c", code]
-    out = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return {name.partition(".")[0] for name in json.loads(out.splitlines()[-1])}
+    done = python("-c", code, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return {name.partition(".")[0] for name in json.loads(done.stdout.splitlines()[-1])}
 
 
 def test_packages_after_measuring_need_no_chainer():
