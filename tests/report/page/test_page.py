@@ -35,12 +35,13 @@ def results(names: Sequence[str] = ()) -> dict[str, Callable[[], str]]:
         both = [first, *(replace(first, after=replace(first.after, name=name)) for name in more)]
         drawn = bars.pictures(both)
         blocks = comparison.report(both, list(drawn), everything=True)
-        return page(blocks, "Comparison", drawn)
+        return page(blocks, "Comparison", drawn, comparison.words_of(both, drawn))
 
     def raced() -> str:
         run, recordings = made.engines_run()
         drawn = {engines.PLOT: Picture(lambda: races.figure(run, recordings))}
-        return page(engines.report(run, recordings), "Engines", drawn)
+        blocks, said = engines.report(run, recordings), engines.words_of(run, recordings)
+        return page(blocks, "Engines", drawn, said)
 
     def swept() -> str:
         drawn = plots.pictures(made.cases())
