@@ -24,6 +24,7 @@ from chainer_profile.record.recording import (
 )
 from tests.conftest import make_layers, make_recording, make_training
 
+_US = 1000
 LIMITS = MachineLimits("k", "cpu", "2026-01-02T03:04:05Z", 2, 1e11, None, 2e10, 8e9, 1 << 28)
 
 
@@ -64,39 +65,37 @@ def training() -> Summary:
 
 
 def scaled(
-    scale: list[float], names: list[str], framework_ns: int = 0, **settings: object
+    times_us: list[float], names: list[str], framework_ns: int = 0, **settings: Any
 ) -> Recording:
-    """A recording of constant times in microseconds."""
-    places = enumerate(names)
-    call = ("forward", ((1, 3),), ((1, 3),), "float32")
-    layers = tuple(Layer(at, f"/part{at // 2}/l{at}", name, *call) for at, name in places)
-    self_ns = np.tile((np.array(scale) * 1000).astype(np.int64), (50, 1))
-    return Recording(
-        layers,
-        self_ns,
-        trial_ns=self_ns.sum(axis=1) + framework_ns,
-        clean_ns=np.full(10, self_ns[0].sum() + framework_ns),
-        clean_start_ns=np.arange(10),
-        start_ns=np.arange(50) + 10,
-        settings=Settings(model="net", trials=50, **settings),  # type: ignore[arg-type]
-    )
+    """A forward run whose functions take these times."""
+    calls = enumerate(zip(names, times_us, strict=True))
+    rows = ((f"/part{at // 2}/l{at}", name, "forward", us) for at, (name, us) in calls)
+    return phased(*rows, framework_us=framework_ns / _US, phase="forward", **settings)
 
 
 def phased(
-    *rows: tuple[str, str, str, int],
+    *rows: tuple[str, str, str, float],
     calls: dict[int, int] | None = None,
-    framework_us: int = 0,
-    batchsize: int = 1,
+    framework_us: float = 0,
+    **settings: Any,
 ) -> Recording:
-    """Rows of path, function, phase and time in microseconds; two trials of a training."""
+    """Rows of path, function, phase and time in microseconds; of a training, unless asked."""
+    shapes = ((1, 3),)
     layers = tuple(
-        Layer(at, path, function, phase, calls=(calls or {}).get(at, 1))
+        Layer(at, path, function, phase, shapes, shapes, "float32", calls=(calls or {}).get(at, 1))
         for at, (path, function, phase, _) in enumerate(rows)
     )
-    self_ns = np.array([[us * 1000 for *_, us in rows]] * 2, np.int64)
-    settings = Settings(batchsize=batchsize, phase="train")
-    trial_ns = self_ns.sum(axis=1) + framework_us * 1000
-    return Recording(layers, self_ns, trial_ns=trial_ns, settings=settings)
+    self_ns = np.tile(np.int64([us * _US for *_, us in rows]), (50, 1))
+    trial_ns = self_ns.sum(axis=1) + int(framework_us * _US)
+    return Recording(
+        layers,
+        self_ns,
+        trial_ns=trial_ns,
+        start_ns=np.arange(50) + 10,
+        clean_ns=trial_ns[:10],
+        clean_start_ns=np.arange(10),
+        settings=Settings(**{"model": "net", "phase": "train", "trials": 50, **settings}),
+    )
 
 
 # On a GPU
@@ -120,7 +119,6 @@ DEVICE_BOUND = (
     (5, 5, 5, 5, 5, 5),
     (9800, 2940, 1960, 1960, 2940, 9800),
 )
-_US = 1000
 
 
 def make_device_recording(
