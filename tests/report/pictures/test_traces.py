@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,24 +23,6 @@ from tests.report.tracing import SAMPLES, nested, no_constant
 from tests.report.working import make_device_training
 
 
-@dataclass
-class Slice:
-    """A begin with its end."""
-
-    event: dict[str, Any]
-    outer: Slice | None
-    length: int = -1
-    inner: list[Slice] = field(default_factory=list)
-
-    @property
-    def index(self) -> int:
-        return int(self.event["args"]["index"])
-
-    @property
-    def self_ns(self) -> int:
-        return to_ns(self.event["args"]["self_us"])
-
-
 def to_ns(us: Decimal | int) -> int:
     """Whole nanoseconds, which a time must be."""
     scaled = Decimal(us) * 1000
@@ -48,77 +30,83 @@ def to_ns(us: Decimal | int) -> int:
     return int(scaled)
 
 
-def slices(text: str) -> tuple[dict[str, Any], dict[int, dict[str, list[Slice]]]]:
-    """What a trace says of itself, and its slices by process and category, as its format says."""
+#: What a trace has of a slice, with its begin and end in ns and the slice that holds it.
+Slice = dict[str, Any]
+
+
+def slices(text: str) -> tuple[list[dict[str, Any]], dict[tuple[int, str], list[Slice]]]:
+    """The processes that a trace shows, and its slices by process and category."""
     # Perfetto 52 takes a text to go on behind a backslash at its end.
     assert r"\\" not in text
     parsed = json.loads(text, parse_float=Decimal, parse_constant=no_constant)
-    made: dict[int, dict[str, list[Slice]]] = defaultdict(lambda: defaultdict(list))
+    made: dict[tuple[int, str], list[Slice]] = defaultdict(list)
     opened: dict[tuple[int, int], list[Slice]] = defaultdict(list)
-    last: dict[tuple[int, int], int] = {}
+    last: dict[tuple[int, int], int] = defaultdict(int)
     for event in parsed["traceEvents"]:
         if event["ph"] == "M":
             continue
         track = event["pid"], event["tid"]
         now_ns, stack = to_ns(event["ts"]), opened[track]
-        assert last.get(track, 0) <= now_ns, "time goes back on a track"
+        assert last[track] <= now_ns, "time goes back on a track"
         last[track] = now_ns
         if event["ph"] == "B":
-            new = Slice(event, stack[-1] if stack else None)
-            if stack:
-                stack[-1].inner.append(new)
-            stack.append(new)
-            made[event["pid"]][event["cat"]].append(new)
+            stack.append(event | {"begin": now_ns, "outer": stack[-1] if stack else None})
+            made[event["pid"], event["cat"]].append(stack[-1])
         else:
-            ended = stack.pop()
-            ended.length = now_ns - to_ns(ended.event["ts"])
+            stack.pop()["end"] = now_ns
     assert not any(opened.values()), "a begin without its end"
-    return parsed["otherData"], made
+    return parsed["otherData"]["shown"], made
+
+
+def length(shown: Slice) -> int:
+    return int(shown["end"] - shown["begin"])
 
 
 def check_trace(recording: Recording, trial: int | None = None) -> list[str]:
     """Every total of a trace against the recording's; gives the names of its processes."""
-    other, processes = slices(trace.render(summarise(recording), trial))
-    host_walls = recording.self_ns.sum(axis=1) if recording.trial_ns is None else recording.trial_ns
-    host = recording.self_ns, host_walls
-    sides = [host]
+    entries, made = slices(trace.render(summarise(recording), trial))
+    walls_ns = recording.self_ns.sum(axis=1) if recording.trial_ns is None else recording.trial_ns
+    sides = [(recording.self_ns, walls_ns)]
     if recording.on_device:
-        sides = [(recording.host_ns, host_walls), (recording.self_ns, recording.span_ns)]
-    median = other["shown"][0]["trial"]
-    off = np.abs(host_walls - np.median(host_walls))
+        sides = [(recording.host_ns, walls_ns), (recording.self_ns, recording.span_ns)]
+    median = entries[0]["trial"]
+    off = np.abs(walls_ns - np.median(walls_ns))
     assert off[median] == off.min()
     numbers = dict.fromkeys((median, median if trial is None else trial))
     wanted = [(number, *side) for number in numbers for side in sides]
-    for entry, (number, own_ns, walls_ns) in zip(other["shown"], wanted, strict=True):
-        shown = processes[entry["process"]]
+    for entry, (number, own_ns, whole_ns) in zip(entries, wanted, strict=True):
         assert entry["trial"] == number
-        functions = shown["function"]
-        assert sorted(call.index for call in functions) == list(range(len(recording.layers)))
-        for call in functions:
-            layer = recording.layers[call.index]
-            assert call.event["name"] == layer.function
-            assert call.self_ns == own_ns[number][call.index]
-            assert call.length == call.self_ns + sum(inner.length for inner in call.inner)
+        calls, links, phases, [root] = (
+            made[entry["process"], kind] for kind in ("function", "link", "phase", "trial")
+        )
+        assert length(root) == whole_ns[number]
+        assert sorted(call["args"]["index"] for call in calls) == [*range(len(recording.layers))]
+        within_ns: Counter[int] = Counter()
+        for call in calls:
+            layer = recording.layers[call["args"]["index"]]
+            assert call["name"] == layer.function
+            assert to_ns(call["args"]["self_us"]) == own_ns[number][layer.index]
             has_parent = layer.parent is not None and 0 <= layer.parent < layer.index
-            assert (call.outer and call.outer.index) == (layer.parent if has_parent else None)
-        [root] = shown["trial"]
-        assert root.length == walls_ns[number]
-        in_phases = sum(phase.event["args"]["calls_us"] for phase in shown["phase"])
+            outer = call["outer"] and call["outer"]["args"]["index"]
+            assert outer == (layer.parent if has_parent else None)
+            if outer is not None:
+                within_ns[outer] += length(call)
+            # Every function is within its link, its phase and the trial.
+            for every in (
+                [link for link in links if link["name"] == layer.path],
+                [phase for phase in phases if has_parent or phase["name"] == layer.phase],
+                [root],
+            ):
+                assert any(
+                    holder["begin"] <= call["begin"] <= call["end"] <= holder["end"]
+                    for holder in every
+                )
+        for call in calls:
+            inner_ns = within_ns[call["args"]["index"]]
+            assert length(call) == to_ns(call["args"]["self_us"]) + inner_ns
+        in_phases = sum(phase["args"]["calls_us"] for phase in phases)
         assert to_ns(in_phases) == own_ns[number].sum()
-        # Every function is within its link and its phase.
-        for kind, key in (("link", "path"), ("phase", "phase"), ("trial", "")):
-            for call in functions:
-                if kind != "phase" or call.outer is None:
-                    name = call.event["args"].get(key)
-                    assert any(holds(outer, call, name) for outer in shown[kind])
-    return [entry["what"] for entry in other["shown"]]
-
-
-def holds(outer: Slice, inner: Slice, name: str | None) -> bool:
-    """Whether a slice, of this name if there is one, lies around another."""
-    begins = [to_ns(each.event["ts"]) for each in (outer, inner)]
-    ends = [begin + each.length for begin, each in zip(begins, (outer, inner), strict=True)]
-    return name in (None, outer.event["name"]) and begins[0] <= begins[1] <= ends[1] <= ends[0]
+    return [entry["what"] for entry in entries]
 
 
 def check_stacks(recording: Recording) -> None:
@@ -166,9 +154,9 @@ def test_calls_as_deep_as_any_and_a_damaged_recording() -> None:
     # Where a trial is shorter than its layers, nothing is between these.
     short = make_recording(2, n_trials=1, n_clean=0)
     short = replace(short, trial_ns=short.self_ns.sum(axis=1) - 10)
-    _, processes = slices(trace.render(summarise(short)))
-    [root] = processes[1]["trial"]
-    assert root.length == sum(folded(short).values()) == short.self_ns.sum()
+    _, made = slices(trace.render(summarise(short)))
+    [root] = made[1, "trial"]
+    assert length(root) == sum(folded(short).values()) == short.self_ns.sum()
 
 
 def test_the_median_trial_and_a_chosen_one() -> None:
@@ -187,8 +175,8 @@ def test_names_are_data() -> None:
         layers = Layer(0, f"/{name}", name, phase=name), Layer(1, "", "")
         more = {"links": (LinkCalls(f"/{name}", name, 1, 0),), "settings": Settings(model=name)}
         recording = make_recording(2, n_trials=2, layers=layers, **more)
-        _, processes = slices(trace.render(summarise(recording)))
-        shown, nameless = (call.event["name"] for call in processes[1]["function"])
+        _, made = slices(trace.render(summarise(recording)))
+        shown, nameless = (call["name"] for call in made[1, "function"])
         assert shown.isprintable()
         assert shown == name or not name.isprintable()
         assert nameless == "(no name)"
