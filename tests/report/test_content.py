@@ -3,6 +3,7 @@
 import math
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -21,7 +22,7 @@ from chainer_profile.record.recording import Recording
 from chainer_profile.report.content import budget, comparison, engines, network, profile
 from chainer_profile.report.content.layer_section import spreads
 from chainer_profile.report.content.profile import overview, report
-from chainer_profile.report.document import Block, Boxes, Fold, plain, text
+from chainer_profile.report.document import PAGE, Block, Boxes, Fold, plain, shown_in, text
 from chainer_profile.report.tables import SPREAD, Spread, Table
 from chainer_profile.report.writers import terminal
 from tests import ROOT
@@ -89,6 +90,10 @@ def test_groups_are_told_with_the_calls_within_theirs() -> None:
 # -- pictures made of boxes and lines
 
 
+def page_of(summary: Summary) -> Iterator[Block]:
+    return shown_in(PAGE, profile.sections(summary))
+
+
 def boxes_of(blocks: Any) -> list[Boxes]:
     inner = [block.blocks if isinstance(block, Fold) else [block] for block in blocks]
     return [block for blocks in inner for block in blocks if isinstance(block, Boxes)]
@@ -101,7 +106,7 @@ MANY = replace(MANY, layers=tuple(replace(x, function=f"F{x.index}") for x in MA
 @example(MANY)  # More functions than colours.
 @given(nested())
 def test_boxes_lie_within_and_beside_each_other(recording: Any) -> None:
-    for picture in boxes_of(profile.page(summarise(recording))):
+    for picture in boxes_of(page_of(summarise(recording))):
         rows = defaultdict(list)
         for box in picture.boxes:
             rows[box.row].append(box)
@@ -143,7 +148,7 @@ def test_a_long_trial_does_not_press_a_spread_together_and_its_course_rises() ->
 
 def test_a_command_is_given_once() -> None:
     summary = summarise(Recording.load(SAMPLE))
-    for form in (profile.brief, profile.overview, profile.page, report):
+    for form in (profile.brief, profile.overview, page_of, report):
         words = [getattr(block, "words", ()) for block in form(summary)]
         words += [item for block in form(summary) for item in getattr(block, "items", ())]
         (command,) = (said for said in map(plain, words) if "profile.py advise" in said)

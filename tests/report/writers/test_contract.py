@@ -82,7 +82,7 @@ def every_block(name: str) -> list[Block]:
         points([name, words]),
         text(strong("Author"), f": a {name}"),
         Code(f"run {name}\n{name}"),
-        *(table, pairs, Figure("a b.png", f"a {name}", f"of {name}")),
+        *(table, pairs, Figure("a b.png", f"a {name}", f"of {name}.")),
     ]
 
 
