@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from chainer_profile.analyse.program import ProgramTime, program_findings
 from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.record.budget import Spent
