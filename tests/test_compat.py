@@ -1,10 +1,10 @@
 """The edits of chainer_profile.compat: Chainer gives the results that it gave with NumPy 1.23.5."""
 
+import importlib.util
 import io
 import sys
 import textwrap
 import warnings
-from importlib.machinery import PathFinder
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +21,9 @@ import chainer  # noqa: E402
 import chainer.functions as F  # noqa: E402
 import chainer.links as L  # noqa: E402
 import numpy as np  # noqa: E402
+from chainer import testing  # noqa: E402
 from chainer.dataset import concat_examples  # noqa: E402
+from chainer.testing import doctest_helper  # noqa: E402
 from chainermn.extensions import ObservationAggregator  # noqa: E402
 from chainermn.iterators import create_multi_node_iterator  # noqa: E402
 
@@ -33,17 +35,10 @@ def run(code, *options, **env):
     return done.stdout, done.stderr
 
 
-def source_of(module):
-    path = None
-    *above, _ = parts = module.split(".")
-    for at in range(len(above)):
-        path = PathFinder.find_spec(".".join(parts[: at + 1]), path).submodule_search_locations
-    return Path(PathFinder.find_spec(module, path).origin).read_text(encoding="utf-8")
-
-
 def test_every_edit_finds_its_text_and_moves_no_line():
     for module, edits in compat.EDITS.items():
-        source = source_of(module)
+        path = importlib.util.find_spec(module).origin
+        source = Path(path).read_text(encoding="utf-8")
         for old, new in edits.items():
             assert old in source, module
             assert new.count("\n") == old.count("\n"), module
@@ -111,25 +106,20 @@ def test_chainer_imported_before():
 
 
 @pytest.mark.process
-def test_no_warning_at_import_and_in_a_common_network():
+def test_no_warning_at_import_and_in_training():
     run(
         """
         import chainer_profile
         import chainer, numpy as np
         import chainer.functions as F, chainer.links as L
-        net = chainer.Sequential(
+        model = L.Classifier(chainer.Sequential(
             L.Convolution2D(None, 4, 3), L.BatchNormalization(4), F.relu,
-            lambda x: F.max_pooling_2d(x, 2), lambda x: F.dropout(x), L.Linear(None, 3))
-        model = L.Classifier(net)
+            lambda x: F.max_pooling_2d(x, 2), F.dropout, L.Linear(None, 3)))
         optimizer = chainer.optimizers.Adam().setup(model)
         optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(1e-4))
-        batch = [(np.ones((1, 8, 8), "f"), np.int32(1)), (np.zeros((1, 8, 8), "f"), np.int32(2))]
-        iterator = chainer.iterators.SerialIterator(batch * 4, 4)
-        updater = chainer.training.StandardUpdater(iterator, optimizer)
-        for _ in range(3):
-            updater.update()
-        with chainer.using_config("train", False), chainer.no_backprop_mode():
-            net(np.ones((1, 1, 8, 8), "f"))
+        batch = [(np.ones((1, 8, 8), "f"), np.int32(n)) for n in range(3)]
+        iterator = chainer.iterators.SerialIterator(batch, 3)
+        chainer.training.StandardUpdater(iterator, optimizer).update()
         """,
         *("-W", "error"),
     )
@@ -227,6 +217,13 @@ def test_calls_give_the_old_results_without_a_warning():
         F.split_axis(np.ones((4, 4), "f"), [1, 9], np.int64(0))
 
 
+def test_requirements_of_tests_are_looked_up():
+    for requirement, holds in (("numpy>=1.10", True), ("numpy>=99", False), ("no-such", False)):
+        function = testing.with_requires("numpy>=1.10", requirement)(lambda: None)
+        assert getattr(function, "__unittest_skip__", False) is not holds
+        assert doctest_helper.skipif_requires_satisfied(requirement) is holds
+
+
 # NumPy scalars as hyperparameters.
 
 X = np.linspace(-1, 1, 24, dtype="f").reshape(4, 3, 2)
@@ -294,8 +291,8 @@ def test_serialisers(tmp_path):
     assert value.tolist() == [3, 3]
     with pytest.raises(TypeError):
         loaded(np.float64(2.5), np.zeros(2, "i4"))
-    assert loaded(np.asarray(None), 3) is None
-    assert loaded(np.asarray(None), np.zeros(2)) is None
+    for value in (3, np.zeros(2)):
+        assert loaded(np.asarray(None), value) is None
     assert loaded(np.arange(3), None).tolist() == [0, 1, 2]
     full = L.Linear(3, 2)
     before = full.W.array.copy()
