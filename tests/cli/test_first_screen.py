@@ -1,18 +1,12 @@
 """The first screen is the answer: what a command shows by default has 40 lines of 100 columns."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.cli.shown import FULL
 from chainer_profile.record.recording import Recording
-from chainer_profile.report import unit
-from chainer_profile.report.document import Heading, text
-from chainer_profile.report.tables import Column, Table
-from chainer_profile.report.writers.terminal import first_screen, written
 from chainer_profile.runs.folder import save_recording
 from tests import ROOT
 from tests.conftest import make_recording, make_training
@@ -50,21 +44,3 @@ def test_a_run(name, folder, done, monkeypatch):
     full = done("report", str(folder), "--full", "--format", "none")
     for finding in summarise(RUNS[name]()).findings:
         assert finding.text in " ".join(full.split())
-
-
-def test_what_has_no_room_is_named():
-    column = Column("name", "name", unit.TEXT)
-    rows = [SimpleNamespace(name=f"name {at}") for at in range(30)]
-    tables = [Table([column], rows, f"Table of {name}") for name in "abc"]
-    blocks = [text("The answer."), *tables, Heading(2, "More"), text("The end.")]
-    shown = written(first_screen(blocks, 100, FULL, most=12))
-    left = "Table of a, Table of b, Table of c, 1 paragraph"
-    assert shown.endswith(f"Not shown: {left} ({FULL}).")
-    assert len(shown.split("\n")) <= 12
-    kept = first_screen(blocks, 100, FULL)
-    assert "10 rows not shown" in written(kept)
-    assert [block.caption for block in kept if isinstance(block, Table)] == ["Table of a"]
-    # What leads to a table goes with it.
-    blocks = [text("The answer."), text("Where it helped the most:"), tables[0]]
-    shown = written(first_screen(blocks, 100, FULL, most=8))
-    assert shown.split("\n") == ["The answer.", "", f"Not shown: Table of a ({FULL})."]

@@ -17,7 +17,6 @@ from tests.scripts import files, python, run_in_child
 
 pytestmark = pytest.mark.process
 
-REPORT = profile.report
 HERE = Path("here")
 INTO = ("-o", "here")
 BOTH = ["budget.json", "recording.npz"]
@@ -92,14 +91,6 @@ def test_programs_with_little_of_chainers():
     assert run_in_child(*INTO, "plain.py") == 0
     assert said() == "profile.py: the program called nothing in Chainer\n"
     assert not HERE.exists()
-
-
-def test_words_that_are_no_text(monkeypatch):
-    monkeypatch.setattr(profile, "report", REPORT)
-    assert run("-o", "\udcfa", "-q", script="b\udcff.py") == 0
-    assert read_budget(Path("\udcfa")).script == "'b\\udcff.py'"
-    assert main("report", "\udcfa") == 0
-    assert "b\\udcff.py" in Path("\udcfa", "report.md").read_text()
 
 
 def test_old_names_in_a_process_that_the_program_starts_anew():
