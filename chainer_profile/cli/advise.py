@@ -219,7 +219,7 @@ def _work(job: dict[str, Any], context: Context) -> int:
         other = argparse.Namespace(**{**vars(args), "batchsize": batchsize})
         source = asked.find_source(other, context)
         batch = asked.read_input(other, source)
-        return asked.build(source, other, context), asked.arguments_of(batch)
+        return asked.build(source, other), asked.arguments_of(batch)
 
     settings = settings_of(args, model=args.model, threads=job["threads"])
     serve_here(partial(network_under, build, settings, args.loss, Change(**job["change"])))

@@ -44,14 +44,8 @@ def first_screen(args: argparse.Namespace) -> str:
 
 def say_written(folder: Path, names: Sequence[str], quiet: bool = False) -> None:
     """``Written to reports/net: report.html, report.md and 7 more files``."""
-    # Files that --format names go before those of every run.
-    ordered = sorted(
-        names,
-        key=lambda name: (
-            not name.endswith((".html", ".md")),
-            name.endswith((".csv", ".png", ".svg", ".npz")),
-        ),
-    )
+    # Texts, and files that --format names, go before the tables and pictures of every run.
+    ordered = sorted(names, key=lambda name: name.endswith((".csv", ".png", ".svg", ".npz")))
     shown = ordered if len(ordered) <= _MAX_NAMES + 1 else ordered[:_MAX_NAMES]
     left = len(ordered) - len(shown)
     others = f" and {left} more files" if left else ""

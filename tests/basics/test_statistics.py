@@ -21,6 +21,7 @@ from chainer_profile.basics.describe import (
     halves_differ,
     median_interval,
     standard_errors,
+    student_quantile,
     trials_interval,
 )
 
@@ -74,6 +75,7 @@ def test_describe_by_hand():
             assert getattr(statistics, name) == relative(value * 1e-9)
     halves = describe(np.repeat([1000, 3000], 50))
     assert halves.half_width == relative(0.5)  # from 1,000 to 3,000
+    assert describe(np.array([1000, 1000, 4000], np.int64)).spread == relative(math.sqrt(3) / 2)
     # A sum of floats would lose the ones.
     assert describe(np.array([2**53, 1, 1], np.int64)).mean_s == (2**53 + 2) / 3 * 1e-9
 
@@ -126,6 +128,12 @@ def test_intervals_cover_the_median_and_the_mean_of_a_correlated_series(rho):
     rows = ar1(np.random.default_rng(5), 1_000, rho, rows=500)
     reach = stats.t.ppf(0.975, BATCHES - 1) * standard_errors(batches(rows).mean(axis=2))
     assert 0.93 <= (abs(rows.mean(axis=1) - 1e6) <= reach).mean() <= 0.99
+
+
+@given(st.integers(1, 300), st.floats(0.5, 0.9999))
+def test_students_quantiles_are_those_of_scipy(degrees, confidence):
+    expected = stats.t.ppf((1 + confidence) / 2, degrees)
+    assert student_quantile(degrees, confidence) == pytest.approx(expected, rel=1e-9)
 
 
 # -- the median of independent samples

@@ -32,7 +32,6 @@ def test_a_case_gives_its_recording_and_leaves_nothing():
         case = workers.submit("a", WORDS, ".").result()
     for outcome in (case, executors.run_alone("a", WORDS, "."), run_case("a", WORDS, "/missing")):
         assert (outcome.error, outcome.machine) == ("", os.uname().nodename)
-        assert outcome.seconds > 0
         assert os.listdir() == ["ran.log"]
         assert os.listdir(tempfile.tempdir) == []
         Path("r.npz").write_bytes(outcome.recording)

@@ -39,7 +39,7 @@ class Answers:
             future.set_exception(answer)
             return future
         recording_of(case.settings).save(Path("sent.npz"))
-        good = Outcome(Path("sent.npz").read_bytes(), machine="there", seconds=1.5)
+        good = Outcome(Path("sent.npz").read_bytes(), machine="there")
         future.set_result(answer or good)
         return future
 
