@@ -12,7 +12,7 @@ import pathlib
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from chainer_profile.numpy_names import WRITE
 
@@ -257,42 +257,11 @@ class _Finder:
         return spec
 
 
-def _functions(module: types.ModuleType) -> Iterator[types.FunctionType]:
-    """Yield the functions and methods that a module defines, those under decorators too."""
-    values = list(vars(module).values())
-    classes = [value for value in values if isinstance(value, type)]
-    for value in values + [method for owner in classes for method in vars(owner).values()]:
-        for layer in (value, getattr(value, "__wrapped__", None), getattr(value, "__func__", None)):
-            if isinstance(layer, types.FunctionType) and layer.__module__ == module.__name__:
-                yield layer
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield constant
-            yield from _codes(constant)
-
-
-def _edit_imported(module: types.ModuleType) -> None:
-    """Give the functions of a module that was imported before the code of the edited source."""
-    loader = getattr(module, "__loader__", None)
-    if type(loader) is not importlib.machinery.SourceFileLoader:
-        return
-    code = _EditingLoader(module.__name__, loader.path).get_code(module.__name__)
-    places = {(new.co_name, new.co_firstlineno): new for new in _codes(code)}
-    for function in _functions(module):
-        old = function.__code__
-        new = places.get((old.co_name, old.co_firstlineno))
-        if new is not None and new.co_freevars == old.co_freevars:
-            function.__code__ = new
-
-
 _lock = threading.Lock()
 
 
 def install() -> None:
-    """Mend Chainer: at its import, or at once if it was imported before. Further calls do nothing.
+    """Mend Chainer at its import, which comes afterwards. Further calls do nothing.
 
     It imports neither Chainer nor NumPy.
     """
@@ -300,9 +269,10 @@ def install() -> None:
         if _Finder in sys.meta_path:
             return
         sys.meta_path.insert(0, _Finder)
-        for name in EDITS:
-            if name in sys.modules:
-                _edit_imported(sys.modules[name])
+        # What is left of an import that failed, as it does without this, would spoil the next one.
+        if "chainer" not in sys.modules:
+            for name in [name for name in sys.modules if name.startswith("chainer.")]:
+                del sys.modules[name]
 
 
 class _InChild:

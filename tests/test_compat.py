@@ -27,24 +27,6 @@ from chainer.testing import doctest_helper  # noqa: E402
 from chainermn.extensions import ObservationAggregator  # noqa: E402
 from chainermn.iterators import create_multi_node_iterator  # noqa: E402
 
-# Parts of an older Chainer stack, for a process that imports Chainer before it is mended.
-STAND_INS = """
-import sys, types
-import numpy
-numpy.sctypes = {"int": [numpy.int8, numpy.int16, numpy.int32, numpy.int64], "float": []}
-distutils = types.ModuleType("numpy.distutils")
-distutils.system_info = types.ModuleType("numpy.distutils.system_info")
-numpy.distutils = distutils
-packages = types.ModuleType("pkg_resources")
-class Missing(Exception): pass
-def require(name): raise Missing
-packages.DistributionNotFound = packages.VersionConflict = Missing
-packages.require = require
-stand_ins = {"numpy.distutils": distutils, "numpy.distutils.system_info": distutils.system_info,
-             "pkg_resources": packages}
-sys.modules.update(stand_ins)
-"""
-
 
 def run(code, *options, path=(), **env):
     """Run code in a fresh interpreter at the project's root; return (stdout, stderr)."""
@@ -114,27 +96,19 @@ def test_installing_imports_nothing_and_chainer_s_import_by_threads_at_once_leav
     assert sys.meta_path.count(compat._Finder) == 1
 
 
-@pytest.mark.smoke
-def test_chainer_imported_before():
+@pytest.mark.process
+def test_an_import_of_chainer_that_failed_before_does_no_harm():
     out, _ = run(
-        STAND_INS
-        + """
-import chainer
-for name in stand_ins: del sys.modules[name]
-del numpy.sctypes
-from chainer_profile import compat
-compat.install()
-import chainer.functions as F
-x = numpy.arange(4, dtype="f").reshape(1, 1, 2, 2)
-print(F.resize_images(x, (1, 3)).array.ravel().tolist())
-summary = chainer.Summary()
-summary.add(numpy.float16(60000))
-summary.add(numpy.float16(60000))
-print(summary.compute_mean())
-print(F.pad_sequence([numpy.ones(1, "u1"), numpy.ones(2, "u1")], padding=-1).array.tolist())
-"""
+        """
+        try: import chainer
+        except Exception: print("failed")
+        import chainer_profile
+        import chainer.functions as F, numpy as np
+        x = np.arange(4, dtype="f").reshape(1, 1, 2, 2)
+        print(F.resize_images(x, (1, 3)).array.ravel().tolist())
+        """
     )
-    assert out.splitlines() == ["[0.0, 0.5, 1.0]", "60000.0", "[[1, 255], [1, 1]]"]
+    assert out.splitlines() == ["failed", "[0.0, 0.5, 1.0]"]
 
 
 @pytest.mark.process
