@@ -54,14 +54,6 @@ class Wrong(Fast):
 
     def intermediates(self, inputs):
         return {0: inputs[0] @ self.W.T + self.b, 1: self.run(inputs)[0]}
-
-
-class Broken(Fast):
-    name = "broken"
-
-    def prepare(self, network):
-        raise EngineError("cannot express LinearFunction at /fc")
-
 '''
 WRITE_REPORTS = run_folder.write_engine_reports
 FILES = [f"engines.{end}" for end in ("csv", "html", "json", "md", "png", "svg")]
@@ -139,10 +131,7 @@ def test_an_engine_from_its_file_has_the_file_s_weights(fails):
     assert fails("engines", *words) == "no engine but chainer ran: fast: is of another network"
 
 
-def test_what_fails_or_is_not_installed_is_listed_and_the_others_run(done, monkeypatch, capsys):
-    out = done("engines", "--engines", "own:Broken,own:Fast", "--out", "run")
-    assert "broken: cannot express LinearFunction at /fc" in out
-    assert [name for name in names_in("run") if "." not in name] == ["chainer", "fast"]
+def test_what_is_not_installed_is_listed(done, monkeypatch, capsys):
     # A package that is not there, and one that is and is broken.
     Path("half_there.py").write_text("raise ImportError('no\\nlibrary')")
     monkeypatch.syspath_prepend(".")
