@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from chainer_profile.cli import sweep as sweep_command
 from chainer_profile.runs import executors
 from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
-from tests import HANGS_S, names_in, sweeping
+from tests import HANGS_S, names_in
 from tests.command import OWN, ROOT, command, process
 from tests.refusing import refusal
 from tests.sweeping import PROGRAM, STAND_IN
@@ -105,20 +104,6 @@ def test_a_dry_run_lists_commands(capsys):
     assert out[2] == "resnet18-8x8-gpu0-b2"
     assert out[3].startswith("  python profile.py --model resnet18 --input-shape 3x8x8 --batchsize")
     assert os.listdir() == []
-
-
-def test_the_time_left(monkeypatch, capsys):
-    now = [0.0]
-    monkeypatch.setattr(sweep_command, "monotonic", lambda: now[0])
-    progress = sweep_command._Progress(False, 3, 1)
-    now[0] = 60
-    progress.ended(sweeping.make_run(name="a"))
-    progress.ended(sweeping.make_run(name="b", error="no\nluck"))
-    assert capsys.readouterr().err.splitlines() == [
-        "profile.py: 1 of 3 cases are done already",
-        "profile.py: [2/3] a: 2.000 ms, std 200.0 us, 500.0 FPS (about 60 s left)",
-        r"profile.py: [3/3] b: failed: no\nluck",
-    ]
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
