@@ -18,6 +18,7 @@ from models.registry import REGISTRY
 from tests import HANGS_S, names_in
 from tests.command import OWN, ROOT, command, process
 from tests.refusing import refusal
+from tests.scripts import python
 from tests.sweeping import PROGRAM, STAND_IN
 
 pytestmark = pytest.mark.process
@@ -140,6 +141,11 @@ def test_a_sweep_that_a_signal_ended_goes_on_where_it_was(signum):
     assert run(*THREE[:-1], "whole") == 0
     assert table("s") == table("whole")
     assert names_in("s") == names_in("whole")  # and nothing is left over
+
+
+def test_what_runs_the_cases_needs_no_chainer():
+    code = "import sys, chainer_profile.cli.sweep; print('chainer' in sys.modules)"
+    assert python("-c", code).stdout == "False\n"
 
 
 def test_a_real_sweep(folder):

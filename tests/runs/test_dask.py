@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 
-import psutil
 import pytest
 from distributed import Client
 
@@ -53,11 +52,8 @@ def start(tmp_path):
 
     def end():
         for process in started:
-            with suppress(psutil.NoSuchProcess):
-                root = psutil.Process(process.pid)
-                for each in (*root.children(recursive=True), root):
-                    with suppress(psutil.NoSuchProcess):
-                        each.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         with suppress(OSError):  # nobody waits for a case at the gate
             os.close(os.open(tmp_path / "gate", os.O_WRONLY | os.O_NONBLOCK))
 
