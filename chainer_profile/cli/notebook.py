@@ -50,7 +50,7 @@ except ImportError as error:
 
 NAME = "layerprofile"
 #: Fewer than on the command line, since somebody waits.
-TRIALS, WARMUPS = 100, 10
+DEFAULT_TRIALS, DEFAULT_WARMUPS = 100, 10
 _INTERRUPTED = "interrupted"
 _ABOUT = """Profiles a Chainer network layer by layer.
 
@@ -124,8 +124,8 @@ def _parser() -> Parser:
     parser = Parser(prog=f"%{NAME}", add_help=False)
     phases = f"a trial of %%{NAME}: forward (default), forward-backward or train"
     own: dict[str, str | Keywords] = {
-        "trials": {"default": TRIALS},
-        "warmups": {"default": WARMUPS},
+        "trials": {"default": DEFAULT_TRIALS},
+        "warmups": {"default": DEFAULT_WARMUPS},
         "phase": keywords(phases, default=None),
         "skip": skipping("leave out passes", memory="two more trials"),
         "group_by": "groups of the second table (default: function)",

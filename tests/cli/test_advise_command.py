@@ -54,7 +54,7 @@ def starts(folder, monkeypatch):
         monkeypatch.setattr(advise, "_start", lambda words, threads, stop, to: start(threads, to))
 
     RUN.mkdir()
-    monkeypatch.setattr(advise, "_TRIALS", 4)
+    monkeypatch.setattr(advise, "_MAX_PROFILE_TRIALS", 4)
     starts(lambda threads, change: Played(change))
     return starts
 
