@@ -93,6 +93,12 @@ def test_programs_with_little_of_chainers():
     assert not HERE.exists()
 
 
+def test_words_that_are_no_text():
+    assert run("-o", "\udcfa", "-q", script="b\udcff.py") == 0
+    assert read_budget(Path("\udcfa")).script == "'b\\udcff.py'"
+    assert main("report", "\udcfa") == 0
+
+
 def test_old_names_in_a_process_that_the_program_starts_anew():
     Path("old.py").write_text(
         "import multiprocessing\nimport numpy as np\n"

@@ -71,7 +71,7 @@ def test_only_files_of_a_run_s_names_are_replaced_and_removed_with_an_empty_fold
 
 def test_no_link_is_followed(monkeypatch):
     Path("victim").write_text("mine")
-    for name in ("file", ".foreseen.part"):
+    for name in ("file", ".foreseen.part", "journal"):
         os.symlink("victim", name)
     before = os.umask(0o027)
     try:
@@ -86,4 +86,6 @@ def test_no_link_is_followed(monkeypatch):
     monkeypatch.setattr(files, "part_of", lambda path: Path(".foreseen.part"))
     with pytest.raises(ProfileError, match="cannot be written"), files.replacing(Path("file")):
         pass
+    with pytest.raises(OSError, match="symbolic link"):
+        files.open_unfollowed(Path("journal"))
     assert Path("victim").read_text() == "mine"
