@@ -8,7 +8,6 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from chainer_profile.engines import catalogue
 from chainer_profile.engines.catalogue import ENGINES, EngineEntry
 from chainer_profile.measure import environment
 from chainer_profile.report import page
@@ -140,7 +139,7 @@ def test_what_is_not_installed_is_listed(done, monkeypatch, capsys):
         ("no_such_module", "not installed"),
     ):
         entry = EngineEntry("other", "Another", "no:Such", (module,), "pip install x")
-        monkeypatch.setattr(catalogue, "ENGINES", {**ENGINES, "other": entry})
+        monkeypatch.setitem(ENGINES, "other", entry)
         listed = done("engines", "--list-engines")
         assert f"other Another ({lacks}: pip install x)" in " ".join(listed.split())
         assert run("--engines", "other", "--out", "a", "--force", "-q") == 1
