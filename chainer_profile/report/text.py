@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.sentences import Sentence, holds
+from chainer_profile.basics.sentences import holds
 from chainer_profile.basics.units import (
     NOT_KNOWN,
     format_count,
@@ -19,7 +19,7 @@ from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.recording import COMPLETE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Environment, Gpu, GpuState, Recording, Settings
@@ -295,6 +295,11 @@ def interval_text(low: float, high: float, shown: Callable[[float], str] = forma
     return "" if interval == NOT_KNOWN else f"95 % interval {interval}"
 
 
+def ends_text(numbers: Collection[int]) -> str:
+    """The smallest and the largest of several numbers: ``90 to 100``."""
+    return " to ".join(map(format_count, sorted({min(numbers), max(numbers)})))
+
+
 def interruption(recording: Recording) -> list[str]:
     if recording.ended == COMPLETE:
         return []
@@ -306,16 +311,19 @@ def interruption(recording: Recording) -> list[str]:
     ]
 
 
-# fmt: off
-_GAPS = (
-    Sentence("-clean -program",
-             "There are no unprofiled trials, so the time without the recorder is unknown."),
-    Sentence("inclusive", "Times are inclusive: a call's time contains the calls within it, so "
-                          "times do not add up to a trial."),
-    Sentence("-whole", "Only functions were timed, not whole trials, so the time between the "
-                       "functions is unknown."),
-)
-# fmt: on
+#: Parts of the measurement that are missing, by the facts that say so.
+_GAPS = {
+    "-clean -program": (
+        "There are no unprofiled trials, so the time without the recorder is unknown."
+    ),
+    "inclusive": (
+        "Times are inclusive: a call's time contains the calls within it, so times do not add up "
+        "to a trial."
+    ),
+    "-whole": (
+        "Only functions were timed, not whole trials, so the time between the functions is unknown."
+    ),
+}
 
 
 def gaps(recording: Recording) -> list[str]:
@@ -326,4 +334,4 @@ def gaps(recording: Recording) -> list[str]:
         "inclusive": recording.settings.inclusive,
         "whole": recording.trial_ns is not None,
     }
-    return [words for needs, words in _GAPS if holds(needs, facts)]
+    return [words for needs, words in _GAPS.items() if holds(needs, facts)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import Any
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from chainer_profile.analyse.case_result import CaseResult, several_machines
 from chainer_profile.basics import units
 from chainer_profile.report.pictures import figures
-from chainer_profile.report.text import printable, shorten
+from chainer_profile.report.text import ends_text, printable, shorten
 
 # By Okabe and Ito, for colour-blind readers; in an order that differs in lightness too.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#777777", "#222222")
@@ -225,15 +225,10 @@ def _title(fig: Figure, title: str, results: Sequence[CaseResult], left_out: int
 def _run(results: Sequence[CaseResult]) -> str:
     """Phase, trials and threads of the cases, with all values of those that differ."""
     phases = dict.fromkeys(printable(result.settings.phase) for result in results)
-    parts = [" and ".join(phases), f"{_range({result.timed for result in results})} trials"]
+    parts = [" and ".join(phases), f"{ends_text({result.timed for result in results})} trials"]
     if threads := {n for result in results if (n := result.threads) is not None}:
-        parts.append(f"{_range(threads)} BLAS thread{'' if threads == {1} else 's'}")
+        parts.append(f"{ends_text(threads)} BLAS thread{'' if threads == {1} else 's'}")
     return ", ".join(parts)
-
-
-def _range(numbers: Collection[int]) -> str:
-    ends = sorted({min(numbers), max(numbers)})
-    return " to ".join(map(units.format_count, ends))
 
 
 def _noisy(result: CaseResult) -> bool:
