@@ -12,17 +12,10 @@ from typing import Any
 import numpy as np
 
 from chainer_profile.analyse.checks import BUSY_CORES
+from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS, Statistics
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.sentences import fill, first, say
-from chainer_profile.basics.units import (
-    NOT_KNOWN,
-    format_duration,
-    format_factor,
-    format_interval,
-    format_percent,
-    plural,
-)
 from chainer_profile.basics.words import TYPED
 from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.engines.catalogue import BASELINE, FAST, provider_of
@@ -53,7 +46,7 @@ _LEAST_ADDED_SHARE = 0.05
 #: The columns of ``engines.csv``, behind which there is one ``speedup_vs_NAME`` an engine.
 COLUMNS = by_key(
     Column("engine", "engine", unit.TEXT, "Name of the engine", field="name", fold=24),
-    Column("version", "version", unit.TEXT, "Its version", unknown=NOT_KNOWN, fold=8, drop=3),
+    Column("version", "version", unit.TEXT, "Its version", unknown=units.NOT_KNOWN, fold=8, drop=3),
     Column("network", "network", unit.TEXT, "Name of the network"),
     Column("batch", "batch", unit.PLAIN, "Inputs per trial"),
     Column("device", "device", unit.TEXT, "cpu, gpu:0 and so on"),
@@ -227,7 +220,7 @@ def verdict(run: EnginesRun) -> str:
         facts |= {"name": before.label, "before_s": before.statistics.median_s}
     for best, gain in [pair for pair in gains if pair[1].sure][:1]:
         assert best.statistics is not None
-        sure = interval_text(gain.low, gain.high, format_factor)
+        sure = interval_text(gain.low, gain.high, units.format_factor)
         facts |= {"best": best.label, "after_s": best.statistics.median_s}
         facts |= {"factor": gain.factor, "sure": sure and f" ({sure})"}
     return first(_VERDICTS, facts)
@@ -243,7 +236,8 @@ def crowded(run: EnginesRun) -> bool:
 
 def _gains(run: EnginesRun) -> list[tuple[EngineResult, Speedup]]:
     """The other engines that are right and how many times as fast as Chainer, the fastest first."""
-    gains = ((engine, run.baseline and _gain(engine, run.baseline)) for engine in run.right)
+    slow = [] if run.baseline is None else [run.baseline]
+    gains = ((engine, _gain(engine, baseline)) for engine in run.right for baseline in slow)
     timed = [(engine, gain) for engine, gain in gains if gain is not None]
     return sorted(timed, key=lambda pair: -pair[1].factor)
 
@@ -256,13 +250,13 @@ def _gain(engine: EngineResult, slow: EngineResult) -> Speedup | None:
 def factor_text(engine: EngineResult, slow: EngineResult) -> str:
     """The same in words; empty for itself."""
     gain = _gain(engine, slow)
-    return WRONG if engine.wrong else "" if gain is None else format_factor(gain.factor)
+    return WRONG if engine.wrong else "" if gain is None else units.format_factor(gain.factor)
 
 
 def _interval_text(engine: EngineResult, slow: EngineResult) -> str:
     """Its interval: ``10.5x to 11.1x``."""
     gain = _gain(engine, slow)
-    return "" if gain is None else format_interval(gain.low, gain.high, format_factor)
+    return "" if gain is None else units.format_interval(gain.low, gain.high, units.format_factor)
 
 
 def _factor(engine: EngineResult, slow: EngineResult) -> float | None:
@@ -316,12 +310,12 @@ def words_of(run: EnginesRun, recordings: Mapping[str, Recording]) -> dict[str, 
     texts = {}
     for anchor, engine in zip(anchors_of(run), run.measured, strict=True):
         assert engine.statistics is not None
-        parts = [format_duration(engine.statistics.median_s)]
+        parts = [units.format_duration(engine.statistics.median_s)]
         parts.append(factor_text(engine, run.baseline or engine))
         if engine.name in recordings:
             shares = function_shares(recordings[engine.name], recordings.get(BASELINE))
             largest = Counter(shares).most_common(_MOST_PARTS)
-            parts += [f"{format_percent(share)} {name}" for name, share in largest]
+            parts += [f"{units.format_percent(share)} {name}" for name, share in largest]
         texts[anchor] = f"{words.printable(engine.label)}: {', '.join(filter(None, parts))}"
     return texts
 
@@ -394,13 +388,13 @@ def _method(run: EnginesRun) -> Iterator[doc.Block]:
     if run.settings.command:
         yield doc.Code(run.settings.command)
     prepared = [engine for engine in run.engines if engine.prepare_s is not None]
-    times = (f"{format_duration(engine.prepare_s)} ({engine.label})" for engine in prepared)
+    times = (f"{units.format_duration(engine.prepare_s)} ({engine.label})" for engine in prepared)
     yield doc.points(
         [
             "Each engine got the same network, weights and input. Preparing them before the "
             f"trials took {', '.join(times) or 'no time'}.",
-            f"After {plural(run.settings.warmups, 'warm-up run')} of each, the engines took turns "
-            "in rounds whose order changes: one untimed run, then some timed ones. So a slow "
+            f"After {units.plural(run.settings.warmups, 'warm-up run')} of each, the engines took "
+            "turns in rounds whose order changes: one untimed run, then some timed ones. So a slow "
             "phase of the machine slows all engines alike.",
             "A speed-up is the median, over the rounds, of the ratio of the two engines' "
             "medians. Order statistics give its interval.",
@@ -421,10 +415,10 @@ def _environment(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterat
 def about_lines(run: EnginesRun) -> list[str]:
     """The network and the engines, and how they ran, in two lines."""
     settings = run.settings
-    threads = "" if settings.threads is None else f", {plural(settings.threads, 'thread')}"
-    trials = plural(settings.trials, "trial")
+    threads = "" if settings.threads is None else f", {units.plural(settings.threads, 'thread')}"
+    trials = units.plural(settings.trials, "trial")
     return [
-        f"{words.model_name(settings)} under {plural(len(run.measured), 'engine')}",
+        f"{words.model_name(settings)} under {units.plural(len(run.measured), 'engine')}",
         f"{words.settings_text(settings)}{threads}; {trials} of each, in turn",
     ]
 
@@ -436,7 +430,7 @@ def _warnings(run: EnginesRun) -> Iterator[str]:
         yield f"The trials ended early ({run.ended}): {made} of each engine."
     if run.other_cpu is not None and run.other_cpu >= BUSY_CORES:
         cores = run.environment.usable_cores
-        of = f"of {plural(cores, 'core')}" if cores else "cores"
+        of = f"of {units.plural(cores, 'core')}" if cores else "cores"
         yield (
             f"Other programs kept {run.other_cpu:.1f} {of} busy during the trials, which slows "
             "long trials more than short ones. Close them and run again."
@@ -489,7 +483,7 @@ def _next_steps(run: EnginesRun) -> Iterator[str]:
             if engine.name == FAST != best.name and gain.factor > 1:
                 yield (
                     f"If you can install nothing but Chainer, {FAST} gives "
-                    f"{format_factor(gain.factor)}.{_how(engine)}"
+                    f"{units.format_factor(gain.factor)}.{_how(engine)}"
                 )
 
 

@@ -11,15 +11,9 @@ import numpy as np
 
 from chainer_profile.analyse.amdahl import ways
 from chainer_profile.analyse.rules import whole
+from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.sentences import fill
-from chainer_profile.basics.units import (
-    NOT_KNOWN,
-    format_count,
-    format_duration,
-    format_percent,
-    plural,
-)
 from chainer_profile.basics.words import DEFAULT_DEPTH, SELF_TIME, TOTAL_TIME
 from chainer_profile.comparison.fused import place
 from chainer_profile.report import unit
@@ -128,7 +122,7 @@ def hidden(
     summary: Summary, shares: Sequence[float], hint: str, noun: str
 ) -> list[tuple[str, str]]:
     """The sentence of a legend on layers, or groups of layers, that a limit leaves out."""
-    more = f": {format_percent(float(sum(shares)))} of the {whole(summary)[1]}"
+    more = f": {units.format_percent(float(sum(shares)))} of the {whole(summary)[1]}"
     return not_shown(len(shares), hint, noun, more)
 
 
@@ -177,7 +171,7 @@ def hot_layers(summary: Summary) -> Iterator[Block]:
         slowest = layers.loc[layers["typical_s"].idxmax()]
         yield text(
             f"No layer is hot. The slowest is {slowest['label']} with "
-            f"{format_duration(slowest['typical_s'])}."
+            f"{units.format_duration(slowest['typical_s'])}."
         )
         return
     functions, phases = hot["function"].value_counts(), hot["phase"].value_counts()
@@ -186,7 +180,9 @@ def hot_layers(summary: Summary) -> Iterator[Block]:
         "layers": len(layers),
         "share": float(hot["share"].sum()),
         "whole": whole(summary)[1],
-        "most": "All" if functions.iloc[0] == len(hot) else format_count(int(functions.iloc[0])),
+        "most": "All"
+        if functions.iloc[0] == len(hot)
+        else units.format_count(int(functions.iloc[0])),
         "function": functions.index[0],
         "in_phase": int(phases.iloc[0]),
         "phase": phases.index[0],
@@ -257,14 +253,12 @@ def hottest(summary: Summary) -> Table:
 def on_page(summary: Summary) -> Iterator[Block]:
     layers = summary.layers
     spread = "Beside each layer: the histogram of its times, and their course over the trials."
-    legend = [("", spread)]
-    legend += [("", ABOUT)] if layers["work_is_about"].any() else []
     yield Table(
         layer_columns(summary, SHOWN["page"]),
         layers,
         "All layers",
         hot_marks(layers),
-        legend,
+        [("", spread)],
         anchors=list(map(layer_anchor, layers.index)),
         spreads=spreads(summary),
     )
@@ -299,11 +293,11 @@ def _spreads(times_ns: NDArray[np.int64]) -> Iterator[Spread]:
         places = np.minimum((times_ns[:, at] - least[at]) * (bins / span), bins - 1)
         counts = np.bincount(places.astype(np.intp), minlength=bins)
         level = np.clip((course[:, at] - least[at]) / span, 0, 1)
-        longest = format_duration(int(most[at]) * NS)
+        shortest, longest = (units.format_duration(int(end[at]) * NS) for end in (least, most))
         yield Spread(
             np.ceil(counts / counts.max() * SPREAD).astype(int).tolist(),
             np.rint(level * SPREAD).astype(int).tolist(),
-            f"{plural(count, 'trial')}: {format_duration(int(least[at]) * NS)} to {longest}",
+            f"{units.plural(count, 'trial')}: {shortest} to {longest}",
         )
 
 
@@ -311,12 +305,13 @@ def by_layer(summary: Summary) -> Iterator[Block]:
     """The report's table: each layer and its time."""
     rows = _appendix_rows(summary)
     if rest := len(summary.layers) - len(rows):
-        share = summary.layers["share"].drop(rows.index).sum()
-        yield text(
-            f"These are the {format_count(len(rows))} slowest of "
-            f"{plural(len(summary.layers), 'layer')}; the other {format_count(rest)} take "
-            f"{format_percent(share)} of the {whole(summary)[1]}."
+        facts = {"shown": len(rows), "layers": len(summary.layers), "rest": rest}
+        facts |= {"share": summary.layers["share"].drop(rows.index).sum()}
+        sentence = (
+            "These are the {shown:n} slowest of {layers:layer}; the other {rest:n} take {share:%} "
+            "of the {whole}."
         )
+        yield text(fill(sentence, **facts, whole=whole(summary)[1]))
     label, *others = layer_columns(summary, SHOWN["appendix"])
     yield Table([headed(label, "layer"), *others], rows, "Self time by layer", hot_marks(rows))
     yield text(file(LAYERS), " has all figures of the layers, ", file(LINKS), " those of links.")
@@ -345,7 +340,7 @@ def by_node(summary: Summary) -> Iterator[Block]:
     nodes = summary.recording.layers
 
     def covers(row: Any) -> str:
-        return place(NOT_KNOWN, nodes[row.Index].covers)
+        return place(units.NOT_KNOWN, nodes[row.Index].covers)
 
     columns = [
         Column("index", "#", unit.PLAIN, field="Index"),

@@ -8,7 +8,7 @@ from chainer_profile.analyse.findings import takes_options
 from chainer_profile.analyse.rules import whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.threads import probed_threads
-from chainer_profile.basics.describe import MIN_TRIALS, NS
+from chainer_profile.basics.describe import MIN_TRIALS
 from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import BACKWARD, COMMUNICATION, DATA, FORWARD, UPDATE
@@ -151,8 +151,6 @@ _POINTS = (
      "{held:held trial} came last: the GPU started each of them only after the host had "
      "launched all of it, so it never waited. Their medians say how long the GPU is busy "
      "in each layer; they are used nowhere else."),
-    ("inclusive",
-     "A layer's time is inclusive: it contains the time of the calls made within it."),
     ("-inclusive -engine",
      "A layer's time is its self time: it excludes the calls made within it."),
     ("loss", "Functions of the loss outside all links have the path `loss`."),
@@ -205,16 +203,13 @@ _POINTS = (
     ("rate_of_zero",
      "The optimizer's learning rate is 0, so all trials have the same weights; the "
      "update's arithmetic is the same at any rate."),
-    ("step_s", "The smallest observed step of the {clock} is {step_s:s}."),
-    ("window_s",
-     "An empty function shows {window_s:s}: {timed} contains this much of the recorder's "
+    ("step", "The smallest observed step of the {clock} is {step:ns}."),
+    ("window",
+     "An empty function shows {window:ns}: {timed} contains this much of the recorder's "
      "own time."),
     ("counted",
      "{counted:trial} after the timed ones counted CPU time, page faults and context "
-     "switches; only these contain the cost of reading, {reading_s:s} a call."),
-    ("sampled",
-     "{sampled:trial} after the timed ones were sampled by {sampler}; only the shares of "
-     "their times are reported."),
+     "switches; only these contain the cost of reading, {reading:ns} a call."),
 )
 # fmt: on
 
@@ -229,12 +224,11 @@ def method(summary: Summary) -> Iterator[Block]:
     """How times were taken, and what they mean."""
     recording, totals, layers = summary.recording, summary.totals, summary.layers
     settings, conditions, clean = recording.settings, recording.conditions, totals.clean
-    on_device, counters, inside = recording.on_device, recording.counters, recording.inside
+    on_device, counters = recording.on_device, recording.counters
     phases = set(layers["phase"])
     paths = {(row.phase, row.path) for row in layers.itertuples()}
     hooks = layers[(layers["phase"] == UPDATE) & (layers["path"] == "optimizer")]["function"]
     reading = None if counters is None else counters["wall_ns"]
-    call_s = _seconds(conditions.call_ns)
     # Without starts the order is unknown: in a race of engines unprofiled trials come first.
     known_order = recording.start_ns is not None
     facts = {
@@ -244,7 +238,7 @@ def method(summary: Summary) -> Iterator[Block]:
         "clean": clean and clean.count,
         "trials": recording.n_trials,
         "program": recording.of_program,
-        "price": "" if call_s is None else fill(", {call_s:s} a call", call_s=call_s),
+        "price": fill(", {ns:ns} a call", ns=conditions.call_ns) if conditions.call_ns else "",
         "profiled": words.profiled_text(recording),
         "quoted": "time" if summary.several_phases else "latency",
         "apart": clean and recording.trial_ns is not None,
@@ -268,20 +262,14 @@ def method(summary: Summary) -> Iterator[Block]:
         "medians": "" if recording.by_means else _BY_MEDIANS,
         "least": MIN_TRIALS,
         "rate_of_zero": has_rate_of_zero(settings),
-        "step_s": _seconds(conditions.clock_resolution_ns),
+        "step": conditions.clock_resolution_ns,
         "clock": "host's clock" if on_device else "clock",
-        "window_s": _seconds(conditions.window_ns),
+        "window": conditions.window_ns,
         "timed": "the host's time in every layer" if on_device else "every layer's time",
         "counted": counters and reading and counters.trials,
-        "reading_s": _seconds(reading.window if reading else None),
-        "sampled": inside and inside.trials,
-        "sampler": inside and inside.method,
+        "reading": reading and reading.window,
     }
     yield points(sentences(_POINTS, facts))
-
-
-def _seconds(ns: float | None) -> float | None:
-    return None if ns is None else ns * NS
 
 
 def _threads(recording: Recording) -> str:

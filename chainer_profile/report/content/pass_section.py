@@ -11,14 +11,8 @@ from chainer_profile.analyse.inside import REST, Part, Parts
 from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
 from chainer_profile.analyse.rules import whole
 from chainer_profile.analyse.summary import Summary
+from chainer_profile.basics import units
 from chainer_profile.basics.sentences import fill, say
-from chainer_profile.basics.units import (
-    NOT_KNOWN,
-    format_duration,
-    format_nbytes,
-    format_percent,
-    format_significant,
-)
 from chainer_profile.record.recording import Inside, MachineLimits
 from chainer_profile.report import unit
 from chainer_profile.report.columns import ABOUT
@@ -92,8 +86,8 @@ def work(summary: Summary) -> Iterator[Block]:
         yield text(
             f"{_limits(limits)} A layer's shortest possible time is the larger of its operations "
             "at the first rate and its bytes at the second; the limit reached is that time "
-            f"divided by its median. Under {format_percent(REACHED, 0)}, a layer stays below both "
-            f"limits: {_ELSEWHERE_ON_GPU if summary.recording.on_device else _ELSEWHERE}"
+            f"divided by its median. Under {units.format_percent(REACHED, 0)}, a layer stays below "
+            f"both limits: {_ELSEWHERE_ON_GPU if summary.recording.on_device else _ELSEWHERE}"
         )
     rows = work_by_function(summary.layers)
     whole_s, name = whole(summary)
@@ -105,7 +99,7 @@ def work(summary: Summary) -> Iterator[Block]:
     unknown = without_formula(summary.layers)
     if len(unknown):
         listed = ", ".join(
-            f"{row.Index} ({format_percent(row.share)})"
+            f"{row.Index} ({units.format_percent(row.share)})"
             for row in unknown.head(_MAX_FUNCTIONS).itertuples()
         )
         yield text(f"Functions without a formula, with their share of the {name}: {listed}.")
@@ -115,7 +109,7 @@ def work(summary: Summary) -> Iterator[Block]:
             "Roofline plot of the layers",
             "One dot for each layer: operations per byte against operations per second; its "
             "area is the layer's time, and hot layers are red. The line is the machine's "
-            f"limit; arithmetic is the bound from {format_significant(limits.ridge)} "
+            f"limit; arithmetic is the bound from {units.format_significant(limits.ridge)} "
             "operations per byte.",
         )
 
@@ -184,7 +178,9 @@ def memory_sentences(summary: Summary) -> Iterator[str]:
     )
     if use.there_nbytes is not None:
         *there, (_, more) = memory_parts(summary)
-        facts["parts"] = ", ".join(f"{format_nbytes(nbytes)} of {name}" for name, nbytes in there)
+        facts["parts"] = ", ".join(
+            f"{units.format_nbytes(nbytes)} of {name}" for name, nbytes in there
+        )
         facts |= {"whole": use.there_nbytes + more, "more": more}
         sentence = (
             "A trial uses up to {whole:B} at once, {where}: {parts}, and {more:B} that it "
@@ -247,7 +243,7 @@ def memory_on_page(summary: Summary) -> Iterator[Block]:
     if summary.recording.memory is None:
         return
     parts = [
-        (name, float(nbytes), format_nbytes(nbytes), series(at))
+        (name, float(nbytes), units.format_nbytes(nbytes), series(at))
         for at, (name, nbytes) in enumerate(memory_parts(summary))
     ]
     yield from bar("Memory at the peak of a trial", parts)
@@ -299,7 +295,7 @@ def inside_sentences(summary: Summary) -> list[str]:
         of, words = f" of {parts.name}{phase} is", []
         for part in parts.parts:
             if part.share >= _LEAST_PART_SHARE and part.name != REST:
-                words.append(f"{format_percent(part.share, 0)}{of} {_part_words(part)}")
+                words.append(f"{units.format_percent(part.share, 0)}{of} {_part_words(part)}")
                 of = ""
         if words:
             sentences.append(f"{', '.join(words)}.")
@@ -315,7 +311,7 @@ def _part_words(part: Part) -> str:
 def _half_interval(row: _PartRow) -> str:
     part = row.part
     if part.low is None or part.high is None:
-        return NOT_KNOWN
+        return units.NOT_KNOWN
     return f"{(part.high - part.low) * 50:.1f}"
 
 
@@ -355,7 +351,8 @@ def inside(summary: Summary) -> Iterator[Block]:
     parts, run = summary.inside, summary.recording.inside
     if parts is None or run is None:
         return
-    yield text(" ".join([*inside_sentences(summary), _how_sampled(run)]))
+    # The first sentence stands in the answer.
+    yield text(" ".join([*inside_sentences(summary)[1:], _how_sampled(run)]))
     if parts.functions:
         caption = "Inside the functions: the parts of their time"
         legend = (
@@ -364,9 +361,11 @@ def inside(summary: Summary) -> Iterator[Block]:
         )
         yield _inside_table(summary, parts.functions, "function", caption, legend)
     if parts.framework is not None:
-        shares = (f"{part.name} {format_percent(part.share)}" for part in parts.framework.parts)
+        shares = (
+            f"{part.name} {units.format_percent(part.share)}" for part in parts.framework.parts
+        )
         yield text(
-            f"Time between the layers, {format_duration(parts.framework.seconds)} a trial: "
+            f"Time between the layers, {units.format_duration(parts.framework.seconds)} a trial: "
             f"{', '.join(shares)}."
         )
 

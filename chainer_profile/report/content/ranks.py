@@ -10,16 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.sentences import fill
-from chainer_profile.basics.units import (
-    format_count,
-    format_duration,
-    format_interval,
-    format_percent,
-    format_significant,
-    plural,
-)
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.comparison.significance import MIN_TRIALS, Ints
 from chainer_profile.ranks.merging import OUTSIDE, Ranks
@@ -141,7 +134,7 @@ def bars(ranks: Ranks) -> Iterator[doc.Boxes]:
         name = f"rank {ranks.ranks[at].number}"
         boxes.append(doc.Box(0.0, _NAME_WIDTH, "beside", name, name, row))
         of_rank = [
-            (part, float(times[at]), format_duration(times[at]), kind)
+            (part, float(times[at]), units.format_duration(times[at]), kind)
             for part, kind, times in parts
         ]
         boxes += laid(of_rank, (1 - _NAME_WIDTH) / longest, _NAME_WIDTH, row, f"{name}, ")
@@ -222,7 +215,7 @@ def _on_ranks(ranks: Ranks, times_ns: Ints) -> pd.DataFrame:
 
 def title(ranks: Ranks) -> str:
     """The network and its ranks: ``net on 4 ranks``."""
-    return f"{model_name(ranks.settings)} on {plural(ranks.size, 'rank')}"
+    return f"{model_name(ranks.settings)} on {units.plural(ranks.size, 'rank')}"
 
 
 def rank_name(ranks: Ranks, at: int) -> str:
@@ -279,7 +272,7 @@ def verdict(ranks: Ranks) -> str:
         for slow in judged.slow[:_MOST_NAMED]
     ]
     if more := len(judged.slow) - len(sentences):
-        sentences.append(f"{format_count(more)} more ranks are slow.")
+        sentences.append(f"{units.format_count(more)} more ranks are slow.")
     longest_s = max((straggler.costs_s for straggler in judged.stragglers), default=0.0)
     least_s = longest_s * _LEAST_SHARE_OF_LONGEST
     large = [each for each in judged.stragglers if each.costs_s >= least_s][:_MOST_NAMED]
@@ -334,12 +327,12 @@ def answer(ranks: Ranks) -> Iterator[str]:
         most = int(ranks.last.argmax())
         yield (
             f"The others most often wait for rank {ranks.ranks[most].number}: in "
-            f"{round(ranks.last[most] * count):,d} of {plural(count, 'iteration')}."
+            f"{round(ranks.last[most] * count):,d} of {units.plural(count, 'iteration')}."
         )
     if ranks.size > 1:
         yield (
             f"{ranks.size} ranks are about {ranks.size * ranks.efficiency:.2f} times as fast "
-            f"as one (estimate: {ranks.size} x {format_percent(ranks.efficiency)}, the share "
+            f"as one (estimate: {ranks.size} x {units.format_percent(ranks.efficiency)}, the share "
             "of an iteration without communication)."
         )
 
@@ -402,8 +395,8 @@ _STRAGGLER_COLUMNS = (
     Column("mean", "mean", unit.MS),
     Column("late", "late", unit.MS, drop=1),
     Column("interval", "95 %", unit.FIGURE, full="95 % interval", drop=1,
-           value=lambda row: format_interval(row.low_s * 1e3, row.high_s * 1e3, format_significant,
-                                             "-")),
+           value=lambda row: units.format_interval(row.low_s * 1e3, row.high_s * 1e3,
+                                                   units.format_significant, "-")),
 )
 # fmt: on
 
