@@ -215,9 +215,3 @@ def pieces(words: Words) -> Iterator[Piece]:
     """The words, each text as a piece without a style."""
     for word in words:
         yield Piece(word) if isinstance(word, str) else word
-
-
-def caption_text(figure: Figure) -> str:
-    """The words below a figure: a sentence, or nothing."""
-    text = figure.caption
-    return f"{text}." if text and not text.endswith(".") else text

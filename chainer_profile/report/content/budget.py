@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -245,23 +244,12 @@ def _by_rank(parts: Sequence[Part], least_ns: float) -> Iterator[_Line]:
 
 
 def _largest_layers(ranked: Iterable[_Line]) -> list[_Line]:
-    """The rows of the layers that take the most time, of one phase as far as it has them."""
+    """The rows of the layers that take the most time in a phase."""
     every = [line for line in ranked if line[-1].path.startswith("/")]
     # Functions that the network itself calls are of no layer, if others are.
     rows = [line for line in every if line[-1].path != "/"] or every
-    times: Counter[str] = Counter()
-    for *_, part in rows:
-        times[part.path] += round(part.ns)
-    paths = [path for path, _ in times.most_common(_NAMED_LAYERS)]
-    phases: Counter[tuple[int, ...]] = Counter()
-    for *phase, part in rows:
-        if part.path in paths:
-            phases[tuple(map(id, phase))] += round(part.ns)
-
-    def rank(line: _Line) -> tuple[float, float]:
-        return phases[tuple(map(id, line[:-1]))], line[-1].ns
-
-    return [max((line for line in rows if line[-1].path == path), key=rank) for path in paths]
+    largest = {line[-1].path: line for line in reversed(rows)}
+    return sorted(largest.values(), key=lambda line: -line[-1].ns)[:_NAMED_LAYERS]
 
 
 def picture_of(budget: Budget) -> Iterator[Boxes]:

@@ -33,6 +33,10 @@ _NOISY = 0.2
 #: Bars with more series than this carry no numbers.
 _MAX_NUMBERED = 4
 
+#: Whiskers of one standard deviation; the axis ends at 0. And texts above bars.
+_WHISKERS: dict[str, Any] = {"elinewidth": 0.8, "capsize": 2.5}
+_ABOVE: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom"}
+
 #: Results by the name of their group.
 Groups = dict[str, list[CaseResult]]
 FloatArray = NDArray[np.float64]
@@ -119,9 +123,8 @@ def _first(groups: Groups, most: int) -> Groups:
 
 
 def _times_ms(results: Sequence[CaseResult]) -> tuple[FloatArray, FloatArray]:
-    """Medians, and standard deviations, which are 0 where they are not known."""
-    medians = np.array([result.median_s * 1e3 for result in results])
-    return medians, np.nan_to_num([result.std_s * 1e3 for result in results])
+    """Medians, and standard deviations, which are NaN where they are not known."""
+    return tuple(1e3 * np.array([(run.median_s, run.std_s) for run in results]).T)
 
 
 def _draw_panel(ax: Axes, group: list[CaseResult], series: Groups) -> None:
@@ -135,14 +138,13 @@ def _draw_panel(ax: Axes, group: list[CaseResult], series: Groups) -> None:
         x += (at - (len(series) - 1) / 2) * wide
         typical, std = _times_ms(members)
         ax.bar(x, typical, width=wide * 0.92, color=_COLOURS[at])
-        timed = np.array([math.isfinite(result.std_s) for result in members], bool)
-        _whiskers(ax, x[timed], typical[timed], std[timed], fmt="none", ecolor=figures.INK)
-        top = max(top, float((typical + std).max(initial=0)))
-        for place, value, spread, result in zip(x, typical, std, members, strict=True):
+        ax.errorbar(x, typical, yerr=std, fmt="none", ecolor=figures.INK, **_WHISKERS)
+        tops = typical + np.nan_to_num(std)
+        top = max(top, float(tops.max(initial=0)))
+        for *place, value, result in zip(x, tops, typical, members, strict=True):
             number = units.format_significant(value, 3) if with_numbers else ""
-            style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom"}
             text = number + "*" * _noisy(result)
-            ax.annotate(text, (place, value + spread), (0, 2), fontsize=figures.TEXT - 2, **style)
+            ax.annotate(text, place, (0, 2), fontsize=figures.TEXT - 2, **_ABOVE)
     ax.set_ylim(0, (top or 1.0) * 1.14)
     names = [shorten(printable(network), _MAX_NAME) for network in networks]
     many = sum(map(len, names)) > 70
@@ -174,7 +176,8 @@ def batch_figure(results: Sequence[CaseResult]) -> Figure:
     for group, colour, marker in zip(shown.values(), _COLOURS, _MARKERS, strict=False):
         batch = [result.settings.batchsize for result in group]
         style = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.2}
-        _whiskers(left, batch, *_times_ms(group), **style)
+        typical, std = _times_ms(group)
+        left.errorbar(batch, typical, yerr=std, **style, **_WHISKERS)
         lines += right.plot(batch, [result.fps for result in group], **style)
     sizes = _apart(sorted({r.settings.batchsize for group in shown.values() for r in group}))
     for ax in (left, right):
@@ -191,12 +194,6 @@ def batch_figure(results: Sequence[CaseResult]) -> Figure:
     if list(shown) != [""]:
         _legend(fig, shown, lines)
     return fig
-
-
-def _whiskers(ax: Axes, x: Any, typical: Any, std: Any, **style: Any) -> None:
-    """Whiskers of one standard deviation, which do not go below 0."""
-    low = np.minimum(std, typical)
-    ax.errorbar(x, typical, yerr=np.vstack([low, std]), elinewidth=0.8, capsize=2.5, **style)
 
 
 def _apart(sizes: Sequence[int]) -> list[int]:
