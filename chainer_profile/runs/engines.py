@@ -80,17 +80,16 @@ def write_reports(
 ) -> list[str]:
     """Write the reports of a run, or those named in ``only``; returns the files' names."""
     from chainer_profile.report import page
-    from chainer_profile.report.content.engines import CSV, PLOT, report, to_file, words_of
+    from chainer_profile.report.content.engines import CSV, PLOT, report, to_file
     from chainer_profile.report.pictures.engines import figure
     from chainer_profile.report.pictures.figures import Picture
     from chainer_profile.report.writers import markdown
 
     picture, blocks = Picture(lambda: figure(run, recordings)), report(run, recordings)
-    names = words_of(run, recordings)
     makers: dict[str, Callable[[], str | bytes]] = {
         CSV: lambda: to_file(run, recordings),
         "engines.md": lambda: markdown.write(blocks),
-        "engines.html": lambda: page.page(blocks, "Engines", {PLOT: picture}, names),
+        "engines.html": lambda: page.page(blocks, "Engines", {PLOT: picture}),
         PLOT: picture.png,
         "engines.svg": picture.svg,
     }

@@ -75,7 +75,7 @@ def test_a_bar_has_a_tip_and_leads_to_its_row(page):
     assert not tip.is_visible()
     bar.hover()
     assert tip.inner_text() == bar.get_attribute("aria-label")
-    for part in (row["function"], row["path"], "0.6000", "16.2 %"):
+    for part in (row["function"], row["path"], "0.6000", "share [%] 16.2"):
         assert part in tip.inner_text()
     bar.click()
     chosen = page.locator("tr.chosen")

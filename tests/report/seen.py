@@ -23,7 +23,6 @@ from chainer_profile.report.document import (
     Heading,
     Points,
     Text,
-    caption_text,
     pieces,
     plain,
 )
@@ -89,7 +88,7 @@ def wanted(writer: str, blocks: Sequence[Block]) -> Iterator[Item]:
             if writer == "markdown":
                 yield "image", block.file, _shown(block.alt)
                 if block.caption:
-                    yield "text", _shown(caption_text(block))
+                    yield "text", _shown(block.caption)
         elif block.head:
             marks = [block.mark(at) for at in range(len(block.rows))]
             if writer == "markdown":  # All marks are bold.

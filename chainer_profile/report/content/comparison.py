@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -99,18 +99,6 @@ def compared(
     yield doc.points(
         [*(start + _side(side) for start, side in sides), differences_line(comparison)]
     )
-
-
-def words_of(comparisons: Sequence[Comparison], anchors: Iterable[str]) -> dict[str, str]:
-    """The words for who points at a layer's bars, by the anchor of its row."""
-    return {
-        f"{anchor}-{row.Index}": f"{_place(row, row.before_index)}_"
-        f"{printable(short_name(row.function))} at {printable(row.path)}: "
-        f"{units.format_duration(row.before_s)}, now {units.format_duration(row.after_s)}, "
-        f"{change(row.ratio, row.verdict)}"
-        for anchor, comparison in zip(anchors, comparisons, strict=True)
-        for row in comparison.layers.itertuples()
-    }
 
 
 def _table(columns: Columns, rows: pd.DataFrame, caption: str) -> Table:

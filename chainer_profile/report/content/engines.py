@@ -33,8 +33,6 @@ from chainer_profile.report.text import interval_text
 CSV, PLOT = "engines.csv", "engines.png"
 #: In place of a speed-up.
 WRONG = "wrong outputs"
-#: Parts of a trial that are named to who points at a bar, at most.
-_MOST_PARTS = 4
 #: Group of an engine's nodes that do none of Chainer's layers.
 OWN_STEPS = "the engine's own steps"
 #: Part of a trial that no function or node has.
@@ -303,21 +301,6 @@ def _marks(rows: Iterable[Row]) -> list[str]:
 def anchors_of(run: EnginesRun) -> list[str]:
     """The anchors of the rows of the engines that made trials, to which their bars lead."""
     return [f"engine-{at}" for at in range(len(run.measured))]
-
-
-def words_of(run: EnginesRun, recordings: Mapping[str, Recording]) -> dict[str, str]:
-    """The words for who points at an engine's bars, by the anchor of its row."""
-    texts = {}
-    for anchor, engine in zip(anchors_of(run), run.measured, strict=True):
-        assert engine.statistics is not None
-        parts = [units.format_duration(engine.statistics.median_s)]
-        parts.append(factor_text(engine, run.baseline or engine))
-        if engine.name in recordings:
-            shares = function_shares(recordings[engine.name], recordings.get(BASELINE))
-            largest = Counter(shares).most_common(_MOST_PARTS)
-            parts += [f"{units.format_percent(share)} {name}" for name, share in largest]
-        texts[anchor] = f"{words.printable(engine.label)}: {', '.join(filter(None, parts))}"
-    return texts
 
 
 def _speed(run: EnginesRun) -> Iterator[doc.Block]:

@@ -13,10 +13,9 @@ from typing import Any
 from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.program import ProgramTime
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.units import format_percent
 from chainer_profile.basics.words import TRY
 from chainer_profile.report import document as doc
-from chainer_profile.report.columns import LAYER_COLUMNS, SHOWN
+from chainer_profile.report.columns import SHOWN
 from chainer_profile.report.content import answer as first
 from chainer_profile.report.content import layer_section as by_layer
 from chainer_profile.report.content import method
@@ -26,7 +25,6 @@ from chainer_profile.report.content.advice import section as tried
 from chainer_profile.report.content.budget import picture_of
 from chainer_profile.report.content.budget import section as program_section
 from chainer_profile.report.content.layer_section import Shown
-from chainer_profile.report.rows import layer_anchor, link_anchor
 from chainer_profile.report.text import Row, model_name, printable, run_lines, script_name
 
 MOST_LAYERS = 10
@@ -187,16 +185,3 @@ def page(
     subject = _subject(summary, beside.program if beside else None)
     yield doc.Heading(1, (title and title.heading) or subject)
     yield from doc.shown_in(doc.PAGE, made or sections(summary, beside))
-
-
-def words_of(summary: Summary) -> dict[str, str]:
-    """The words for who points at a bar, by the anchor of its row."""
-    words = {
-        layer_anchor(row.Index): f"{printable(row.label)} at {printable(row.path)}: "
-        f"{LAYER_COLUMNS['median'].cell(row)} ms, {format_percent(row.share)}"
-        for row in summary.layers.itertuples()
-    }
-    for row in summary.links.itertuples():
-        anchor = link_anchor(summary, str(row.Index))
-        words[anchor] = f"{printable(str(row.Index))}: {format_percent(row.share)}"
-    return words

@@ -124,7 +124,8 @@ def _first(groups: Groups, most: int) -> Groups:
 
 def _times_ms(results: Sequence[CaseResult]) -> tuple[FloatArray, FloatArray]:
     """Medians, and standard deviations, which are NaN where they are not known."""
-    return tuple(1e3 * np.array([(run.median_s, run.std_s) for run in results]).T)
+    medians, stds = ([getattr(run, name) for run in results] for name in ("median_s", "std_s"))
+    return 1e3 * np.array(medians), 1e3 * np.array(stds)
 
 
 def _draw_panel(ax: Axes, group: list[CaseResult], series: Groups) -> None:
@@ -141,10 +142,10 @@ def _draw_panel(ax: Axes, group: list[CaseResult], series: Groups) -> None:
         ax.errorbar(x, typical, yerr=std, fmt="none", ecolor=figures.INK, **_WHISKERS)
         tops = typical + np.nan_to_num(std)
         top = max(top, float(tops.max(initial=0)))
-        for *place, value, result in zip(x, tops, typical, members, strict=True):
+        for at_x, at_y, value, result in zip(x, tops, typical, members, strict=True):
             number = units.format_significant(value, 3) if with_numbers else ""
             text = number + "*" * _noisy(result)
-            ax.annotate(text, place, (0, 2), fontsize=figures.TEXT - 2, **_ABOVE)
+            ax.annotate(text, (at_x, at_y), (0, 2), fontsize=figures.TEXT - 2, **_ABOVE)
     ax.set_ylim(0, (top or 1.0) * 1.14)
     names = [shorten(printable(network), _MAX_NAME) for network in networks]
     many = sum(map(len, names)) > 70

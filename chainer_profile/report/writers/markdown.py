@@ -35,7 +35,7 @@ def _parts(block: doc.Block) -> Iterator[str]:
     elif isinstance(block, doc.Figure):
         yield f"![{text(block.alt)}]({address(block.file)})"
         if block.caption:
-            yield f"*{text(block.caption.removesuffix('.'))}.*"
+            yield f"*{text(block.caption)}*"
 
 
 def _table(table: Table) -> str:

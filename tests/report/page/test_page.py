@@ -40,7 +40,7 @@ KINDS = ("forward", "train", "gpu", "engine")
 def of_comparisons(comparisons: Sequence[Comparison]) -> str:
     drawn = bars.pictures(comparisons)
     blocks = comparison.report(comparisons, list(drawn), everything=True)
-    return page(blocks, "Comparison", drawn, comparison.words_of(comparisons, drawn))
+    return page(blocks, "Comparison", drawn)
 
 
 def results(names: Sequence[str] = ()) -> dict[str, Callable[[], str]]:
@@ -54,8 +54,7 @@ def results(names: Sequence[str] = ()) -> dict[str, Callable[[], str]]:
     def raced() -> str:
         run, recordings = engines_run(names)
         drawn = {engines.PLOT: Picture(lambda: races.figure(run, recordings))}
-        blocks, said = engines.report(run, recordings), engines.words_of(run, recordings)
-        return page(blocks, "Engines", drawn, said)
+        return page(engines.report(run, recordings), "Engines", drawn)
 
     def swept() -> str:
         drawn = plots.pictures(cases(names))
@@ -153,10 +152,10 @@ def test_names_of_sections_differ() -> None:
 
 def test_a_picture_of_a_page_has_no_title_and_says_what_it_leads_to() -> None:
     picture = Picture(lambda: layers.figure(working.working()))
-    html = picture.in_page("one", "What it is", {"layer-0": "words of <0>"})
+    html = picture.in_page("one", "What it is")
     assert b"unprofiled trial" in picture.svg()
     assert "unprofiled trial" not in html
     assert html.count("<a ") == 6
-    assert "<title>words of &lt;0&gt;</title>" in html
+    assert 'href="#layer-0"' in html
     # A file leads nowhere.
     assert b"<a " not in picture.svg()
