@@ -119,7 +119,7 @@ def options(settings: Settings) -> list[str]:
     if settings.fast:
         unusual.append(f"accelerated ({printable(settings.fast)} kernels)")
     elif settings.keep_memory:
-        unusual.append("memory unusual")
+        unusual.append("memory kept")
     return unusual
 
 

@@ -42,6 +42,7 @@ from chainer_profile.report.content.profile import ReportTitle, overview, report
 from chainer_profile.report.content.result_section import groups
 from chainer_profile.report.document import Block, Boxes, Text, plain, text
 from chainer_profile.report.tables import SPREAD, Spread, Table
+from chainer_profile.report.text import option_rows, settings_text
 from chainer_profile.report.writers.terminal import count_of_lines
 from tests import ROOT, counting
 from tests.conftest import make_recording, make_training
@@ -204,6 +205,12 @@ def test_the_rate_of_zero_is_that_of_our_own_optimizer() -> None:
             asked = Settings(phase=phase, optimizer=optimizer, command=command)
             assert not has_rate_of_zero(asked), asked
     assert has_rate_of_zero(Settings(phase="train", optimizer="MomentumSGD", command=ours))
+
+
+def test_options_of_a_run() -> None:
+    asked = Settings(dtype="float16", keep_memory=True)
+    assert settings_text(asked).endswith("float16, memory kept")
+    assert "kept in the process" in dict(option_rows(asked))["Freed memory"]
 
 
 def test_no_page_faults_take_no_time() -> None:
