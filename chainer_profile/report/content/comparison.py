@@ -87,11 +87,8 @@ def compared(
     layers = shown_layers(comparison, sort, everything)
     shown = layers.head(len(layers) if limit is None else limit)
     if len(shown):
-        legend = [
-            ("", f"Times are medians in ms{' by input' * comparison.by_input}."),
-            ("95 %", "95 % is the confidence interval of the factor."),
-        ]
-        legend[:0] = not_shown(len(layers) - len(shown), hint)
+        legend = not_shown(len(layers) - len(shown), hint)
+        legend.append(f"Times are medians in ms{' by input' * comparison.by_input}.")
         table = _table(layer_columns(comparison), shown, "The layers")
         yield replace(table, legend=legend, anchors=[f"{anchor}-{at}" for at in shown.index])
     yield from map(text, unmatched_lines(comparison))
@@ -323,7 +320,7 @@ _LAYERS = by_key(
     Column("before", "before", unit.MS),
     Column("after", "after", unit.MS),
     Column("change", "change", unit.FIGURE, value=lambda row: change(row.ratio, row.verdict)),
-    replace(_INTERVAL, drop=3),
+    replace(_INTERVAL, drop=3, note="95 % is the confidence interval of the factor."),
     Column("share", "share", unit.PERCENT, full="share [%]", field="after_share", drop=1),
 )
 # fmt: on

@@ -64,7 +64,9 @@ COLUMNS = by_key(
     Column("iterations_per_s", "iterations/s", unit.NUMBER, "One over the mean", drop=4),
     Column("prepare", "prepare", unit.SECONDS, "Seconds that preparing the engine took"),
     Column("memory", "memory", unit.BYTES, drop=4,
-           meaning="Peak growth of the process in bytes for the engine, in a warm-up run"),
+           meaning="Peak growth of the process in bytes for the engine, in a warm-up run",
+           note="Memory is how much the process grew for the engine at its peak in a run, "
+                "including the engine's own weights but not the network's."),
     Column("outputs", "outputs", unit.TEXT, fold=7,
            meaning="right, or wrong if they differ from Chainer's by more than the tolerance"),
     Column("largest_difference", "largest difference", unit.SCIENTIFIC,
@@ -92,14 +94,10 @@ _ENGINE = replace(COLUMNS["engine"], value=attrgetter("label"))
 #: The columns to be read, before the speed-ups and behind them.
 _FIRST = ("mean", "median")
 _THEN = ("p95", "iterations_per_s", "memory", "relative_difference", "version")
-# fmt: off
 _LEGEND = (
-    ("", "Speed-ups are medians over rounds in which the engines take turns. The difference is the "
-         "largest difference of an output as a fraction of the largest output."),
-    ("memory", "Memory is how much the process grew for the engine at its peak in a run, including "
-               "the engine's own weights but not the network's."),
+    "Speed-ups are medians over rounds in which the engines take turns. The difference is the "
+    "largest difference of an output as a fraction of the largest output.",
 )
-# fmt: on
 #: The same for the outputs.
 _OUTPUTS = [
     *(_ENGINE, COLUMNS["largest_difference"], Column("magnitude", "largest output", unit.NUMBER)),
@@ -362,7 +360,7 @@ def _groups(name: str, recordings: Mapping[str, Recording]) -> Iterator[doc.Bloc
     except ProfileError:  # the nodes do not say whose layers they are
         return
     caption = f"The layers of {BASELINE} and of {name}"
-    legend = [("", "Times are medians of the trials in which the engines timed their nodes.")]
+    legend = ["Times are medians of the trials in which the engines timed their nodes."]
     yield Table(layer_columns(comparison), comparison.layers, caption, legend=legend)
     yield from map(doc.text, unmatched_lines(comparison))
 

@@ -34,6 +34,7 @@ from chainer_profile.report.tables import (
     headed,
     kept,
     not_shown,
+    noted,
     rows_of,
 )
 from chainer_profile.report.text import on_gpu, printable, typical_word
@@ -64,17 +65,16 @@ _ASCENDING = ("path", "function")
 #: Columns that an order needs, beside the usual ones or in place of another one.
 _SHOWN_FOR = {"flops": "flops", "memory": "peak", "reached": "reached"}
 _IN_PLACE_FOR = {"std": ("ci", "std")}
-#: Sentences of the terminal's legend, by the headings of their columns.
-# fmt: off
-_LEGEND = (
-    ("% of limit", "% of limit is the shortest possible time at this machine's limits as a part of "
-                   "the median."),
-    ("host", "host is the host's time in the layer's call."),
-    ("gap", "gap is the device's time between the previous layer and this one."),
-    ("busy", "busy is the device's time when it never waits for the host."),
-    ("+/- ms", "+/- is half of the 95 % confidence interval of the median."),
-)
-# fmt: on
+#: What the terminal says of columns.
+_NOTES = {
+    "ci": "+/- is half of the 95 % confidence interval of the median.",
+    "host": "host is the host's time in the layer's call.",
+    "gap": "gap is the device's time between the previous layer and this one.",
+    "busy": "busy is the device's time when it never waits for the host.",
+    "reached": (
+        "% of limit is the shortest possible time at this machine's limits as a part of the median."
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -109,18 +109,15 @@ def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
     kind = "inclusive" if summary.recording.settings.inclusive else "self times"
     legend = [
         *hidden(summary, ordered["share"].iloc[len(rows) :], shown.hint, "layer"),
-        ("", f"{unit.HOT_MARK} marks hot layers: {summary.hotspots.rule}."),
-        ("", f"Times are {kind}{on_gpu(summary)} in ms, % is of the {whole(summary)[1]}."),
-        *_legend_of_marks(columns, rows),
-        *_LEGEND,
+        f"{unit.HOT_MARK} marks hot layers: {summary.hotspots.rule}.",
+        f"Times are {kind}{on_gpu(summary)} in ms, % is of the {whole(summary)[1]}.",
     ]
+    columns = noted(columns, _NOTES | _note_of_marks(columns, rows))
     with_framework = [*rows_of(rows), *framework_of_layers(summary)]
     yield Table(columns, with_framework, "The layers", hot_marks(rows), legend, wider)
 
 
-def hidden(
-    summary: Summary, shares: Sequence[float], hint: str, noun: str
-) -> list[tuple[str, str]]:
+def hidden(summary: Summary, shares: Sequence[float], hint: str, noun: str) -> list[str]:
     """The sentence of a legend on layers, or groups of layers, that a limit leaves out."""
     more = f": {units.format_percent(float(sum(shares)))} of the {whole(summary)[1]}"
     return not_shown(len(shares), hint, noun, more)
@@ -144,12 +141,12 @@ def _usual_columns(summary: Summary, shown: Shown) -> list[Column]:
     return [kept(column) if column.key == ordered_by else column for column in columns]
 
 
-def _legend_of_marks(columns: Sequence[Column], rows: pd.DataFrame) -> list[tuple[str, str]]:
+def _note_of_marks(columns: Sequence[Column], rows: pd.DataFrame) -> dict[str, str]:
     """The meaning of ``~``, with the marked column that a narrow terminal keeps longest."""
     about = list(rows[rows["work_is_about"]].itertuples())
     marked = [column for column in columns if any(column.cell(row)[:1] == "~" for row in about)]
     lasting = sorted(marked, key=lambda column: column.drop or math.inf)[-1:]
-    return [(column.heading, ABOUT) for column in lasting]
+    return {key: f"{ABOUT} {_NOTES.get(key, '')}".rstrip() for key in (c.key for c in lasting)}
 
 
 def bars(summary: Summary) -> Iterator[Block]:
@@ -212,8 +209,8 @@ def hotspots(summary: Summary) -> Iterator[Block]:
     yield Table([rank, *columns], ranked, "The hot layers, slowest first", legend=legend)
 
 
-def _hot_rule(summary: Summary) -> tuple[str, str]:
-    return "", f"Hot layers are {summary.hotspots.rule}."
+def _hot_rule(summary: Summary) -> str:
+    return f"Hot layers are {summary.hotspots.rule}."
 
 
 def target(summary: Summary, factor: float) -> Iterator[Block]:
@@ -245,7 +242,7 @@ def hottest(summary: Summary) -> Table:
         rows,
         "The hottest layers",
         hot_marks(rows),
-        [_hot_rule(summary), ("", f"Shares are of the {whole(summary)[1]}.")],
+        [_hot_rule(summary), f"Shares are of the {whole(summary)[1]}."],
         leads=list(map(layer_anchor, rows.index)),
     )
 
@@ -258,7 +255,7 @@ def on_page(summary: Summary) -> Iterator[Block]:
         layers,
         "All layers",
         hot_marks(layers),
-        [("", spread)],
+        [spread],
         anchors=list(map(layer_anchor, layers.index)),
         spreads=spreads(summary),
     )

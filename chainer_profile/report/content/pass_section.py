@@ -335,7 +335,7 @@ def _inside_table(
     every: Iterable[Parts],
     head: str,
     caption: str,
-    legend: Sequence[tuple[str, str]] = (),
+    legend: Sequence[str] = (),
 ) -> Table:
     left_out = "" if summary.several_phases else "phase"
     columns = [column for key, column in _INSIDE.items() if key != left_out]
@@ -356,8 +356,8 @@ def inside(summary: Summary) -> Iterator[Block]:
     if parts.functions:
         caption = "Inside the functions: the parts of their time"
         legend = (
-            ("", "ms is the share of the time measured in the timed trials."),
-            ("+/- points", "+/- points is half of the share's 95 % interval."),
+            "ms is the share of the time measured in the timed trials.",
+            "+/- points is half of the share's 95 % interval.",
         )
         yield _inside_table(summary, parts.functions, "function", caption, legend)
     if parts.framework is not None:

@@ -83,7 +83,9 @@ COLLECTIVE_COLUMNS = by_key(
     Column("moving", "moving", unit.MS, "Median of the rest of its time there"),
     Column("last", "last", unit.PERCENT, "Share of iterations in which it arrived last"),
     Column("mb_per_s", "MB/s", unit.NUMBER, value=_mb_per_s,
-           meaning="Millions of bytes per second of the last rank's median moving time"),
+           meaning="Millions of bytes per second of the last rank's median moving time",
+           note="Here moving is that of the last rank to arrive, and MB/s are bytes divided by "
+                "it."),
 )
 # fmt: on
 
@@ -187,7 +189,7 @@ def _by_rank(ranks: Ranks) -> Iterator[doc.Block]:
         rows,
         "The layers on every rank",
         [doc.HOT if layer.index in slow else "" for layer in ranks.layers],
-        [("", legend)],
+        [legend],
     )
 
 
@@ -233,26 +235,8 @@ def _answer(ranks: Ranks) -> Iterator[doc.Block]:
 def _shown(columns: Columns, rows: Any, caption: str, limit: int | None, hint: str) -> Table:
     every = rows_of(rows)
     shown = every if limit is None else every[:limit]
-    times = ("", "Times are medians over the iterations, in ms.")
-    legend = [*not_shown(len(every) - len(shown), hint), times, *_LEGEND]
     marks = [getattr(row, "mark", "") for row in shown]
-    return Table(columns, shown, caption, marks, legend)
-
-
-# fmt: off
-_LEGEND = (
-    ("waiting",
-     "Waiting is the time until the last rank arrives; moving is the rest of a collective."),
-    ("between", "between is the communication phase without its collectives."),
-    ("last %", "last is the share of iterations in which the others waited for this rank."),
-    ("elsewhere", "elsewhere is the median of the other ranks."),
-    ("mean", "mean is the mean excess, late the difference of the 95th percentiles."),
-    ("95 %", "95 % is the confidence interval of the excess (of the mean excess if the layer is "
-             "only sometimes slow)."),
-    ("MB/s",
-     "Here moving is that of the last rank to arrive, and MB/s are bytes divided by it."),
-)
-# fmt: on
+    return Table(columns, shown, caption, marks, not_shown(len(every) - len(shown), hint))
 
 
 def verdict(ranks: Ranks) -> str:
@@ -342,16 +326,20 @@ def _typical_s(times_ns: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> flo
     return float(np.median(times_ns.mean(axis=0))) * NS
 
 
+# fmt: off
 _RANK_COLUMNS = by_key(
     Column("rank", "rank", unit.PLAIN, field="rank.number"),
     Column("host", "host", unit.TEXT, field="rank.host", fold=16, drop=1),
-    Column("iteration", "iteration", unit.MS),
+    Column("iteration", "iteration", unit.MS, note="Times are medians over the iterations, in ms."),
     Column("computing", "computing", unit.MS),
-    Column("waiting", "waiting", unit.MS),
-    Column("moving", "moving", unit.MS),
-    Column("between", "between", unit.MS, drop=2),
-    Column("last", "last %", unit.PERCENT),
+    Column("waiting", "waiting", unit.MS, note="Waiting is the time until the last rank arrives."),
+    Column("moving", "moving", unit.MS, note="Moving is the rest of a collective."),
+    Column("between", "between", unit.MS, drop=2,
+           note="between is the communication phase without its collectives."),
+    Column("last", "last %", unit.PERCENT,
+           note="last is the share of iterations in which the others waited for this rank."),
 )
+# fmt: on
 
 
 def _ranks(ranks: Ranks, limit: int | None, hint: str) -> Iterator[doc.Block]:
@@ -390,13 +378,17 @@ _STRAGGLER_COLUMNS = (
     Column("function", "function", unit.TEXT, field="layer.function", fold=20),
     Column("phase", "phase", unit.TEXT, field="layer.phase", fold=10, drop=2),
     Column("there", "there", unit.MS, field="here_s"),
-    Column("elsewhere", "elsewhere", unit.MS, drop=3),
+    Column("elsewhere", "elsewhere", unit.MS, drop=3,
+           note="elsewhere is the median of the other ranks."),
     Column("longer", "longer by", unit.MS, field="excess_s"),
-    Column("mean", "mean", unit.MS),
+    Column("mean", "mean", unit.MS,
+           note="mean is the mean excess, late the difference of the 95th percentiles."),
     Column("late", "late", unit.MS, drop=1),
     Column("interval", "95 %", unit.FIGURE, full="95 % interval", drop=1,
            value=lambda row: units.format_interval(row.low_s * 1e3, row.high_s * 1e3,
-                                                   units.format_significant, "-")),
+                                                   units.format_significant, "-"),
+           note="95 % is the confidence interval of the excess (of the mean excess if the layer is "
+                "only sometimes slow)."),
 )
 # fmt: on
 

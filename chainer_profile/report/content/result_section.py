@@ -26,7 +26,7 @@ from chainer_profile.report.rows import (
     phase_rows,
     tree_rows,
 )
-from chainer_profile.report.tables import Column, Table, by_key
+from chainer_profile.report.tables import Column, Table, by_key, noted
 from chainer_profile.report.text import between, interval_text
 
 #: A phase that is less of a trial has no place in a sentence.
@@ -34,6 +34,13 @@ _LEAST_PHASE_SHARE = 0.001
 #: Links deeper than any.
 _ALL_LEVELS = 10**9
 _MARKED = Column("marked", "", unit.HOT_FLAG)
+#: What the terminal says of columns of groups and links.
+_NOTES = {
+    "total": "total is with the calls made within these, self without them.",
+    "each": "ms a call is of the total.",
+    "inclusive": "incl. is the time of a link with all links below it.",
+    "exclusive": "excl. is the time of the functions that it calls itself.",
+}
 
 
 def whole_trial(summary: Summary) -> Iterator[Block]:
@@ -232,11 +239,9 @@ def groups(summary: Summary, shown: Shown) -> Iterator[Block]:
     rows = ordered if shown.limit is None else ordered.head(max(0, shown.limit))
     legend = [
         *hidden(summary, ordered["share"].iloc[len(rows) :], shown.hint, by),
-        ("", f"Times are in ms; % is self time as part of the {whole(summary)[1]}."),
-        ("total ms", "total is with the calls made within these, self without them."),
-        ("ms a call", "ms a call is of the total."),
+        f"Times are in ms; % is self time as part of the {whole(summary)[1]}.",
     ]
-    columns = group_columns(by, summary.phase_names)
+    columns = noted(group_columns(by, summary.phase_names), _NOTES)
     with_framework = pd.concat([rows, framework_of_groups(summary)])
     yield Table(columns, with_framework, f"By {by}", hot_marks(rows), legend)
 
@@ -250,24 +255,22 @@ def by_function(summary: Summary) -> Iterator[Block]:
 def tree(summary: Summary, shown: Shown) -> Iterator[Block]:
     links, beside = tree_rows(summary, shown.depth)
     rows = pd.concat([links, beside])
-    columns = [_MARKED, *tree_columns(summary.phase_names, rows, indent=True)]
+    columns = noted(tree_columns(summary.phase_names, rows, indent=True), _NOTES)
     legend = []
     if below := int((summary.links["depth"] > shown.depth).sum()):
         sentence = (
             "{below:link} below {below:is|are} not shown (--tree 99 shows all); their times are "
             "in the rows above them."
         )
-        legend.append(("", fill(sentence, below=below)))
+        legend.append(fill(sentence, below=below))
     legend += [
-        ("", f"{unit.HOT_MARK} marks hot layers: {summary.hotspots.rule}."),
-        ("", f"Times are in ms, % is of the {whole(summary)[1]}."),
-        ("", "incl. is the time of a link with all links below it."),
-        ("excl. ms", "excl. is the time of the functions that it calls itself."),
+        f"{unit.HOT_MARK} marks hot layers: {summary.hotspots.rule}.",
+        f"Times are in ms, % is of the {whole(summary)[1]}.",
     ]
     marks = hot_marks(rows, "marked")
     if summary.totals.profiled is not None:
         marks[-1] = TOTAL
-    yield Table(columns, rows, "The tree of links", marks, legend)
+    yield Table([_MARKED, *columns], rows, "The tree of links", marks, legend)
 
 
 def tree_on_page(summary: Summary) -> Iterator[Block]:
@@ -283,7 +286,7 @@ def tree_on_page(summary: Summary) -> Iterator[Block]:
         rows,
         "Inclusive and exclusive time of the links",
         hot_marks(rows.fillna({"hot": 0})),
-        [("", "Inclusive time covers a link and all links below it.")],
+        ["Inclusive time covers a link and all links below it."],
         anchors=[link_anchor(summary, path) for path in rows.index],
         depths=rows["depth"].tolist(),
     )
