@@ -122,94 +122,88 @@ _POINTS = (
     ("probe", "BLAS ran with {probe}."),
     ("warmups", "{warmups} came first and are not counted."),
     ("engine clean",
-     "{clean:unprofiled trial} ran without the engine's profiling, in turn with those of "
-     "other engines. Quote their latency."),
+     "{clean:unprofiled trial} ran without the engine's profiling, in turn with those of other "
+     "engines. Quote their latency."),
     ("engine",
-     "The times of nodes are the engine's own, from {trials:trial} with its profiling "
-     "switched on."),
+     "The times of nodes are the engine's own, from {trials:trial} with its profiling switched "
+     "on."),
     ("engine",
-     "Runtime overhead is the time of such a trial minus the sum of its nodes: the "
-     "engine's work between them, and its profiling."),
+     "Runtime overhead is the time of such a trial minus the sum of its nodes: the engine's work "
+     "between them, and its profiling."),
     ("-engine program",
-     "{trials:trial} of the program were profiled: each but those in which memory was "
-     "counted. Their times, and the rows', contain the profiler's{price}."),
+     "{trials:trial} of the program were profiled: each but those in which memory was counted. "
+     "Their times, and the rows', contain the profiler's{price}."),
     ("-engine -program apart",
-     "{clean:unprofiled trial} ran without any hook, {order} the {profiled}. Quote the "
-     "{quoted} of the unprofiled trials; the layers' times come from the profiled ones."),
+     "{clean:unprofiled trial} ran without any hook, {order} the {profiled}. Quote the {quoted} "
+     "of the unprofiled trials; the layers' times come from the profiled ones."),
     ("-engine -program -apart", "The layers' times come from {profiled}."),
     ("device",
-     "The layers' times are the GPU's: the profiler records an event in its queue on "
-     "entering and on leaving each layer. Nothing waits for these events; they are read "
-     "after one synchronisation at the end of each trial."),
+     "The layers' times are the GPU's: the profiler records an event in its queue on entering and "
+     "on leaving each layer. Nothing waits for these events; they are read after one "
+     "synchronisation at the end of each trial."),
     ("device",
-     "A layer's time runs from event to event. It contains the layer's own work and the "
-     "time the GPU waited within the layer for the host to launch the next kernel."),
+     "A layer's time runs from event to event. It contains the layer's own work and the time the "
+     "GPU waited within the layer for the host to launch the next kernel."),
     ("device",
-     "The trials' times are the host's: from the first call until the GPU has finished. "
-     "Launching is the part until everything was launched; waiting is the rest."),
+     "The trials' times are the host's: from the first call until the GPU has finished. Launching "
+     "is the part until everything was launched; waiting is the rest."),
     ("device held",
-     "{held:held trial} came last: the GPU started each of them only after the host had "
-     "launched all of it, so it never waited. Their medians say how long the GPU is busy "
-     "in each layer; they are used nowhere else."),
+     "{held:held trial} came last: the GPU started each of them only after the host had launched "
+     "all of it, so it never waited. Their medians say how long the GPU is busy in each layer; "
+     "they are used nowhere else."),
     ("-inclusive -engine",
      "A layer's time is its self time: it excludes the calls made within it."),
     ("loss", "Functions of the loss outside all links have the path `loss`."),
     ("backward",
-     "The backward pass of a function has its own row, in the link that made the call. "
-     "Its column `forward_index` in the table of all layers names the call that it goes "
-     "back through."),
+     "The backward pass of a function has its own row, in the link that made the call. Its column "
+     "`forward_index` in the table of all layers names the call that it goes back through."),
     ("accumulation",
      "If several functions use a variable, its gradients are added up: the row "
      "`gradient_accumulation`, in the link whose backward adds them."),
     ("cleargrads",
-     "Clearing the gradients before the backward pass is the row `cleargrads` of the "
-     "backward phase."),
+     "Clearing the gradients before the backward pass is the row `cleargrads` of the backward "
+     "phase."),
     ("communication",
-     "A collective of the optimizer is a row of the phase communication, at the path of "
-     "the parameter that it moves. Its time lasts until this rank leaves it, so it "
-     "includes waiting for the last rank."),
+     "A collective of the optimizer is a row of the phase communication, at the path of the "
+     "parameter that it moves. Its time lasts until this rank leaves it, so it includes waiting "
+     "for the last rank."),
     ("update",
-     "The update of all parameters of a link is one row, named after the optimizer; its "
-     "calls are the parameter arrays."),
-    ("hooks",
-     "The optimizer's hooks ({hooks}) process all parameters; their path is `optimizer`."),
+     "The update of all parameters of a link is one row, named after the optimizer; its calls are "
+     "the parameter arrays."),
+    ("hooks", "The optimizer's hooks ({hooks}) process all parameters; their path is `optimizer`."),
     ("data", "Loading a batch and converting it to arrays are rows at the path `data`."),
     ("framework -device -phases",
-     "Framework time is the profiled trial minus the sum of its layers: the time between "
-     "the functions, such as type checks and creating variables."),
+     "Framework time is the profiled trial minus the sum of its layers: the time between the "
+     "functions, such as type checks and creating variables."),
     ("framework -device phases",
-     "Framework time is the profiled trial minus the sum of its layers: the time between "
-     "the rows, such as type checks, creating variables and walking back through the "
-     "graph. It is known for each phase; time outside all phases has its own row. "
-     "Freeing the graph comes after the backward phase, so it is framework time of the "
-     "update in a training step."),
+     "Framework time is the profiled trial minus the sum of its layers: the time between the "
+     "rows, such as type checks, creating variables and walking back through the graph. It is "
+     "known for each phase; time outside all phases has its own row. Freeing the graph comes "
+     "after the backward phase, so it is framework time of the update in a training step."),
     ("framework device",
-     "Framework time is the profiled trial minus the sum of its layers: the trial's wall "
-     "time minus the layers' time on the GPU. It lies between the layers and after the "
-     "last one; the GPU mostly waits for the host then.{of_phases}"),
+     "Framework time is the profiled trial minus the sum of its layers: the trial's wall time "
+     "minus the layers' time on the GPU. It lies between the layers and after the last one; the "
+     "GPU mostly waits for the host then.{of_phases}"),
     ("means",
-     "The time of a trial is the median, which a few slow trials do not affect. A row's "
-     "time is its mean. Inputs per second are the batch divided by the mean trial."),
+     "The time of a trial is the median, which a few slow trials do not affect. A row's time is "
+     "its mean. Inputs per second are the batch divided by the mean trial."),
     ("-means",
-     "A single number for a time is the median, which a few slow trials do not affect. "
-     "Parts that add up to the trial (sum of the layers, framework, groups, links) are "
-     "means, and inputs per second are the batch divided by the mean."),
+     "A single number for a time is the median, which a few slow trials do not affect. Parts that "
+     "add up to the trial (sum of the layers, framework, groups, links) are means, and inputs per "
+     "second are the batch divided by the mean."),
+    ("", "Every share is a part of the {whole}. The framework has a row of its own.{medians}"),
     ("",
-     "Every share is a part of the {whole}. The framework has a row of its own.{medians}"),
-    ("",
-     "The ends of a median's 95 % confidence interval are two of the trials. The more "
-     "the trials resemble their neighbours, the wider it is. Fewer than {least} trials "
-     "have none."),
+     "The ends of a median's 95 % confidence interval are two of the trials. The more the trials "
+     "resemble their neighbours, the wider it is. Fewer than {least} trials have none."),
     ("rate_of_zero",
-     "The optimizer's learning rate is 0, so all trials have the same weights; the "
-     "update's arithmetic is the same at any rate."),
+     "The optimizer's learning rate is 0, so all trials have the same weights; the update's "
+     "arithmetic is the same at any rate."),
     ("step", "The smallest observed step of the {clock} is {step:ns}."),
     ("window",
-     "An empty function shows {window:ns}: {timed} contains this much of the recorder's "
-     "own time."),
+     "An empty function shows {window:ns}: {timed} contains this much of the recorder's own time."),
     ("counted",
-     "{counted:trial} after the timed ones counted CPU time, page faults and context "
-     "switches; only these contain the cost of reading, {reading:ns} a call."),
+     "{counted:trial} after the timed ones counted CPU time, page faults and context switches; "
+     "only these contain the cost of reading, {reading:ns} a call."),
 )
 # fmt: on
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -162,26 +162,23 @@ def _total(summary: ModelSummary, name: str) -> str:
     return least + about + _scaled(getattr(summary, name))
 
 
-def notes(summary: ModelSummary) -> list[str]:
+def notes(summary: ModelSummary) -> Iterator[str]:
     """What the numbers mean, and which are missing: a sentence or two each."""
-    sentences = []
-    if not (summary.table["function"] != "").any():
-        sentences.append("The network calls no function.")
+    called = summary.table["function"] != ""
+    if not called.any():
+        yield "The network calls no function."
     if summary.without_formula:
-        named = ", ".join(
-            f"{name} ({units.plural(calls, 'call')})"
-            for name, calls in summary.without_formula.items()
-        )
-        sentences.append(f"Missing from the totals, because they have no formula: {named}.")
+        calls = summary.without_formula.items()
+        named = ", ".join(f"{name} ({units.plural(count, 'call')})" for name, count in calls)
+        yield f"Missing from the totals, because they have no formula: {named}."
     if summary.table["approximate"].any():
-        sentences.append(ABOUT)
-    if (summary.table["function"] == "").any():
-        sentences.append("Parameters of links without a known call come last, without a function.")
-    sentences.append(
+        yield ABOUT
+    if not called.all():
+        yield "Parameters of links without a known call come last, without a function."
+    yield (
         "Memory of activations is the sum of all layers' outputs, without views. To measure "
         "what a pass takes, profile it. MB is 10^6 bytes."
     )
-    return sentences
 
 
 def _about(summary: ModelSummary) -> str:
