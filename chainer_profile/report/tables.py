@@ -71,15 +71,6 @@ class Column:
         """The width to which a text is folded; None for what stands on one line at the right."""
         return self.fold if self.unit.text else None
 
-    @property
-    def has_bar(self) -> bool:
-        return self.unit.bar or self.bar is not None
-
-    def bar_part(self, row: Any) -> float | None:
-        """The part of a whole that the bar of a row shows; None for no bar."""
-        part = (self.bar or self.of)(row)
-        return None if is_missing(part) else part
-
     def cell(self, row: Any) -> str:
         """The cell of a row to read."""
         value = self.of(row)

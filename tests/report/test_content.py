@@ -5,6 +5,7 @@ import io
 import math
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -40,7 +41,7 @@ from chainer_profile.report.content.method import has_rate_of_zero
 from chainer_profile.report.content.pass_section import memory_on_page
 from chainer_profile.report.content.profile import ReportTitle, overview, report
 from chainer_profile.report.content.result_section import groups
-from chainer_profile.report.document import Block, Boxes, Text, plain, text
+from chainer_profile.report.document import PAGE, Block, Boxes, Text, plain, shown_in, text
 from chainer_profile.report.tables import SPREAD, Spread, Table
 from chainer_profile.report.text import option_rows, settings_text
 from chainer_profile.report.writers.terminal import count_of_lines
@@ -222,9 +223,13 @@ def test_no_page_faults_take_no_time() -> None:
         assert said in plain(words.words)
 
 
+def page_of(summary: Summary) -> Iterator[Block]:
+    return shown_in(PAGE, profile.sections(summary))
+
+
 def test_a_command_is_given_once() -> None:
     summary = summarise(Recording.load(SAMPLE))
-    forms = (profile.brief, profile.overview, profile.page, report)
+    forms = (profile.brief, profile.overview, page_of, report)
     for shown in (form(summary) for form in forms):
         texts = [plain(words) for block in shown for words in _said(block)]
         every = [text for text in texts if "profile.py advise" in text]

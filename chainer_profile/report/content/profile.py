@@ -57,10 +57,10 @@ class Beside:
     program: ProgramTime | None = None
 
 
-def _subject(summary: Summary, program: ProgramTime | None) -> str:
+def subject(summary: Summary, beside: Beside | None) -> str:
     """What a run is of: a network, and the program that it ran in, if there is one."""
-    model = model_name(summary.recording.settings)
-    return model if program is None else f"{script_name(program.budget.script)} ({model})"
+    model, program = model_name(summary.recording.settings), beside and beside.program
+    return f"{script_name(program.budget.script)} ({model})" if program else model
 
 
 def sections(
@@ -167,21 +167,9 @@ def report(
 ) -> list[doc.Block]:
     """``report.md``; ``made`` are its sections where they are made already."""
     title = title or ReportTitle()
-    subject = _subject(summary, beside.program if beside else None)
+    heading = title.heading or f"Layer-wise profile of {subject(summary, beside)}"
     return [
-        doc.Heading(1, title.heading or f"Layer-wise profile of {subject}"),
+        doc.Heading(1, heading),
         *(doc.text(doc.strong(name), f": {value}") for name, value in title.rows()),
         *doc.shown_in(doc.REPORT, made or sections(summary, beside)),
     ]
-
-
-def page(
-    summary: Summary,
-    beside: Beside | None = None,
-    made: Sequence[doc.Section] = (),
-    title: ReportTitle | None = None,
-) -> Iterator[doc.Block]:
-    """``report.html``, in the same way."""
-    subject = _subject(summary, beside.program if beside else None)
-    yield doc.Heading(1, (title and title.heading) or subject)
-    yield from doc.shown_in(doc.PAGE, made or sections(summary, beside))

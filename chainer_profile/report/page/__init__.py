@@ -12,7 +12,7 @@ from string import Template
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from chainer_profile.report.document import Figure, Heading
+from chainer_profile.report.document import PAGE, Figure, Heading, shown_in
 from chainer_profile.report.tables import Table
 from chainer_profile.report.text import model_name, printable, settings_text
 from chainer_profile.report.writers import html
@@ -40,15 +40,13 @@ def render(
     from chainer_profile.report import pictures
     from chainer_profile.report.content import profile
 
-    settings = summary.recording.settings
-    kind, about = "Layer-wise profile", [settings_text(settings)]
-    if title is not None:
-        if title.heading:
-            kind += f" of {model_name(settings)}"
-        about += [f"{name}: {value}" for name, value in title.rows()]
+    settings, title = summary.recording.settings, title or profile.ReportTitle()
+    kind = "Layer-wise profile" + (f" of {model_name(settings)}" if title.heading else "")
+    about = [settings_text(settings), *(f"{name}: {value}" for name, value in title.rows())]
     drawn = pictures.of_run(summary) if drawn is None else drawn
-    blocks = profile.page(summary, beside, made, title)
-    return page(blocks, kind, drawn, about)
+    heading = Heading(1, title.heading or profile.subject(summary, beside))
+    blocks = shown_in(PAGE, made or profile.sections(summary, beside))
+    return page([heading, *blocks], kind, drawn, about)
 
 
 def page(
