@@ -71,6 +71,14 @@ class Column:
         """The width to which a text is folded; None for what stands on one line at the right."""
         return self.fold if self.unit.text else None
 
+    def headed(self, heading: str, full: str = "") -> Column:
+        """The column under other headings."""
+        return replace(self, heading=heading, full=full or heading)
+
+    def kept(self) -> Column:
+        """The column, to be shown on a narrow terminal too."""
+        return replace(self, drop=0)
+
     def cell(self, row: Any) -> str:
         """The cell of a row to read."""
         value = self.of(row)
@@ -239,15 +247,6 @@ def with_content(columns: Columns, rows: Any) -> list[Column]:
         for column in listed(columns)
         if any(column.cell(row) not in nothing for row in every)
     ]
-
-
-def headed(column: Column, heading: str, full: str = "") -> Column:
-    return replace(column, heading=heading, full=full or heading)
-
-
-def kept(column: Column) -> Column:
-    """The column, to be shown on a narrow terminal too."""
-    return replace(column, drop=0)
 
 
 def noted(columns: Iterable[Column], notes: Mapping[str, str]) -> list[Column]:

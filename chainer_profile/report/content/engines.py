@@ -26,7 +26,7 @@ from chainer_profile.report import text as words
 from chainer_profile.report import unit
 from chainer_profile.report.columns import properties
 from chainer_profile.report.content.comparison import layer_columns, unmatched_lines
-from chainer_profile.report.tables import Column, Table, by_key, headed, to_csv, with_content
+from chainer_profile.report.tables import Column, Table, by_key, to_csv, with_content
 from chainer_profile.report.text import interval_text
 
 #: The files of the table and of the picture.
@@ -101,7 +101,7 @@ _LEGEND = (
 #: The same for the outputs.
 _OUTPUTS = [
     *(_ENGINE, COLUMNS["largest_difference"], Column("magnitude", "largest output", unit.NUMBER)),
-    headed(COLUMNS["relative_difference"], "difference / output"),
+    COLUMNS["relative_difference"].headed("difference / output"),
     *(COLUMNS[key] for key in ("tolerance", "outputs")),
 ]
 
@@ -280,7 +280,7 @@ def table_columns(run: EnginesRun) -> list[Column]:
     if baseline is not None:
         versus.append(_versus(baseline))
         if not crowded(run):
-            interval = headed(_versus(baseline, _interval_text), "95 %", "95 % interval")
+            interval = _versus(baseline, _interval_text).headed("95 %", "95 % interval")
             versus.append(replace(interval, drop=6))
     versus += [replace(_versus(slow), drop=1) for slow in run.right if slow is not baseline]
     return [_ENGINE, *(COLUMNS[key] for key in _FIRST), *versus, *(COLUMNS[key] for key in _THEN)]

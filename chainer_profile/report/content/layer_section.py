@@ -17,26 +17,10 @@ from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.words import DEFAULT_DEPTH, SELF_TIME, TOTAL_TIME
 from chainer_profile.comparison.fused import place
 from chainer_profile.report import unit
-from chainer_profile.report.columns import (
-    ABOUT,
-    LAYER_COLUMNS,
-    SHOWN,
-    layer_columns,
-    properties,
-)
+from chainer_profile.report.columns import ABOUT, LAYER_COLUMNS, SHOWN, layer_columns, properties
 from chainer_profile.report.document import LAYERS, LINKS, PLOT, Figure, file, text
 from chainer_profile.report.rows import framework_of_layers, hot_marks, layer_anchor
-from chainer_profile.report.tables import (
-    SPREAD,
-    Column,
-    Spread,
-    Table,
-    headed,
-    kept,
-    not_shown,
-    noted,
-    rows_of,
-)
+from chainer_profile.report.tables import SPREAD, Column, Spread, Table, not_shown, noted, rows_of
 from chainer_profile.report.text import on_gpu, printable, typical_word
 
 if TYPE_CHECKING:
@@ -105,7 +89,7 @@ def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
         columns = _usual_columns(summary, shown)
         wider = "a wider terminal or --columns shows them"
     else:
-        columns = [kept(LAYER_COLUMNS[key]) for key in shown.columns]
+        columns = [LAYER_COLUMNS[key].kept() for key in shown.columns]
     kind = "inclusive" if summary.recording.settings.inclusive else "self times"
     legend = [
         *hidden(summary, ordered["share"].iloc[len(rows) :], shown.hint, "layer"),
@@ -138,7 +122,7 @@ def _usual_columns(summary: Summary, shown: Shown) -> list[Column]:
     if ordered_by and ordered_by not in keys:
         keys.append(ordered_by)
     columns = layer_columns(summary, keys)
-    return [kept(column) if column.key == ordered_by else column for column in columns]
+    return [column.kept() if column.key == ordered_by else column for column in columns]
 
 
 def _note_of_marks(columns: Sequence[Column], rows: pd.DataFrame) -> dict[str, str]:
@@ -310,7 +294,7 @@ def by_layer(summary: Summary) -> Iterator[Block]:
         )
         yield text(fill(sentence, **facts, whole=whole(summary)[1]))
     label, *others = layer_columns(summary, SHOWN["appendix"])
-    yield Table([headed(label, "layer"), *others], rows, "Self time by layer", hot_marks(rows))
+    yield Table([label.headed("layer"), *others], rows, "Self time by layer", hot_marks(rows))
     yield text(file(LAYERS), " has all figures of the layers, ", file(LINKS), " those of links.")
 
 

@@ -13,7 +13,7 @@ from chainer_profile.record.network import WORK, ModelSummary
 from chainer_profile.report import unit
 from chainer_profile.report.columns import ABOUT, properties
 from chainer_profile.report.document import Block, Heading, text
-from chainer_profile.report.tables import Column, Table, by_key, choose, kept, not_shown, to_csv
+from chainer_profile.report.tables import Column, Table, by_key, choose, not_shown, to_csv
 from chainer_profile.report.text import Row
 
 LAYERS, LINKS = "layers", "links"
@@ -101,7 +101,7 @@ def overview(
     read = [COLUMNS[view][key] for key in chosen]
     read = [replace(column, mark=_marked) if column.key in WORK else column for column in read]
     if columns is not None:
-        read = list(map(kept, read))
+        read = list(map(Column.kept, read))
     return [
         Heading(1, summary.name),
         text(_about(summary)),

@@ -18,14 +18,7 @@ from chainer_profile.report import unit
 from chainer_profile.report.columns import ABOUT
 from chainer_profile.report.content.boxes import bar, series
 from chainer_profile.report.document import MEMORY, ROOFLINE, Block, Figure, text
-from chainer_profile.report.tables import (
-    Column,
-    Table,
-    by_key,
-    headed,
-    mark_about,
-    with_content,
-)
+from chainer_profile.report.tables import Column, Table, by_key, mark_about, with_content
 from chainer_profile.report.text import typical_word
 
 _MAX_FUNCTIONS = 10
@@ -159,7 +152,7 @@ _COUNTED = by_key(
 def _counted(summary: Summary, by: str) -> Table:
     rows = counters_by(summary.layers, by)
     name, *counts = _COUNTED.values()
-    columns = with_content([headed(name, by), *counts], rows)
+    columns = with_content([name.headed(by), *counts], rows)
     return Table(columns, rows, f"CPU time and page faults by {by}")
 
 
@@ -344,7 +337,7 @@ def _inside_table(
         for parts in every
         for at, part in enumerate(parts.parts[:_MAX_PARTS])
     ]
-    return Table([headed(columns[0], head), *columns[1:]], rows, caption, legend=legend)
+    return Table([columns[0].headed(head), *columns[1:]], rows, caption, legend=legend)
 
 
 def inside(summary: Summary) -> Iterator[Block]:

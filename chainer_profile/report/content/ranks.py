@@ -20,16 +20,7 @@ from chainer_profile.ranks.stragglers import Straggler
 from chainer_profile.report import document as doc
 from chainer_profile.report import unit
 from chainer_profile.report.content.boxes import MAX_COLOURS, laid
-from chainer_profile.report.tables import (
-    Column,
-    Columns,
-    Table,
-    by_key,
-    headed,
-    not_shown,
-    rows_of,
-    to_csv,
-)
+from chainer_profile.report.tables import Column, Columns, Table, by_key, not_shown, rows_of, to_csv
 from chainer_profile.report.text import model_name, printable
 
 #: The files beside the report.
@@ -194,7 +185,7 @@ def _by_rank(ranks: Ranks) -> Iterator[doc.Block]:
 
 
 def _on(ranks: Ranks, at: int) -> Column:
-    column = headed(_BY_RANK["median"], f"{rank_name(ranks, at)} [ms]")
+    column = _BY_RANK["median"].headed(f"{rank_name(ranks, at)} [ms]")
     return replace(column, value=lambda row: float(row.on_s[at]))
 
 
