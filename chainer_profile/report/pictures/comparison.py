@@ -106,8 +106,7 @@ def _draw_bars(ax: Axes, layers: pd.DataFrame) -> None:
 
 def _mark(ax: Axes, layers: pd.DataFrame, font: float) -> None:
     """The factor above each changed layer."""
-    style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom"}
-    style |= {"rotation": 90, "fontsize": font, "annotation_clip": False}
+    style = figures.ABOVE | {"rotation": 90, "fontsize": font, "annotation_clip": False}
     for at, row in enumerate(layers.itertuples()):
         if colour := _COLOURS.get(row.verdict):
             top = at, max(row.before_s, row.after_s) * 1e3

@@ -59,6 +59,8 @@ DPI = 150
 TITLE = "title"
 #: Size of a usual text in points.
 TEXT = 9.0
+#: How a text stands above a point of a picture.
+ABOVE: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom"}
 
 STYLE: dict[str, Any] = {
     "axes.edgecolor": INK,

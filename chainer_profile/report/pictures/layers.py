@@ -242,7 +242,7 @@ def _draw_phases(
         ax.axvspan(start - 0.5, end - 0.5, color=figures.BAND, linewidth=0, zorder=0.5)
     for _, start, _ in regions[1:]:
         ax.axvline(start - 0.5, color=figures.INK, linewidth=0.6, zorder=0.6)
-    style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom"}
+    style = figures.ABOVE | {"xycoords": ("data", "axes fraction")}
     for phase, start, end in sorted(regions, key=lambda region: region[1] - region[2]):
         name = printable(phase)
         with_sum = f"{name}: {units.format_duration(float(sums_s[phase]))}"
@@ -253,8 +253,8 @@ def _draw_phases(
             at = float(np.clip((start + end - 1) / 2, *ends))
             if all(at + half < low or at - half > high for low, high in taken):
                 taken.append((at - half, at + half))
-                place, style["xycoords"] = (at, 1.0), ("data", "axes fraction")
-                ax.annotate(text, place, (0, _PHASE_GAP), fontsize=size, parse_math=False, **style)
+                where = (at, 1.0), (0, _PHASE_GAP)
+                ax.annotate(text, *where, fontsize=size, parse_math=False, **style)
                 break
 
 

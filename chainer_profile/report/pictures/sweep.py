@@ -33,9 +33,8 @@ _NOISY = 0.2
 #: Bars with more series than this carry no numbers.
 _MAX_NUMBERED = 4
 
-#: Whiskers of one standard deviation; the axis ends at 0. And texts above bars.
+#: Whiskers of one standard deviation; the axis ends at 0.
 _WHISKERS: dict[str, Any] = {"elinewidth": 0.8, "capsize": 2.5}
-_ABOVE: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom"}
 
 #: Results by the name of their group.
 Groups = dict[str, list[CaseResult]]
@@ -145,7 +144,7 @@ def _draw_panel(ax: Axes, group: list[CaseResult], series: Groups) -> None:
         for at_x, at_y, value, result in zip(x, tops, typical, members, strict=True):
             number = units.format_significant(value, 3) if with_numbers else ""
             text = number + "*" * _noisy(result)
-            ax.annotate(text, (at_x, at_y), (0, 2), fontsize=figures.TEXT - 2, **_ABOVE)
+            ax.annotate(text, (at_x, at_y), (0, 2), fontsize=figures.TEXT - 2, **figures.ABOVE)
     ax.set_ylim(0, (top or 1.0) * 1.14)
     names = [shorten(printable(network), _MAX_NAME) for network in networks]
     many = sum(map(len, names)) > 70
