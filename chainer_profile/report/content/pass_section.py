@@ -13,7 +13,7 @@ from chainer_profile.analyse.rules import whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
 from chainer_profile.basics.sentences import fill, say
-from chainer_profile.record.recording import Inside, MachineLimits
+from chainer_profile.record.recording import Inside
 from chainer_profile.report import unit
 from chainer_profile.report.columns import ABOUT
 from chainer_profile.report.content.boxes import bar, series
@@ -37,21 +37,16 @@ _WORK = by_key(
 # fmt: on
 
 
-def _limits(limits: MachineLimits) -> str:
-    """The machine's limits."""
-    sentence = "Limits of this machine"
-    if limits.device == "cpu" and limits.threads:
-        sentence += " with {threads:BLAS thread}"
-    sentence += ": {flops_per_s:G} GFLOP/s in a float32 matrix product"
-    if limits.half_flops_per_s:
-        sentence += " ({half_flops_per_s:G} GFLOP/s in float16)"
-    sentence += (
+_LIMITS = {
+    "": "Limits of this machine",
+    "of_cpu threads": " with {threads:BLAS thread}",
+    "flops_per_s": ": {flops_per_s:G} GFLOP/s in a float32 matrix product",
+    "half_flops_per_s": " ({half_flops_per_s:G} GFLOP/s in float16)",
+    "copy_nbytes_per_s": (
         ", {copy_nbytes_per_s:G} GB/s over an array in place, and {fresh_nbytes_per_s:G} GB/s for "
         "a copy into new memory."
-    )
-    return fill(sentence, **vars(limits))
-
-
+    ),
+}
 #: Where the time of a layer below both limits goes, and what else bounds the others.
 _ELSEWHERE_ON_GPU = (
     "the GPU waits for the host, or has too little parallel work. Arrays that stay in a cache can "
@@ -76,8 +71,9 @@ def work(summary: Summary) -> Iterator[Block]:
     )
     limits = summary.recording.limits
     if limits is not None:
+        of_machine = say(_LIMITS, vars(limits) | {"of_cpu": limits.device == "cpu"}, "")
         yield text(
-            f"{_limits(limits)} A layer's shortest possible time is the larger of its operations "
+            f"{of_machine} A layer's shortest possible time is the larger of its operations "
             "at the first rate and its bytes at the second; the limit reached is that time "
             f"divided by its median. Under {units.format_percent(REACHED, 0)}, a layer stays below "
             f"both limits: {_ELSEWHERE_ON_GPU if summary.recording.on_device else _ELSEWHERE}"
@@ -107,33 +103,34 @@ def work(summary: Summary) -> Iterator[Block]:
         )
 
 
+_COUNTED_TIME = {
+    "": (
+        "{trials:more trial} counted CPU time: the calling thread used {cpu_s:s} in a trial of "
+        "{wall_s:s}. BLAS's other threads are not counted."
+    ),
+    "system": (
+        " The kernel used {system_share:%} of that CPU time ({system_s:s}), with "
+        "{faults:page fault}"
+    ),
+    "system cost faults": " of at least {fault_s:s} each: {at_least_s:s}.",
+    "system cost -faults": " a trial.",
+    "system -cost": (
+        " a trial. The cost of one was not measured, so the tables do not say which layers page "
+        "faults limit."
+    ),
+}
+
+
 def counters(summary: Summary) -> Iterator[Block]:
     """CPU time, page faults and switches of the thread; and the kernel's part of a trial."""
     trial, counted = trial_counters(summary.recording), summary.recording.counters
     if trial is None or counted is None:
         return
     facts = vars(trial) | {"trials": counted.trials, "faults": round(trial.page_faults)}
-    sentence = (
-        "{trials:more trial} counted CPU time: the calling thread used {cpu_s:s} in a trial of "
-        "{wall_s:s}. BLAS's other threads are not counted."
-    )
-    if not math.isnan(trial.system_share):
-        facts["system_share"] = trial.system_share
-        sentence += (
-            " The kernel used {system_share:%} of that CPU time ({system_s:s}), with "
-            "{faults:page fault}"
-        )
-        if math.isnan(trial.fault_s):
-            sentence += (
-                " a trial. The cost of one was not measured, so the tables do not say which "
-                "layers page faults limit."
-            )
-        elif facts["faults"]:
-            facts["at_least_s"] = trial.page_faults * trial.fault_s
-            sentence += " of at least {fault_s:s} each: {at_least_s:s}."
-        else:
-            sentence += " a trial."
-    yield text(fill(sentence, **facts))
+    facts |= {"system_share": trial.system_share, "system": not math.isnan(trial.system_share)}
+    facts |= {"at_least_s": trial.page_faults * trial.fault_s}
+    facts |= {"cost": not math.isnan(trial.fault_s)}
+    yield text(say(_COUNTED_TIME, facts, ""))
     yield _counted(summary, "function")
     if summary.several_phases:
         yield _counted(summary, "phase")
