@@ -501,7 +501,7 @@ _BECAME = {
     "says": "{layers:layer} became {nodes:node}",
     "says gone": " ({gone:layer} without a node)",
     "says before_s": ": {before_s:s} -> {nodes_s:s}",
-    "says -inside": ", and {between_s:s} between the nodes",
+    "says nodes": ", and {between_s:s} between the nodes",
     "added": "; its own clock adds {added:%} to a trial",
 }
 
@@ -542,4 +542,4 @@ def function_shares(recording: Recording, chainer: Recording | None) -> dict[str
     names = map(words.printable, _functions(recording, chainer))
     for name, mean in zip(names, recording.self_ns.mean(axis=0).tolist(), strict=True):
         parts[name] += mean / whole
-    return parts | {BETWEEN: max(0.0, 1 - parts.total())}
+    return dict(parts) | {BETWEEN: max(0.0, 1 - parts.total())}

@@ -174,13 +174,12 @@ def _by_rank(ranks: Ranks) -> Iterator[doc.Block]:
     rows = _on_ranks(ranks, ranks.self_ns).assign(layer=ranks.layers)
     rows["most_on"] = [rank_name(ranks, at) for at in rows["most_at"]]
     slow = {ranks.computing[straggler.layer] for straggler in ranks.judged.stragglers}
-    legend = "Times are medians over the iterations. Hot rows are stragglers."
     yield Table(
         [*_BY_RANK.values(), *(_on(ranks, at) for at in _shown_ranks(ranks))],
         rows,
         "The layers on every rank",
         [doc.HOT if layer.index in slow else "" for layer in ranks.layers],
-        [legend],
+        ["Hot rows are stragglers."],
     )
 
 
