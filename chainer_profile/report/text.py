@@ -168,21 +168,16 @@ def run_lines(recording: Recording) -> list[str]:
 
 def environment_lines(environment: Environment) -> list[str]:
     """Machine and versions as far as they are known, in two short lines."""
-    machine = [environment.processor, _cores_text(environment), *_blas_texts(environment)]
-    lines = (map(printable, filter(None, parts)) for parts in (machine, versions(environment)))
-    return [line for line in map(", ".join, lines) if line]
-
-
-def versions(environment: Environment) -> list[str]:
-    """The versions that a result depends on: ``CPython 3.11.7``, ``NumPy 2.4.6``."""
     named = (
         ("NumPy", environment.numpy),
         ("Chainer", environment.chainer),
         ("CuPy", environment.cupy),
         ("chainer-profile", environment.profiler),
     )
-    python = [environment.python] if environment.python else []
-    return [printable(v) for v in python] + [f"{n} {printable(v)}" for n, v in named if v]
+    versions = [environment.python, *(f"{name} {version}" for name, version in named if version)]
+    machine = [environment.processor, _cores_text(environment), *_blas_texts(environment)]
+    lines = (map(printable, filter(None, parts)) for parts in (machine, versions))
+    return [line for line in map(", ".join, lines) if line]
 
 
 def environment_rows(environment: Environment) -> list[Row]:
