@@ -53,34 +53,28 @@ def whole_trial(summary: Summary) -> Iterator[Block]:
 
 def _totals(summary: Summary) -> Iterator[tuple[str, str, str]]:
     """Names, figures, and the interval or share of each."""
-    totals, recording = summary.totals, summary.recording
+    totals, recording, time = summary.totals, summary.recording, units.format_duration
     clean, profiled, trial = totals.clean, totals.profiled, totals.trial
     quoted = "Unprofiled" if clean else "Profiled"
     yield f"{quoted} trial, median", *_median(trial)
-    yield (
-        f"{quoted} trial, 95th percentile",
-        units.format_duration(trial.p95_s if trial else None),
-        "",
-    )
-    yield "Unprofiled trial, mean", units.format_duration(clean.mean_s if clean else None), ""
+    yield f"{quoted} trial, 95th percentile", time(trial.p95_s if trial else None), ""
+    yield "Unprofiled trial, mean", time(clean.mean_s if clean else None), ""
     if totals.fps is not None:
         of = "" if clean else "profiled trials"
         yield "Inputs per second (FPS)", units.format_significant(totals.fps), of
-    yield "Profiled trial, mean", units.format_duration(profiled.mean_s if profiled else None), ""
+    yield "Profiled trial, mean", time(profiled.mean_s if profiled else None), ""
     engine, on_device = recording.settings.engine, recording.on_device
     rows, where = ("nodes", "between the nodes") if engine else ("layers", "between the functions")
     share, framework = totals.framework_share, totals.framework
-    adds_up = totals.layers_s is not None and share is not None and framework is not None
+    name = f"Sum of the {rows}{', on the GPU' * on_device}"
     of_trial = "{share:%} of the profiled trial"
-    yield (
-        f"Sum of the {rows}{', on the GPU' * on_device}",
-        units.format_duration(totals.layers_s),
-        fill(of_trial, share=1 - share) if adds_up and share is not None else "",
-    )
-    if adds_up and framework is not None:
+    if totals.layers_s is None or share is None or framework is None:
+        yield name, time(totals.layers_s), ""
+    else:
+        yield name, time(totals.layers_s), fill(of_trial, share=1 - share)
         outside = "outside the layers" if on_device and not engine else where
-        time = units.format_duration(framework.mean_s)
-        yield f"{between(recording).capitalize()} ({outside})", time, fill(of_trial, share=share)
+        name = f"{between(recording).capitalize()} ({outside})"
+        yield name, time(framework.mean_s), fill(of_trial, share=share)
     if totals.overhead is not None:
         added = totals.overhead
         sure = interval_text(added.low, added.high, units.format_change)
