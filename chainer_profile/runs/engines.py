@@ -75,7 +75,7 @@ def read_run(folder: Path) -> tuple[EnginesRun, dict[str, Recording]]:
 def write_reports(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]) -> list[str]:
     """Write the reports of a run; returns the files' names."""
     from chainer_profile.report import page
-    from chainer_profile.report.content.engines import CSV, PLOT, report, to_file, words_of
+    from chainer_profile.report.content.engines import CSV, PLOT, report, to_file
     from chainer_profile.report.pictures.engines import figure
     from chainer_profile.report.pictures.figures import Picture
     from chainer_profile.report.writers import markdown
@@ -84,7 +84,7 @@ def write_reports(folder: Path, run: EnginesRun, recordings: Mapping[str, Record
     contents: dict[str, str | bytes] = {
         CSV: to_file(run, recordings),
         "engines.md": markdown.write(blocks),
-        "engines.html": page.page(blocks, "Engines", {PLOT: picture}, words_of(run, recordings)),
+        "engines.html": page.page(blocks, "Engines", {PLOT: picture}),
         PLOT: picture.png(),
         "engines.svg": picture.svg(),
     }

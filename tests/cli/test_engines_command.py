@@ -86,7 +86,7 @@ def test_engines_are_measured_compared_and_written(done, monkeypatch):
     expected = {"version": "2.0", "trials": "12", "outputs": "right", "nodes": "2"}
     assert expected.items() <= table(place)["fast"].items()
     assert "fast: 2 layers became 2 nodes" in out
-    assert "Use fast: " in out or "stay with it" in out
+    assert "Use fast." in out or "Stay with chainer." in out
     recording, of_chainer = (load_run(place / name) for name in ("fast", "chainer"))
     assert recording.settings.engine == "fast 2.0"
     assert [layer.covers for layer in recording.layers] == [(), (0, 1)]
