@@ -40,7 +40,8 @@ CLEARGRADS = "cleargrads cleargrads"
 
 
 def test_paths_of_links(clock):
-    link, linear = Step(clock, 1), L.Linear(2, 2)
+    link, linear, tied = Step(clock, 1), L.Linear(2, 2), linears("a", "b")
+    tied["b"].W = tied["a"].W
     for model, expected in (
         # Sequential numbers its links only.
         (
@@ -57,6 +58,8 @@ def test_paths_of_links(clock):
             net(lambda self, x: F.linear(self.a.forward(x), self.b.W), **linears("a", "b")),
             "/a LinearFunction, /b LinearFunction",
         ),
+        # A parameter that several share is the first's.
+        (net(lambda self, x: F.linear(x, self.b.W), **tied), "/a LinearFunction"),
     ):
         assert rows(learn(model), "forward") == expected
 

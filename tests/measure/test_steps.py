@@ -83,34 +83,29 @@ def output(*shape, dtype=np.float32):
     return chainer.Variable(np.ones(shape, dtype))
 
 
-def labels_of(shape, seed=0):
-    """The labels of a loss, from the class with the smallest gradient of each example."""
-    grad = chainer.Variable(np.zeros(shape, np.float32))
-    choose_loss("auto", output(*shape), seed).of(grad).backward()
-    return grad.grad.argmin(axis=1)
+@pytest.mark.parametrize("shape", [(64, 10), (8, 7, 5, 4), (16, 3, 6)])
+def test_softmax_cross_entropy_against_labels_of_all_classes(shape):
+    def labels(seed):
+        """From the class with the smallest gradient of each example."""
+        y = output(*shape)
+        loss = choose_loss("auto", y, seed)
+        loss.of(y).backward()
+        assert (loss.name, loss.of(y).array) == ("softmax_cross_entropy", pytest.approx(uniform))
+        return y.grad.argmin(axis=1)
+
+    uniform = np.log(shape[1])
+    assert set(labels(3).ravel().tolist()) == set(range(shape[1]))
+    assert (labels(3) == labels(3)).all()
+    assert (labels(3) != labels(4)).any()
 
 
-def test_softmax_cross_entropy_against_labels_of_all_classes():
-    for shape in ((64, 10), (8, 7, 5, 4), (16, 3, 6)):
-        for name in ("auto", "softmax_cross_entropy"):
-            loss = choose_loss(name, output(*shape))
-            value = loss.of(output(*shape))
-            assert (loss.name, value.shape) == ("softmax_cross_entropy", ())
-            assert value.array == pytest.approx(np.log(shape[1]))
-        labels = labels_of(shape)
-        assert labels.shape == (shape[0], *shape[2:])
-        assert set(labels.ravel().tolist()) == set(range(shape[1]))
-    first, same, other = (labels_of((64, 10), seed).tolist() for seed in (3, 3, 4))
-    assert first == same != other
-
-
-def test_mean_squared_error_against_normal_targets():
-    for shape, dtype in (((6,), np.float16), ((2, 3, 4, 5), np.float64)):
-        given = output(*shape, dtype=dtype)
-        losses = (choose_loss("mean_squared_error", given, seed) for seed in (1, 1, 2))
-        values = [loss.of(given).array for loss in losses]
-        assert values[0].dtype == dtype
-        assert values[0] == values[1] != values[2]
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_mean_squared_error_against_normal_targets(dtype):
+    given = output(2, 3, 4, dtype=dtype)
+    losses = (choose_loss("mean_squared_error", given, seed) for seed in (1, 1, 2))
+    values = [loss.of(given).array for loss in losses]
+    assert values[0].dtype == dtype
+    assert values[0] == values[1] != values[2]
 
 
 HAS, NONE = "the network's output has shape", "no loss can be computed from the network's output, a"
