@@ -112,9 +112,6 @@ class Rows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, number: int) -> Row:
-        return self._rows[number]
-
     def _new_entry(self, row: int, kind: str = "") -> Entry:
         of = self._rows[row] if 0 <= row < len(self._rows) else None
         entry = Entry(len(self.entries), self, row, kind, of)
@@ -148,10 +145,6 @@ class Rows:
         entry.name, entry.of = name, self.entries[around].of
         self._inner.append(entry.number)
         return entry
-
-    def row_of(self, entry: int) -> Row | None:
-        """The row of an entry, by its number; None of a phase, and outside of all."""
-        return self.entries[entry].of
 
     def is_crowded(self, path: str, function: str, phase: str) -> bool:
         """Whether a row has so many shapes of inputs that no more are told apart."""
