@@ -132,3 +132,11 @@ class _OrderedRows:
         if entry.kind == CALL:
             calls.append(number)
         return number
+
+
+def last_row(layers: Sequence[Layer], columns: NDArray[np.int64]) -> tuple[Layer | None, bool]:
+    """The row that is open behind the last of some events, or else was; and whether it is."""
+    rows = columns[columns < len(layers)]
+    if not len(rows):
+        return None, False
+    return layers[rows[-1]], bool(columns[-1] < len(layers))

@@ -18,6 +18,7 @@ CALL, BACKWARD, SUM, MARK, INNER = KINDS = ("call", "backward", "sum", "mark", "
 MOST_SHAPES = 64
 WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 
+
 class Entry:
     """What is entered: calls of a row whose inputs have the same shapes; or a phase."""
 

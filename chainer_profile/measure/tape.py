@@ -24,21 +24,18 @@ from numpy.typing import NDArray
 
 from chainer_profile.measure.call_history import History
 from chainer_profile.measure.clock import NowNs
-from chainer_profile.measure.entries import Entries, came_through
+from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.events import EventPool, TimedTrial, timed_trial
 from chainer_profile.measure.facts import sums_gradients
 from chainer_profile.measure.hooks import hook_of
 from chainer_profile.measure.lookup import SUMS, Lookup
 from chainer_profile.measure.order import FirstIteration
 from chainer_profile.measure.owners import Paths, Place
-from chainer_profile.measure.row import INNER
 from chainer_profile.measure.rows import Iteration, Rows, Sums, Taped
 from chainer_profile.measure.stretch import OUTSIDE, PAUSED, Stretch, mended
 from chainer_profile.measure.windows import FORWARD, Enter, Leave, Mark, Trial
 from chainer_profile.record.recording import Layer, LinkCalls
 
-#: Names of the functions that end windows.
-_WINDOWS = ("ending", "timed_call", "timed_lossfun", "backward", "timed_update", "timed_hook")
 #: Iterations are folded together that have so many events, or take so long.
 MANY_EVENTS, GROUP_NS = 8000, 100_000_000
 #: A tape with so many events within one iteration is folded there and then: two integers each.
@@ -121,8 +118,8 @@ class Tape:
         #: Events of the longest iteration so far.
         self.most_events = 0
         self._log: Any = self._list
-        # The innermost window that the last exception left.
-        self._failed = OUTSIDE
+        # The last exception that left a window, and the events before it left the innermost one.
+        self._left_by = 0, 0
         self._record = None if events is None else events.record
         self._of_list = self._make(self._list, self._record)
         self._now = self._of_list
@@ -187,7 +184,7 @@ class Tape:
             self.use(*of)
         del self._called[self._begin_called :]
         self._before, self._pauses_before = None, 0
-        self._failed = OUTSIDE
+        self._left_by = 0, 0
         self.pauses.clear()
         if self.rows.is_new and not self._taped:
             self._lookup.first = FirstIteration()
@@ -238,14 +235,9 @@ class Tape:
         return self._list.events()[1]
 
     @property
-    def length(self) -> int:
-        """Events that are not folded."""
-        return len(self._list)
-
-    @property
     def is_long(self) -> bool:
         """Whether it is to be folded behind this iteration."""
-        return self.length >= MANY_EVENTS
+        return len(self._list) >= MANY_EVENTS
 
     @property
     def paused_ns(self) -> int:
@@ -274,20 +266,12 @@ class Tape:
         bounds = [(iteration.begin, iteration.timed.end) for iteration in taped]
         on_device = np.concatenate(device) if device else None
         stretch = Stretch.of(codes, stamps, bounds, on_device)
-        kinds = {id(iteration.rows): iteration.rows for iteration in taped}
-        if len(kinds) == 1:
-            return taped[0].rows.fold(stretch, taped, call_ns)
         folded: dict[int, Iteration] = {}
-        for rows in kinds.values():
+        for rows in {id(iteration.rows): iteration.rows for iteration in taped}.values():
             places = [place for place, iteration in enumerate(taped) if iteration.rows is rows]
             some = rows.fold(stretch.some(places), [taped[place] for place in places], call_ns)
             folded.update(zip(places, some, strict=True))
         return [folded[place] for place in range(len(taped))]
-
-    def end(self, number: int = 0) -> Iteration:
-        """The same of one iteration, which ends."""
-        self.stop(number)
-        return self.fold()[-1]
 
     def links(self) -> tuple[LinkCalls, ...]:
         """The links of the networks, with their mean calls in an iteration."""
@@ -355,20 +339,20 @@ class Tape:
             if lookup.first is not None:
                 lookup.first.raised = True
             if number >= 0:
-                note((now_ns(), ~number))
+                at = now_ns()
+                tape._leaves_by_exception()
+                note((at, ~number))
                 if record is not None:
                     record()
-                if tape.rows.entries[number].kind != INNER:
-                    tape._fail(number)
 
         def raised_backward(depth: int) -> None:
             """Backwards raised: those beyond so many."""
             while len(backwards) > depth:
-                number = backwards.pop()
-                note((now_ns(), ~number))
+                at = now_ns()
+                tape._leaves_by_exception()
+                note((at, ~backwards.pop()))
                 if record is not None:
                     record()
-                tape._fail(number)
 
         def enter(mark: Mark) -> None:
             """Note that a window begins that is no function's."""
@@ -395,13 +379,13 @@ class Tape:
             if get_ident() != running.thread or not marks:  # of one that began before
                 return
             at = now_ns()
+            if sys.exc_info()[1] is not None:
+                tape._leaves_by_exception()
             number, place, bare = marks.pop()
             running.place, running.places = place, tape.paths.places(place.phase)
             note((at, ~number))
             if record is not None:
                 record()
-            if sys.exc_info()[1] is not None:
-                tape._fail(number)
 
         def in_backward(function: Any, kind: type, in_data: Any, frame: FrameType) -> None:
             """A function is called in a backward, whose own time it is, but for sums."""
@@ -512,40 +496,18 @@ class Tape:
         """Functions that are called now are outside of all links."""
         self._running.places, self._running.place = self.paths.forward, self.paths.outside
 
-    def _fail(self, number: int) -> None:
-        """An exception leaves a window; the innermost is known."""
+    def _leaves_by_exception(self) -> None:
+        """An exception is about to leave a window."""
         error = sys.exc_info()[1]
-        if error is None:
-            return
-        if self._failed == OUTSIDE or not came_through(error, *_WINDOWS):
-            self._failed = number
+        if error is not None and id(error) != self._left_by[0]:
+            self._left_by = id(error), len(self._list)
 
-    def failed(self, error: BaseException) -> Layer | None:
-        """The innermost row that an exception left, in the iteration that runs."""
-        number = self._failed
-        if not came_through(error, *_WINDOWS) or not self.rows.entries[number].kind:
-            return None
-        return self._row_entered(lambda codes: codes == number)
-
-    def last_row(self) -> Layer | None:
-        """The row that was entered last in the iteration that runs."""
-        rows = [entry.number for entry in self.rows.entries if entry.kind not in ("", INNER)]
-        return self._row_entered(lambda codes: np.isin(codes, rows))
-
-    def _row_entered(self, which: Callable[[NDArray[np.int64]], NDArray[np.bool_]]) -> Layer | None:
-        codes = self._list.events(self._begin)[0]
-        codes = codes[(codes != PAUSED) & (codes != ~PAUSED)]
-        places = np.flatnonzero(which(codes))
-        if not len(places):
-            return None
-        order, at = self.rows.order, int(places[-1])
-        if order is None or not np.array_equal(codes[: at + 1], order.codes[: at + 1]):
-            codes, _, _ = mended(codes)
-            at = int(np.flatnonzero(which(codes))[-1])
-            order = self.rows.order_of(codes, self._lookup.first)
-        if order is not None:
-            return order.layers[int(order.columns[at])]
-        return self.rows.layers()[self.rows.entries[int(codes[at])].row]
+    def failed(self, error: BaseException) -> tuple[Layer | None, bool]:
+        """The layer that an exception left, or else the last one before; and whether it left it."""
+        identity, end = self._left_by
+        codes, _ = self._list.events(self._begin, end if identity == id(error) else None)
+        codes, _, _ = mended(codes[(codes != PAUSED) & (codes != ~PAUSED)])
+        return self.rows.last(codes, self._lookup.first)
 
     def forget(self) -> None:
         """Iterations so far count no more; the tape is blank."""

@@ -115,17 +115,14 @@ def test_functions_within_a_backward_are_its_own_time_and_so_are_their_backwards
 def test_other_threads_have_no_part_in_it(clock):
     model = linear(lambda x: Wait(clock, 3).apply((x,))[0])
     optimizer = chainer.optimizers.SGD().setup(model)
-
-    def run(model):
-        update = lambda: optimizer.update(lambda: F.sum(model(batch())))  # noqa: E731
-        thread = Thread(target=update)
+    thread = Thread(target=lambda: optimizer.update(lambda: F.sum(model(batch()))))
+    block = profiling(memory=False, clock=clock)
+    with block:
         thread.start()
         thread.join()
         model(batch())
-
-    recording, rows = profiled(clock, model, run)
-    assert recording.calls.sum() == 2
-    assert {phase for _, _, phase in rows} == {"forward"}
+    recording = block.recording()
+    assert (recording.phases, recording.calls.sum()) == (("forward",), 2)
     assert times_of(recording) == {("/model", "Wait", "forward"): 3}
 
 
