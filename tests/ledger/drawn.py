@@ -129,6 +129,7 @@ class Fn:
     backward_ns: tuple[int, ...] = ()
     raises: bool = False
     caught: bool = True
+    backward_raises: bool = False
 
     def do(self, ledger, x, link=None):
         takes = self.takes_parameter and link is not None and link.spec.has_parameter
@@ -215,7 +216,7 @@ class Spec:
     body: tuple[object, ...]
 
 
-def programs(raising=True, *more, deep=True, branches=True):
+def programs(*more, raising=True, backward_raises=False, deep=True, branches=True):
     """Links that may raise, with more that they may do; deep ones call functions in backward.
 
     The first one is the network. Without branches all trials are alike.
@@ -233,6 +234,7 @@ def programs(raising=True, *more, deep=True, branches=True):
             backward_ns=st.lists(st.integers(0, 20), max_size=2 * deep).map(tuple),
             raises=st.sampled_from([False] * 4 + [raising]),
             caught=caught,
+            backward_raises=st.sampled_from([False] * 4 + [backward_raises]),
         )
 
     functions = function(st.lists(function(st.just(())), max_size=2).map(tuple))
@@ -300,6 +302,8 @@ class Working:
             for duration_ns in self.fn.backward_ns:
                 Inner(self.ledger, duration_ns).apply(grads[:1])
             self.ledger.spend(self.fn.times_ns[2])
+            if self.fn.backward_raises:
+                raise WorkError
         return [np.zeros(shape, np.float32) for shape in self.shapes]
 
 

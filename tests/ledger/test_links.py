@@ -76,12 +76,12 @@ STRANGERS = st.builds(
     st.lists(FUNCTIONS | MADE, max_size=2).map(tuple),
 )
 ACTIONS = st.one_of(
-    st.sampled_from(["call", "call", "backward", "update", "update with loss", "nothing"]),
+    *[st.sampled_from(["call", "backward", "update", "update with loss", "nothing"])] * 4,
     *(FUNCTIONS, STRANGERS, MADE),
 )
 #: Iterations: whether each is profiled, and its actions.
 ITERATIONS = st.lists(
-    st.tuples(st.sampled_from([True] * 4 + [False]), st.lists(ACTIONS, max_size=5)),
+    st.tuples(st.sampled_from([True] * 4 + [False]), st.lists(ACTIONS, max_size=6)),
     min_size=1,
     max_size=5,
 )
@@ -128,11 +128,11 @@ class Iterations(drawn.Ledger):
 
         for action in actions:
             self.spend(3)
-            if action == "call":
+            if action == "call" or (action == "backward" and y is None):
                 with self.within(FORWARD):
                     y = model(X)
-            elif action == "backward" and y is not None:
-                with self.within(drawn.BACKWARD):
+            if action == "backward":
+                with self.within(drawn.BACKWARD), suppress(WorkError):
                     y.grad = np.ones_like(y.array)
                     y.backward()
             elif action in ("update", "update with loss"):
@@ -146,7 +146,7 @@ class Iterations(drawn.Ledger):
 
 @drawn.EXAMPLES
 @given(
-    program=drawn.programs(True, STRANGERS, MADE),
+    program=drawn.programs(STRANGERS, MADE, backward_raises=True),
     iterations=ITERATIONS,
     together=st.booleans(),
     most_events=st.sampled_from([10**6, 10**6, 2, 9]),

@@ -105,6 +105,8 @@ def test_functions_within_a_backward_are_its_own_time_and_so_are_their_backwards
         ("/model", "Outer", "backward"): clock.time_ns - begin_ns - 3,
     }
     assert times_of(recording)["/model", "Outer", "backward"] >= 5 + 7
+    forward, backward = (rows["/model", "Outer", phase] for phase in ("forward", "backward"))
+    assert (forward.forward, backward.forward) == (None, forward.index)
     # A call whose work is not known counts as the others do.
     _, once = profiled(clock, model, lambda model: run(model, double=False))
     of = ("/", "PowVarConst", "backward")
