@@ -73,8 +73,6 @@ class _Callbacks(NamedTuple):
     begin: Callable[[], None]
     enter: Enter
     leave: Leave
-    raised: Callable[[Any], None]
-    raised_backward: Callable[[int], None]
     hook: FunctionHook
 
 
@@ -100,8 +98,8 @@ class Tape:
         self._history = history
         # Whether functions that are called in backwards are noted, too.
         self.all_functions = history is not None or single_calls
-        #: Begins and ends of the pauses of the iteration that runs or was the last.
-        self.pauses: list[tuple[int, int]] = []
+        #: What looking up took within the iteration that runs or was the last, and how often.
+        self.paused_ns = self._n_pauses = 0
         self._now_ns, self._trial, self.events = now_ns, trial, events
         self._entries, self._running = entries, entries.running
         self._list = Log(now_ns)
@@ -114,7 +112,6 @@ class Tape:
         self._taped: list[Taped] = []
         self._begin = self._start_ns = self._begin_called = 0
         self._before: Sums | None = None
-        self._pauses_before = 0
         #: Events of the longest iteration so far.
         self.most_events = 0
         self._log: Any = self._list
@@ -162,7 +159,7 @@ class Tape:
         self._running.link_calls = self._called if log is None else []
         self._timing = self._trial.timed(now.enter, now.leave)
         self._timing.__enter__()
-        self._entries.tell(None if hooked else now.hook, now.raised, now.raised_backward)
+        self._entries.tell(None if hooked else now.hook, self._raised, self._raised_backward)
 
     def detach(self) -> None:
         """Note no more."""
@@ -183,9 +180,9 @@ class Tape:
         if of is not None:
             self.use(*of)
         del self._called[self._begin_called :]
-        self._before, self._pauses_before = None, 0
+        self._before = None
         self._left_by = 0, 0
-        self.pauses.clear()
+        self.paused_ns = self._n_pauses = 0
         if self.rows.is_new and not self._taped:
             self._lookup.first = FirstIteration()
         if events is not None:
@@ -205,8 +202,7 @@ class Tape:
         self._taped.append(Taped(number, self._begin, timed, self.rows, self._before, first))
         self._begin_called = len(self._called)
         folded = 0 if self._before is None else int(self._before.calls.sum())
-        pauses = len(self.pauses) - self._pauses_before
-        return folded + n_events // 2 - 1 - pauses
+        return folded + n_events // 2 - 1 - self._n_pauses
 
     def abandon(self) -> None:
         """The iteration that runs is none: its calls are in the history alone."""
@@ -238,11 +234,6 @@ class Tape:
     def is_long(self) -> bool:
         """Whether it is to be folded behind this iteration."""
         return len(self._list) >= MANY_EVENTS
-
-    @property
-    def paused_ns(self) -> int:
-        """What looking up took within the iteration."""
-        return sum(end - begin for begin, end in self.pauses)
 
     def fold(self, call_ns: float = 0.0) -> list[Iteration]:
         """The iterations since the last time, by row; the tape is blank then.
@@ -286,8 +277,8 @@ class Tape:
         codes, stamps = log.events(self._begin)
         sums, opened = self.rows.sums(codes, stamps, began_ns)
         self._before = sums if self._before is None else self._before.plus(sums)
-        self._pauses_before = len(self.pauses)
         log.cut(self._begin)
+        self._n_pauses = 0
         for number in opened:  # it goes on
             log.note((number, began_ns))
         self._pause(began_ns)
@@ -309,7 +300,8 @@ class Tape:
         log.note((end, ~PAUSED))
         if record is not None:
             record()
-        self.pauses.append((began, end))
+        self.paused_ns += end - began
+        self._n_pauses += 1
 
     # -- windows
 
@@ -332,27 +324,6 @@ class Tape:
             marks.clear()
             bare = "/"
             tape._go_outside()
-
-        def raised(function: Any) -> None:
-            """A function raised; one that had not begun, or within a backward, has no window."""
-            number = getattr(function, attribute, -1)
-            if lookup.first is not None:
-                lookup.first.raised = True
-            if number >= 0:
-                at = now_ns()
-                tape._leaves_by_exception()
-                note((at, ~number))
-                if record is not None:
-                    record()
-
-        def raised_backward(depth: int) -> None:
-            """Backwards raised: those beyond so many."""
-            while len(backwards) > depth:
-                at = now_ns()
-                tape._leaves_by_exception()
-                note((at, ~backwards.pop()))
-                if record is not None:
-                    record()
 
         def enter(mark: Mark) -> None:
             """Note that a window begins that is no function's."""
@@ -380,7 +351,7 @@ class Tape:
                 return
             at = now_ns()
             if sys.exc_info()[1] is not None:
-                tape._leaves_by_exception()
+                tape._note_exception()
             number, place, bare = marks.pop()
             running.place, running.places = place, tape.paths.places(place.phase)
             note((at, ~number))
@@ -484,7 +455,7 @@ class Tape:
                 )
             )
         )
-        return _Callbacks(begin, enter, leave, raised, raised_backward, hook)
+        return _Callbacks(begin, enter, leave, hook)
 
     def use(self, rows: Rows, paths: Paths) -> None:
         """From now on calls are of these rows and networks."""
@@ -496,7 +467,28 @@ class Tape:
         """Functions that are called now are outside of all links."""
         self._running.places, self._running.place = self.paths.forward, self.paths.outside
 
-    def _leaves_by_exception(self) -> None:
+    def _raised(self, function: Any) -> None:
+        """A function raised; one that had not begun, or within a backward, has no window."""
+        number = getattr(function, self._lookup.attribute, -1)
+        if self._lookup.first is not None:
+            self._lookup.first.raised = True
+        if number >= 0:
+            self._end_window(number)
+
+    def _raised_backward(self, depth: int) -> None:
+        """Backwards raised: those beyond so many."""
+        while len(self._running.backwards) > depth:
+            self._end_window(self._running.backwards.pop())
+
+    def _end_window(self, number: int) -> None:
+        """An exception leaves a window that nothing else ends."""
+        at = self._log.now_ns()
+        self._note_exception()
+        self._log.note((at, ~number))
+        if self._record is not None:
+            self._record()
+
+    def _note_exception(self) -> None:
         """An exception is about to leave a window."""
         error = sys.exc_info()[1]
         if error is not None and id(error) != self._left_by[0]:
