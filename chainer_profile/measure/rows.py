@@ -33,7 +33,6 @@ from chainer_profile.record.recording import Layer
 DIFFERENT_CALLS = "its trial made different calls from the earlier ones"
 #: In place of the number of a row: behind all of them.
 NO_ROW = 2**40
-_NONE = np.zeros(0, np.int64)
 
 
 class Iteration(NamedTuple):
@@ -398,26 +397,14 @@ class _Folded:
         self, moves: Sequence[int], begin: int, end: int, taped: Taped
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """When each row of communication was entered first, and left last."""
-        if not moves:
-            return _NONE, _NONE
-        places = {row: place for place, row in enumerate(moves)}
-        arrived, left = (np.zeros(len(places), np.int64) for _ in range(2))
-        running: list[int | None] = []
-        part = self._stretch
+        columns, stamps = self._columns[begin:end], self._stretch.stamps[begin:end]
         # By a clock that stood still in pauses before the iteration, too.
-        since = taped.timed.start_ns - int(part.stamps[begin])
-        events = zip(
-            *(values[begin:end].tolist() for values in (part.codes, self._columns, part.stamps)),
-            strict=True,
-        )
-        for code, column, stamp in events:
-            if code >= 0:
-                place = places.get(column)
-                running.append(place)
-                if place is not None and not arrived[place]:
-                    arrived[place] = stamp + since
-            elif (place := running.pop()) is not None:
-                left[place] = stamp + since
+        since = taped.timed.start_ns - stamps[0]
+        arrived, left = (np.zeros(len(moves), np.int64) for _ in range(2))
+        for place, row in enumerate(moves):
+            own = np.flatnonzero(columns == row)
+            if len(own):
+                arrived[place], left[place] = stamps[own[0]] + since, stamps[own[-1] + 1] + since
         return arrived, left
 
 

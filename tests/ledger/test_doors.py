@@ -16,7 +16,7 @@ from chainer.function_hooks import TimerHook
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile import LayerProfile, LayerTimerHook, fold_call_history
+from chainer_profile import LayerProfile, LayerTimerHook, fold_call_history, summarise
 from chainer_profile.measure import runner
 from chainer_profile.record.recording import Settings
 from chainer_profile.runs.folder import load_run
@@ -222,4 +222,5 @@ def test_a_trial_that_raises_within_calls_is_not_kept():
         **{"clock": ledger, "memory": False, "choose_threads": False},
     )
     assert recording.conditions.unlike_trials == 1
+    assert "unlike-trials" in [finding.code for finding in summarise(recording).findings]
     check(recording, ledger)

@@ -9,13 +9,11 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile import summarise
 from chainer_profile.measure.repeats import Repeats
 from chainer_profile.measure.steps import make_step
 from chainer_profile.measure.taped_step import TapedStep
 from tests.conftest import FakeClock
-from tests.nets import Wait, net
-from tests.queues import asked, run
+from tests.nets import net
 
 TRIALS = 12
 
@@ -100,19 +98,3 @@ def test_a_parameter_with_another_array_leaves_the_rest_to_the_tape():
         recorder, kept = trials(taped, step)
     assert not isinstance(recorder, Repeats)
     assert all(trial.order is taped.order for trial in kept)
-
-
-def test_an_unlike_trial_is_told_of(clock):
-    numbers = iter(range(99))
-
-    def forward(self, x):
-        if next(numbers) == 9:
-            Wait(clock, 7).apply((x,))
-        return Wait(clock, 7).apply((x,))[0]
-
-    model = net(forward)
-    model.clock = clock
-    recording = run(model, asked(clean_trials=2))
-    assert recording.by_link
-    assert (recording.n_trials, recording.conditions.unlike_trials) == (20, 1)
-    assert [finding.code for finding in summarise(recording).findings].count("unlike-trials") == 1
