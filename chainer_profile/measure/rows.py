@@ -232,16 +232,19 @@ class Rows:
 
         Gives the iterations with each window left, where that was looked at.
         """
+        if any(iteration.before is not None for iteration in taped):  # in pieces
+            self.order, self.is_new = None, False
+        if self.order is None and not self.is_new:
+            return stretch
         if self.order is not None and self.order.fits(stretch):
             return stretch
-        if (self.order is not None or self.is_new) and innermost(stretch.codes) is None:
+        if innermost(stretch.codes) is None:
             stretch = stretch.mended()
         if self.is_new:
             self.is_new = False
             codes = stretch.codes[: stretch.ends[0]]
             self.order = order_of(codes, self.entries, len(self.phases), taped[0].first)
-        in_pieces = any(iteration.before is not None for iteration in taped)
-        if self.order is not None and (in_pieces or not self.order.fits(stretch)):
+        if self.order is not None and not self.order.fits(stretch):
             self.order = None
         return stretch
 
