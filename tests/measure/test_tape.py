@@ -3,6 +3,7 @@
 That each row has what its calls took, of any program, is in tests/ledger.
 """
 
+from contextlib import suppress
 from threading import Thread
 
 import chainer
@@ -112,6 +113,26 @@ def test_functions_within_a_backward_are_its_own_time_and_so_are_their_backwards
     of = ("/", "PowVarConst", "backward")
     assert rows[of].work_is_about
     assert rows[of].flops == rows[of].calls * once[of].flops > once[of].flops
+
+
+def test_a_backward_that_raises_ends_there(clock):
+    class Fails(Wait):
+        def backward(self, indexes, grads):
+            clock.advance(5)
+            raise ZeroDivisionError
+
+    def run(model):
+        with suppress(ZeroDivisionError):
+            F.sum(model(batch())).backward()
+        clock.advance(100)
+        Wait(clock, 7).apply((batch(),))
+
+    recording, _ = profiled(clock, linear(lambda x: Fails(clock, 3).apply((x,))[0]), run)
+    assert times_of(recording) == {
+        ("/model", "Fails", "forward"): 3,
+        ("/model", "Fails", "backward"): 5,
+        ("/", "Wait", "forward"): 7,
+    }
 
 
 def test_other_threads_have_no_part_in_it(clock):
