@@ -17,7 +17,7 @@ from tests.ledger.drawn import nothing_left
 from tests.nets import Nesting, SlowHook, SlowOptimizer, SlowRule, Trained, image, slow_loss
 
 
-def test_methods_are_put_back_and_the_next_trial_is_right(clock):
+def test_a_failure_is_told_methods_are_put_back_and_the_next_trial_is_right(clock):
     model = Trained(clock)
     optimizer = SlowOptimizer(clock).setup(model)
     optimizer.add_hook(SlowHook(clock, 5))
@@ -36,17 +36,23 @@ def test_methods_are_put_back_and_the_next_trial_is_right(clock):
     def fail(*_):
         raise ZeroDivisionError
 
-    functions = [(Nesting, "forward"), (Nesting, "backward")]
-    parts = [(Trained, "forward"), (Trained, "cleargrads"), (step.loss, "of")]
     with step.configured():
         taped.learn()
         expected = trial()
-        for owner, name in (*functions, *parts, (SlowHook, "__call__"), (SlowRule, "update_core")):
+        for owner, name, where in (
+            (Nesting, "forward", "in layer 1_Nesting at /second"),
+            (Nesting, "backward", "in the backward of layer 6_Nesting at /second"),
+            (Trained, "forward", "in Trained at /"),
+            (Trained, "cleargrads", "in the backward of layer 4_cleargrads at cleargrads"),
+            (step.loss, "of", "after layer 2_Nesting at /second"),
+            (SlowHook, "__call__", "in the update of layer 10_SlowHook at optimizer"),
+            (SlowRule, "update_core", "in the update of layer 11_SlowOptimizer at /first"),
+        ):
             with nothing_left(model, *owners), pytest.MonkeyPatch.context() as patch:
                 patch.setattr(owner, name, fail)
                 with pytest.raises(ZeroDivisionError):
                     trial()
-                with pytest.raises(StepError):
+                with pytest.raises(StepError, match=f"^{where}: "):
                     TapedStep(step).learn()
                 patch.undo()
                 assert trial() == expected
