@@ -68,22 +68,30 @@ def test_a_link_of_changing_length_is_one_row_of_mean_calls_and_work(clock):
     assert {link.path: link.calls for link in recording.links} == {"/model": 1, "/model/fc": 12}
 
 
+def test_a_call_is_of_the_link_whose_parameter_it_takes_whatever_was_called_before(clock):
+    weight, owns = np.ones((3, 3), np.float32), [1, 1, 0, 1]
+    model = net(lambda self, x, own: F.linear(x, self.fc.W if own else weight), fc=L.Linear(3, 3))
+    blocks = [lambda model, own=own: model(batch(), own) for own in owns]
+    recording, rows = profiled(clock, model, *blocks)
+    assert [path for path, _, _ in rows] == ["/model/fc", "/model"]
+    assert recording.calls.T.tolist() == [owns, [1 - own for own in owns]]
+
+
 def test_there_may_be_any_number_of_shapes(clock):
     model = linear(lambda x: Wait(clock, len(x)).apply((x,))[0])
     sizes = range(1, 3 * MOST_SHAPES)
 
     def run(model):
-        for size in sizes:
-            model(batch(size))
+        sum(F.sum(model(batch(size))) for size in sizes).backward()
 
     recording, rows = profiled(clock, model, run)
     assert times_of(recording) == {("/model", "Wait", "forward"): sum(sizes)}
     assert rows["/model", "Wait", "forward"].flops is None  # it has no formula
-    row = rows["/model/fc", "LinearFunction", "forward"]
-    assert (row.calls, row.work_is_about) == (len(sizes), True)
-    # Further shapes count as the first of them does.
-    counted = [min(size, MOST_SHAPES + 1) for size in sizes]
-    assert row.macs == 9 * sum(counted)
+    # Further shapes count as the first of them does; of backwards that is the last.
+    for phase, size in (("forward", MOST_SHAPES + 1), ("backward", len(sizes))):
+        row = rows["/model/fc", "LinearFunction", phase]
+        assert (row.calls, row.work_is_about) == (len(sizes), True)
+        assert row.macs == 9 * sum(n if n <= MOST_SHAPES else size for n in sizes)
 
 
 def test_functions_within_a_backward_are_its_own_time_and_so_are_their_backwards(clock):
