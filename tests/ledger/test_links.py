@@ -179,6 +179,8 @@ def test_every_row_has_its_own_time_in_any_iterations(program, iterations, toget
         return
     recording = block.recording()
     assert recording.n_trials == len(called)
+    mean_calls = [layer.calls for layer in recording.layers]
+    assert mean_calls == pytest.approx(recording.calls.mean(axis=0))
     for at, trial in enumerate(called):
         times = drawn.by_row(recording.layers, recording.self_ns[at])
         calls = drawn.by_row(recording.layers, recording.calls[at])

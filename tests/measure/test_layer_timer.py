@@ -102,6 +102,26 @@ def test_a_network_that_calls_itself_copies_and_other_threads(clock, hook):
     assert len(hook.call_history) == 4 * 7
 
 
+def test_functions_within_a_backward_are_its_own_time_by_link_too(clock, hook):
+    class Outer(Wait):
+        def backward(self, indexes, grads):
+            clock.advance(2)
+            return Wait(clock, 5).apply(grads)
+
+    def forward(self, x):
+        F.sum(Outer(clock, 3).apply((chainer.Variable(x),))[0]).backward()
+
+    model = net(forward)
+    with hook:
+        for batchsize in (1, 1, 2):
+            model(image(batchsize, 2))
+    recording = hook.recording()
+    assert recording.by_link
+    times = zip(recording.layers, recording.self_ns.T.tolist(), strict=True)
+    own = {(row.function, row.phase): ns for row, ns in times if row.function == "Outer"}
+    assert own == {("Outer", "forward"): [3] * 3, ("Outer", "backward"): [7] * 3}
+
+
 def test_functions_of_forget_are_in_the_history_as_often_as_timer_hook_has_them(hook):
     fc, timer = L.Linear(2, 2), TimerHook()
     for timing_hook in (hook, timer):

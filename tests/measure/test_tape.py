@@ -19,7 +19,8 @@ from chainer_profile.measure.live import LiveTrials
 from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.row import MOST_SHAPES
 from chainer_profile.measure.rows import Rows
-from tests.nets import SlowOptimizer, Trained, Wait, image, net, slow_loss
+from tests.nets import Chain, SlowOptimizer, Trained, Wait, image, net, slow_loss
+from tests.queues import Launcher, device_clock
 
 
 def batch(size=2):
@@ -157,16 +158,41 @@ def test_other_threads_have_no_part_in_it(clock):
     assert times_of(recording) == {("/model", "Wait", "forward"): 3}
 
 
-@pytest.mark.parametrize("call_ns", [0.0, 1.0, 1e6])
-def test_what_recording_adds_to_calls_is_taken_off_between_functions(clock, call_ns, monkeypatch):
-    """A phase has a part of it by the time between its functions."""
+@pytest.fixture
+def slow_lookup(monkeypatch):
+    """Makes looking a call up take 1,000 ns on a clock."""
     entry_of = Rows.entry_of
 
-    def slow(*args, **kwargs):
-        clock.advance(1000)
-        return entry_of(*args, **kwargs)
+    def slow_on(clock):
+        def slow(*args, **kwargs):
+            clock.advance(1000)
+            return entry_of(*args, **kwargs)
 
-    monkeypatch.setattr(Rows, "entry_of", slow)
+        monkeypatch.setattr(Rows, "entry_of", slow)
+
+    return slow_on
+
+
+def test_looking_up_is_nobodys_time_on_a_device_either(slow_lookup):
+    clock = device_clock()
+    model, block = Chain(Launcher(clock, 500)), profiling(memory=False, clock=clock)
+    slow_lookup(clock)
+    for _ in range(2):
+        with block:
+            model(image())
+    recording = block.recording()
+    assert recording.launch_ns.tolist() == [500 * 10] * 2
+    for name in ("self_ns", "host_ns", "gap_ns", "span_ns", "trial_ns"):
+        first, second = getattr(recording, name).tolist()
+        assert first == second, name
+
+
+@pytest.mark.parametrize("call_ns", [0.0, 1.0, 1e6])
+def test_what_recording_adds_to_calls_is_taken_off_between_functions(
+    clock, call_ns, slow_lookup, monkeypatch
+):
+    """A phase has a part of it by the time between its functions."""
+    slow_lookup(clock)
     monkeypatch.setattr(live, "cost_of_a_call", lambda now_ns: call_ns)
     model = Trained(clock)
     optimizer = SlowOptimizer(clock).setup(model)
