@@ -287,19 +287,21 @@ class Tape:
     def _paused(self) -> Iterator[None]:
         """What passes within this is the profiler's."""
         began = self._log.now_ns()
-        yield
-        self._pause(began)
+        if self._record is not None:
+            self._record()
+        try:
+            yield
+        finally:
+            self._pause(began)
 
     def _pause(self, began: int) -> None:
-        """What passed since then was the profiler's."""
-        log, record = self._log, self._record
-        if record is not None:
-            record()
+        """What passed since then was the profiler's; a device's event then was recorded."""
+        log = self._log
         log.note((PAUSED, began))
         end = log.now_ns()
         log.note((end, ~PAUSED))
-        if record is not None:
-            record()
+        if self._record is not None:
+            self._record()
         self.paused_ns += end - began
         self._n_pauses += 1
 

@@ -19,8 +19,8 @@ from chainer_profile.measure.live import LiveTrials
 from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.row import MOST_SHAPES
 from chainer_profile.measure.rows import Rows
-from tests.nets import Chain, SlowOptimizer, Trained, Wait, image, net, slow_loss
-from tests.queues import Launcher, device_clock
+from tests.nets import SlowOptimizer, Trained, Wait, image, net, slow_loss
+from tests.queues import PlannedNet, calls, device_clock, kernel
 
 
 def batch(size=2):
@@ -175,13 +175,14 @@ def slow_lookup(monkeypatch):
 
 def test_looking_up_is_nobodys_time_on_a_device_either(slow_lookup):
     clock = device_clock()
-    model, block = Chain(Launcher(clock, 500)), profiling(memory=False, clock=clock)
+    plan = calls((*kernel(500, 100), ("wait", 0)), kernel(300, 200), between_ns=40)
+    model, block = PlannedNet(clock, plan), profiling(memory=False, clock=clock)
     slow_lookup(clock)
     for _ in range(2):
         with block:
             model(image())
     recording = block.recording()
-    assert recording.launch_ns.tolist() == [500 * 10] * 2
+    assert recording.launch_ns.tolist() == [40 + 500 + 100 + 40 + 300] * 2
     for name in ("self_ns", "host_ns", "gap_ns", "span_ns", "trial_ns"):
         first, second = getattr(recording, name).tolist()
         assert first == second, name
