@@ -210,9 +210,14 @@ def hooks_of_a_rule(model, optimizer):
     model.W.update_rule.add_hook(hooks.WeightDecay(0.1))
 
 
+def unknown_hook_of_a_rule(model, optimizer):
+    model.W.update_rule.add_hook(lambda rule, param: None, "own")
+
+
 @pytest.mark.parametrize(
     ("change", "calls", "expected"),
     [
+        (unknown_hook_of_a_rule, 2, UNKNOWN),
         (shared, 4, (2 * 2 * 6, 0, 2 * 48, 2 * 24)),  # Chainer updates it twice
         (scaled, 2, (3 * 6, 0, (4 + 8) * 6, 8 * 6)),
         (switched_off_on_the_way, 2, (2 * 2, 0, 16, 8)),  # the bias alone

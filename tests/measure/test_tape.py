@@ -95,6 +95,17 @@ def test_there_may_be_any_number_of_shapes(clock):
         assert row.macs == 9 * sum(n if n <= MOST_SHAPES else size for n in sizes)
 
 
+def test_work_is_about_right_where_that_of_any_shapes_is(clock):
+    def run(model):
+        for shape in ((2, 3), (2, 2, 3)):  # the second one is broadcast
+            F.sum(model(np.ones(shape, np.float32))).backward()
+
+    model = net(lambda self, x: F.matmul(x, self.fc.W), fc=L.Linear(3, 3))
+    _, rows = profiled(clock, model, run)
+    about = [rows["/model/fc", "MatMul", phase].work_is_about for phase in ("forward", "backward")]
+    assert about == [False, True]
+
+
 def test_functions_within_a_backward_are_its_own_time_and_so_are_their_backwards(clock):
     class Outer(Wait):
         def backward(self, indexes, grads):
