@@ -34,8 +34,10 @@ class Work:
 def test_medians_without_the_first():
     rounds = calibration._ROUNDS
     clock = FakeClock()
-    # The first of each is long, and so are two of the others.
-    work = Work(clock, [10**9, 10**9, 10**9, *[4000] * (rounds - 2)], [10**9, *[700] * rounds])
+    # The first of each is long, and so are as many others as a median allows.
+    long = 1 + rounds // 2
+    products, copies = ([10**9] * long + [ns] * (rounds + 1 - long) for ns in (4000, 700))
+    work = Work(clock, products, copies)
     assert calibrate(clock.now_ns, work) == Calibration(4000 * 1e-9, 700 * 1e-9)
     # It is no NumPy, so it is taken for a GPU.
     assert work.sides == {(calibration.GPU_SIDE,) * 2}
