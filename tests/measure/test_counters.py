@@ -49,6 +49,8 @@ def test_a_counter_is_folded_like_the_clock(clock):
     assert len(wall.layers) == len(taped.layers)
     assert len(wall.framework) == len(taped.phases)
     assert sum(wall.layers) > 0
+    for counter in (wall, faults):
+        assert sum(counter.layers) + sum(counter.framework) == sum(counter.trial)
     for name in ("layers", "framework", "trial"):
         assert getattr(faults, name) == tuple(7 * at for at in getattr(wall, name))
     assert counters.fault_ns is None  # touching memory costs nothing on this clock
