@@ -33,21 +33,24 @@ class Accounts:
     def part(self) -> str:
         return self.opened[-1][0]
 
-    def open(self, account: Account) -> int:
-        """Open an account, within the one that is open; gives when."""
+    def _advance(self) -> int:
+        """Give the time since then to the account that is open; gives the time."""
         now_ns = self.now_ns()
         self.own_times[-1] += now_ns - self.at_ns
         self.at_ns = now_ns
+        return now_ns
+
+    def open(self, account: Account) -> int:
+        """Open an account, within the one that is open; gives when."""
+        now_ns = self._advance()
         self.opened.append(account)
         self.own_times.append(0)
         return now_ns
 
     def close(self, into: Account | None = None, count: int = 1) -> int:
         """Close it again, for itself or ``into`` another, which counts; gives its own time."""
-        now_ns = self.now_ns()
-        own_ns = self.own_times.pop() + now_ns - self.at_ns
-        self.at_ns = now_ns
-        account = self.opened.pop()
+        self._advance()
+        account, own_ns = self.opened.pop(), self.own_times.pop()
         total = self.totals[account if into is None else into]
         total[0] += own_ns
         total[1] += count
@@ -79,9 +82,7 @@ class Accounts:
 
     def spent(self) -> tuple[Spent, ...]:
         """All accounts until now, with what is still open, by part."""
-        now_ns = self.now_ns()
-        self.own_times[-1] += now_ns - self.at_ns
-        self.at_ns = now_ns
+        self._advance()
         totals = {account: tuple(total) for account, total in self.totals.items()}
         for account, own_ns in zip(self.opened, self.own_times, strict=True):
             ns, count = totals.get(account, (0, 0))

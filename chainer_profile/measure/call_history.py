@@ -65,7 +65,6 @@ class History:
         left = np.flatnonzero(codes < 0)
         begun = top[left - 1]
         spans = np.diff(stamps, append=stamps[-1:])
-        spans[np.cumsum(np.where(codes >= 0, 1, -1)) == 0] = 0
         own = summed(spans, top, len(codes))[begun]
         self._names += names[~codes[left]].tolist()
         self._elapsed_ns.frombytes((stamps[left] - stamps[begun]).tobytes())

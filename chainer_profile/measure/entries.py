@@ -6,7 +6,6 @@ import functools
 import os
 from collections import Counter, deque
 from collections.abc import Callable
-from pathlib import Path
 from threading import get_ident, local
 from typing import Any
 from weakref import WeakSet
@@ -67,7 +66,6 @@ class Running:
         self.link_calls: list[Place] | deque[Place] = deque(maxlen=0)
 
 
-_OURS = str(Path(__file__).parent)
 _NOWHERE, _IN_A_LINK = Place(outside=True), Place()
 
 
@@ -267,17 +265,6 @@ class Entries:
                 raise
 
         return ending
-
-
-def came_through(error: BaseException, *names: str) -> bool:
-    """Whether an exception left functions of ours with these names before this one."""
-    trace = error.__traceback__ and error.__traceback__.tb_next
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if code.co_name in names and code.co_filename.startswith(_OURS):
-            return True
-        trace = trace.tb_next
-    return False
 
 
 def _ignore(_: Any) -> None:

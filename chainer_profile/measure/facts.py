@@ -12,7 +12,7 @@ import numpy as np
 from chainer import _backprop_utils
 
 from chainer_profile.basics.errors import one_line
-from chainer_profile.costs.call import dtype_name, specs_of
+from chainer_profile.costs.call import dtype_name
 from chainer_profile.costs.work import Work
 from chainer_profile.measure.windows import Mark
 from chainer_profile.record.recording import Shape
@@ -47,17 +47,15 @@ def facts_of_inputs(in_data: Sequence[Any], weights: Collection[int] | None) -> 
     return facts
 
 
-def facts_of_outputs(
-    in_data: Sequence[Any], outputs: Sequence[Any], is_forward: bool
-) -> dict[str, Any]:
-    """What a call's outputs tell; and the specs of all its arrays, for its work."""
+def facts_of_outputs(outputs: Sequence[Any], is_forward: bool) -> dict[str, Any]:
+    """What a call's outputs tell."""
     facts: dict[str, Any] = {"output_shapes": shapes_of(outputs), "dtype": dtype_of(outputs)}
-    if is_forward:
-        facts["output_nbytes"] = nbytes_of(outputs)
-        facts["made_nbytes"] = nbytes_of(
-            [y for y in outputs if y is not None and not _is_view(y, in_data)]
-        )
-    return {**facts, "specs": (specs_of(in_data), specs_of(outputs))}
+    return facts | ({"output_nbytes": nbytes_of(outputs)} if is_forward else {})
+
+
+def made_nbytes_of(in_data: Sequence[Any], outputs: Sequence[Any]) -> int:
+    """Bytes of the outputs that are no views of inputs."""
+    return nbytes_of([y for y in outputs if y is not None and not _is_view(y, in_data)])
 
 
 def _is_view(array: Any, inputs: Sequence[Any]) -> bool:

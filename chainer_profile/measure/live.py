@@ -180,6 +180,7 @@ class LiveTrials:
         """Write what is on the tape, without what that added; but for trials without calls."""
         folded = self._tape.fold(self._call_ns)
         iterations = [iteration for iteration in folded if iteration.calls.any()]
+        self._rows.iterations -= len(folded) - len(iterations)
         if not iterations:
             return
         self._last = iterations[-1]

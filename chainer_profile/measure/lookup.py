@@ -19,6 +19,7 @@ from chainer_profile.measure.facts import (
     facts_of_inputs,
     facts_of_mark,
     facts_of_outputs,
+    made_nbytes_of,
     sums_gradients,
     work_by,
 )
@@ -142,7 +143,7 @@ class Lookup:
     def of_sum(self, key: Any, function: Any, in_data: Sequence[Any], around: int) -> int:
         """A function that adds up gradients is called within a backward."""
         with self._paused():
-            of = self.rows.row_of(around)
+            of = self.rows.entries[around].of
             path = "/" if of is None else of.path
             table, shapes = self._sums_of_paths.setdefault(path, {}), _shapes_of(in_data)
             number = table.get(shapes)
@@ -183,9 +184,12 @@ class Lookup:
         """A function was called for the first time: its outputs, and its work."""
         with self._paused():
             outputs = frame.f_locals.get("outputs", ())
-            is_forward = self.rows[entry.row].phase == FORWARD.phase
-            entry.facts |= facts_of_outputs(in_data, outputs, is_forward)
-            work = partial(forward_work, function, *entry.facts["specs"])
+            is_forward = entry.of is not None and entry.of.phase == FORWARD.phase
+            entry.facts |= facts_of_outputs(outputs, is_forward)
+            if is_forward:
+                entry.made_nbytes = made_nbytes_of(in_data, outputs)
+            entry.specs = specs_of(in_data), specs_of(outputs)
+            work = partial(forward_work, function, *entry.specs)
             entry.work = work_by(str(function._impl_name), work)
 
     def of_backward(self, function: Any, out_grad: Any) -> int:
@@ -204,7 +208,8 @@ class Lookup:
 
     def _of_new_backward(self, function: Any, kept: int, out_grad: Any) -> int:
         forward = kept if kept >= 0 else ~kept  # it was called in a backward
-        entry_of_call, of = self.rows.entries[forward], self.rows.row_of(forward)
+        entry_of_call = self.rows.entries[forward]
+        of = entry_of_call.of
         path, name = (of.path, of.function) if of else ("/", str(function._impl_name))
         is_new = of is None or of.phase != BACKWARD.phase
         number = self._of_old_graphs.get(name) if of is None else None
@@ -215,8 +220,7 @@ class Lookup:
             if number != OUTSIDE:
                 entry.name = str(function._impl_name)
             if number != OUTSIDE and is_new:
-                specs = entry_of_call.facts.get("specs")
-                self._learn_gradients(function, entry, specs, out_grad)
+                self._learn_gradients(function, entry, entry_of_call.specs, out_grad)
                 if of is None:
                     self._of_old_graphs[name] = number
         if of is not None and number != OUTSIDE:

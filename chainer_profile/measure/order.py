@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.measure.owners import Place
-from chainer_profile.measure.row import BACKWARD, CALL, INNER, MARK, WORK, Entry, Row, shown
+from chainer_profile.measure.row import BACKWARD, CALL, INNER, MARK, Entry, Row
 from chainer_profile.measure.stretch import OUTSIDE, Stretch
 from chainer_profile.measure.windows import BACKWARD as BACKWARD_MARK
 from chainer_profile.measure.windows import FORWARD
@@ -60,16 +60,6 @@ class Order:
         return bool(alike) and bool((stretch.codes.reshape(-1, length) == self.codes).all())
 
 
-@dataclass
-class _Row:
-    """A row while it is made."""
-
-    entry: Entry
-    parent: int | None
-    forward: int | None
-    entries: list[Entry]
-
-
 def order_of(
     codes: NDArray[np.int64],
     entries: Sequence[Entry],
@@ -78,15 +68,10 @@ def order_of(
 ) -> Order:
     """The rows of an iteration with such codes."""
     first = first or FirstIteration()
-    rows: list[_Row] = []
-    calls: list[int] = []  # the rows of calls
-    # Rows of several windows: backwards by their calls, and marks by their rows.
-    shared: dict[Any, int] = {}
-    tied = iter(first.ties)
-    # Of the open windows the row, below all rows a phase, and the entry.
-    opened: list[tuple[int, int]] = []
-    columns: list[int] = []
-    owners: list[int] = []
+    rows = _OrderedRows(iter(first.ties))
+    # Of the open windows, and behind each event: the row, below all rows a phase, and the entry.
+    opened = [(-1, OUTSIDE)]
+    owners: list[tuple[int, int]] = []
     for code in codes.tolist():
         if code < 0:
             opened.pop()
@@ -95,84 +80,63 @@ def order_of(
         elif not entries[code].kind:
             opened.append((-1 if code == OUTSIDE else entries[code].row - 1, code))
         else:
-            opened.append((_row_number(entries[code], rows, calls, shared, tied, opened), code))
-        column, owner = opened[-1] if opened else (-1, OUTSIDE)
-        columns.append(column)
-        owners.append(owner)
-    n_rows = len(rows)
-    places = np.array(columns, np.int64)
+            opened.append((rows.enter(entries[code], opened[-1][0]), code))
+        owners.append(opened[-1])
+    columns, of_entries = np.array(owners, np.int64).T
+    n_rows = len(rows.rows)
     # Entries of phases have rows from -1 downwards, which are -2 downwards here.
-    places = np.where(places < -1, n_rows - 2 - places, places)
-    places[places == -1] = n_rows + n_phases
-    is_inner = np.array([entry.kind == INNER for entry in entries])
+    columns = np.where(columns < -1, n_rows - 2 - columns, columns)
+    columns[columns == -1] = n_rows + n_phases
+    inner = [entry.number for entry in entries if entry.kind == INNER]
     return Order(
-        tuple(_layer(number, row) for number, row in enumerate(rows)),
+        tuple(row.layer_of_calls(number) for number, row in enumerate(rows.rows)),
         codes,
-        places,
-        np.array(owners, np.int64),
-        (codes >= 0) & ~is_inner[np.where(codes < 0, ~codes, codes)],
+        columns,
+        of_entries,
+        (codes >= 0) & ~np.isin(codes, inner),
         first,
-        tuple(_made_nbytes(row) for row in rows),
+        tuple(
+            row.entries[0].made_nbytes if row.parent is None and row.phase == FORWARD.phase else 0
+            for row in rows.rows
+        ),
     )
 
 
-def _row_number(
-    entry: Entry,
-    rows: list[_Row],
-    calls: list[int],
-    shared: dict[Any, int],
-    tied: Iterator[int | None],
-    opened: Sequence[tuple[int, int]],
-) -> int:
-    """The row of a window that is entered, which may be a new one."""
-    row, forward = _row_of(entry), None
-    key: Any = len(rows)  # a row of its own
-    if entry.kind == BACKWARD:
-        tie = next(tied, None)
-        if tie is not None:
+class _OrderedRows:
+    """Rows in the order in which their windows are entered."""
+
+    def __init__(self, ties: Iterator[int | None]) -> None:
+        self.rows: list[Row] = []
+        self._ties = ties
+        self._calls: list[int] = []  # the rows of calls
+        # Rows of several windows: backwards by their calls, and marks by their rows.
+        self._shared: dict[Any, int] = {}
+
+    def enter(self, entry: Entry, around: int) -> int:
+        """The row of a window that is entered within another row's, if any."""
+        rows, calls, of = self.rows, self._calls, entry.of
+        assert of is not None
+        key: Any = len(rows)  # a row of its own
+        forward = None
+        if entry.kind == BACKWARD and (tie := next(self._ties, None)) is not None:
             key = "backward", calls[tie]
-            of_call = _row_of(rows[calls[tie]].entry)
-            forward = calls[tie] if of_call.phase != BACKWARD_MARK.phase else None
-    elif entry.kind == MARK:
-        key = row.path, row.function, row.phase
-    number = shared.get(key)
-    if number is None:
-        number = shared[key] = len(rows)
-        around = opened[-1][0] if opened else -1
-        nested = around >= 0 and entry.kind == CALL == rows[around].entry.kind
-        rows.append(_Row(entry, around if nested else None, forward, []))
-    rows[number].entries.append(entry)
-    if entry.kind == CALL:
-        calls.append(number)
-    return number
+            forward = calls[tie] if rows[calls[tie]].phase != BACKWARD_MARK.phase else None
+        elif entry.kind == MARK:
+            key = of.path, of.function, of.phase
+        number = self._shared.setdefault(key, len(rows))
+        if number == len(rows):
+            nested = around >= 0 and entry.kind == CALL == rows[around].entries[0].kind
+            parent = around if nested else None
+            rows.append(Row(of.path, of.function, of.phase, parent, forward))
+        rows[number].entries.append(entry)
+        if entry.kind == CALL:
+            calls.append(number)
+        return number
 
 
-def _layer(number: int, row: _Row) -> Layer:
-    of = _row_of(row.entry)
-    work = [entry.work for entry in row.entries]
-    sums: dict[str, Any] = dict.fromkeys(WORK)
-    counted = [call for call in work if call is not None]
-    if counted and len(counted) == len(work):
-        sums = {name: sum(getattr(call, name) for call in counted) for name in WORK}
-        sums["work_is_about"] = any(call.about for call in counted)
-    return Layer(
-        number,
-        of.path,
-        of.function,
-        of.phase,
-        parent=row.parent,
-        forward=row.forward,
-        calls=len(row.entries),
-        **shown(row.entry.facts),
-        **sums,
-    )
-
-
-def _made_nbytes(row: _Row) -> int:
-    is_own = row.parent is None and _row_of(row.entry).phase == FORWARD.phase
-    return int(row.entry.facts.get("made_nbytes", 0)) if is_own else 0
-
-
-def _row_of(entry: Entry) -> Row:
-    assert entry.of is not None
-    return entry.of
+def last_row(layers: Sequence[Layer], columns: NDArray[np.int64]) -> tuple[Layer | None, bool]:
+    """The row that is open behind the last of some events, or else was; and whether it is."""
+    rows = columns[columns < len(layers)]
+    if not len(rows):
+        return None, False
+    return layers[rows[-1]], bool(columns[-1] < len(layers))

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from itertools import compress, cycle, pairwise
+from itertools import compress, pairwise
 from threading import get_ident
 from typing import Any
 
@@ -25,7 +25,7 @@ from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.clock import NowNs
 from chainer_profile.measure.events import EventPool, TimedTrial, timed_trial
 from chainer_profile.measure.hooks import defines_call, hook_of, wrap_link_calls
-from chainer_profile.measure.order import Order
+from chainer_profile.measure.order import Order, last_row
 from chainer_profile.measure.row import BACKWARD, CALL, INNER, SUM
 from chainer_profile.measure.rows import Iteration, Taped
 from chainer_profile.measure.stretch import Stretch
@@ -108,62 +108,42 @@ class Repeats:
 
     def fold(self) -> list[Iteration]:
         """The trials since the last time, without those that made other calls."""
-        values, called = self._values.copy(), self._called.copy()
-        ends, timed = self._ends, self._timed
-        self._values.clear()
-        self._called.clear()
-        self._ends, self._timed = [], []
-        if not timed:
-            return []
+        kept: list[TimedTrial] = []
+        stamps: list[NDArray[np.int64]] = []
+        called: Counter[int] = Counter()
+        for timed, (begin, end) in zip(self._timed, pairwise([(0, 0), *self._ends]), strict=True):
+            of_trial = self._expected.stamps(self._values[begin[0] : end[0]])
+            if of_trial is None:
+                self.unlike += 1
+                continue
+            kept.append(timed)
+            stamps.append(of_trial)
+            called.update(self._called[begin[1] : end[1]])
         # Behind them there may be values of a trial that did not end.
-        end, called_end = ends[-1]
-        called = called[:called_end]
-        stamps = self._expected.stamps(values[:end], len(timed))
-        if stamps is None:
-            kept, links, parts = [], [], []
-            bounds = pairwise([(0, 0), *ends])
-            for trial, ((begin, called_begin), (end, called_end)) in zip(
-                timed, bounds, strict=True
-            ):
-                part = self._expected.stamps(values[begin:end], 1)
-                if part is not None:
-                    kept.append(trial)
-                    links += called[called_begin:called_end]
-                    parts.append(part)
-            self.unlike += len(timed) - len(kept)
-            if not kept:
-                return []
-            timed, called, stamps = kept, links, np.concatenate(parts)
-        for link, calls in Counter(called).items():
+        for noted in (self._values, self._called, self._ends, self._timed):
+            noted.clear()
+        if not kept:
+            return []
+        for link, calls in called.items():
             if (path := self._tape.paths.by_link.get(link)) is not None:
                 self._tape.paths.calls[path] += calls
         length, rows = len(self.order.codes), self._tape.rows
-        begins = np.arange(len(timed)) * length
-        on_device = [trial.device for trial in timed if trial.device is not None]
+        ends = np.arange(1, len(kept) + 1) * length
+        device = [trial.device for trial in kept if trial.device is not None]
         stretch = Stretch(
-            np.tile(self.order.codes, len(timed)),
-            stamps,
-            begins + length,
-            np.concatenate(on_device) if on_device else None,
+            np.tile(self.order.codes, len(kept)),
+            np.concatenate(stamps),
+            ends,
+            np.concatenate(device) if device else None,
         )
-        taped = [
-            Taped(0, at, trial, rows) for at, trial in zip(begins.tolist(), timed, strict=True)
-        ]
-        return rows.fold_ordered(stretch, taped, np.zeros(len(timed), np.int64))
+        return rows.fold(stretch, [Taped(0, 0, trial, rows) for trial in kept])
 
     def failed(self, error: BaseException) -> tuple[Layer | None, bool]:
         """The layer that an exception left, or else the last one before; and whether it left it."""
         identity, end = self._left_by
-        if identity != id(error):
-            end = len(self._values)
-        count = self._expected.count(self._values[self._begin : end])
-        if not count:
-            return None, False
-        columns, layers = self.order.columns[:count], self.order.layers
-        if columns[-1] < len(layers):
-            return layers[columns[-1]], True
-        rows = columns[columns < len(layers)]
-        return (layers[rows[-1]] if len(rows) else None), False
+        values = self._values[self._begin : end if identity == id(error) else None]
+        count = self._expected.count(values)
+        return last_row(self.order.layers, self.order.columns[:count])
 
     def _make(self) -> tuple[FunctionHook, Enter, Leave, Callable[[type, Any], Any]]:
         """What notes windows: it runs in every one of them, and takes as few steps as may be."""
@@ -266,33 +246,33 @@ class _Expected:
         self._enters = order.codes >= 0
         # Those of all functions are known from the first trial on that made these calls.
         self._classes: list[Any] = classes
-        self._n_keys, self._checked = len(keys), np.flatnonzero(keys)
+        self._checked = np.flatnonzero(keys)
         self._keys = np.array(keys, np.int64)[self._checked]
 
     def _of(self, kind: str, values: list[Any]) -> compress[Any]:
-        return compress(values, cycle(self._places.get(kind, [False])))
+        return compress(values, self._places.get(kind, ()))
 
-    def stamps(self, values: list[Any], trials: int) -> NDArray[np.int64] | None:
-        """The clocks that trials noted which made these calls; None if any made others."""
-        if len(values) != trials * self.length:
+    def stamps(self, values: list[Any]) -> NDArray[np.int64] | None:
+        """The clocks that a trial noted which made these calls; None if it made others."""
+        if len(values) != self.length:
             return None
         classes = list(self._of(_CLASS, values))
-        if classes != self._classes * trials:
-            pairs = zip(classes, cycle(self._classes), strict=False)
-            if not all(expected in (None, noted) for noted, expected in pairs):
+        if classes != self._classes:
+            if any(
+                expected not in (None, noted)
+                for expected, noted in zip(self._classes, classes, strict=True)
+            ):
                 return None
-            self._classes = classes[: len(self._classes)]
-            if classes != self._classes * trials:
-                return None
+            self._classes = classes
         try:
-            keys = np.fromiter(self._of(_KEY, values), np.int64).reshape(trials, self._n_keys)
-            stamps = np.fromiter(self._of(_CLOCK, values), np.int64).reshape(trials, -1)
+            keys = np.fromiter(self._of(_KEY, values), np.int64)
+            stamps = np.fromiter(self._of(_CLOCK, values), np.int64)
         except TypeError:  # other kinds of values in their places
             return None
         enters = stamps >= 0
-        if (enters != self._enters).any() or (keys[:, self._checked] != self._keys).any():
+        if (enters != self._enters).any() or (keys[self._checked] != self._keys).any():
             return None
-        return np.where(enters, stamps, ~stamps).ravel()
+        return np.where(enters, stamps, ~stamps)
 
     def count(self, values: list[Any]) -> int:
         """The events in the values of a trial that did not end; 0 if it made other calls."""

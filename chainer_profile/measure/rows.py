@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.measure.events import TimedTrial
-from chainer_profile.measure.order import FirstIteration, Order, order_of
+from chainer_profile.measure.order import FirstIteration, Order, last_row, order_of
 from chainer_profile.measure.owned import Owned
 from chainer_profile.measure.row import INNER, MOST_SHAPES, Entry, Row
 from chainer_profile.measure.stretch import (
@@ -33,7 +33,6 @@ from chainer_profile.record.recording import Layer
 DIFFERENT_CALLS = "its trial made different calls from the earlier ones"
 #: In place of the number of a row: behind all of them.
 NO_ROW = 2**40
-_NONE = np.zeros(0, np.int64)
 
 
 class Iteration(NamedTuple):
@@ -112,9 +111,6 @@ class Rows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, number: int) -> Row:
-        return self._rows[number]
-
     def _new_entry(self, row: int, kind: str = "") -> Entry:
         of = self._rows[row] if 0 <= row < len(self._rows) else None
         entry = Entry(len(self.entries), self, row, kind, of)
@@ -148,10 +144,6 @@ class Rows:
         entry.name, entry.of = name, self.entries[around].of
         self._inner.append(entry.number)
         return entry
-
-    def row_of(self, entry: int) -> Row | None:
-        """The row of an entry, by its number; None of a phase, and outside of all."""
-        return self.entries[entry].of
 
     def is_crowded(self, path: str, function: str, phase: str) -> bool:
         """Whether a row has so many shapes of inputs that no more are told apart."""
@@ -213,84 +205,77 @@ class Rows:
         ``call_ns``: what recording added to a call, which is taken off.
         """
         stretch, paused_ns = stretch.without_pauses()
-        ordered = self._in_order(stretch, taped)
-        if ordered is not None:
-            return self.fold_ordered(ordered, taped, paused_ns, call_ns)
-        self.order = None
-        if self._inner:
-            within = np.isin(_owners(stretch.codes), self._inner)
-            stretch = stretch.without(within) if within.any() else stretch
+        stretch = self._find_order(stretch, taped)
+        order = self.order
+        if order is None:
+            stretch, owners = self._by_link(stretch)
+            columns, enters = self._columns()[owners], stretch.codes >= 0
+            n_rows, moves = len(self._rows), self.moves
+        else:
+            owners = np.tile(order.owners, len(taped))
+            columns, enters = np.tile(order.columns, len(taped)), np.tile(order.enters, len(taped))
+            n_rows, moves = len(order.layers), order.moves
+        self.iterations += len(taped)
+        folded = _Folded(stretch, taped, columns, enters, n_rows, len(self.phases))
+        count = len(self.entries)
+        calls = np.bincount(owners[enters], minlength=count)
+        self._add(Sums(summed(folded.spans, owners, count), calls))
+        for place, iteration in enumerate(taped):
+            if iteration.before is not None:
+                folded.add(place, self._columns()[: len(iteration.before.ns)], iteration.before)
+                paused_ns[place] += iteration.before.ns[PAUSED]
+                self._add(iteration.before)
+        return folded.iterations(paused_ns, call_ns, moves, order)
+
+    def _find_order(self, stretch: Stretch, taped: Sequence[Taped]) -> Stretch:
+        """Know the order if all of these iterations make its calls, which may be new, or else none.
+
+        Gives the iterations with each window left, where that was looked at.
+        """
+        if any(iteration.before is not None for iteration in taped):  # in pieces
+            self.order, self.is_new = None, False
+        if self.order is None and not self.is_new:
+            return stretch
+        if self.order is not None and self.order.fits(stretch):
+            return stretch
+        if innermost(stretch.codes) is None:
+            stretch = stretch.mended()
+        if self.is_new:
+            self.is_new = False
+            codes = stretch.codes[: stretch.ends[0]]
+            self.order = order_of(codes, self.entries, len(self.phases), taped[0].first)
+        if self.order is not None and not self.order.fits(stretch):
+            self.order = None
+        return stretch
+
+    def _by_link(self, stretch: Stretch) -> tuple[Stretch, NDArray[np.int64]]:
+        """The events of entries with a row, and the innermost entry behind each of them."""
+        codes = stretch.codes
+        within = np.isin(np.where(codes >= 0, codes, ~codes), self._inner)
+        stretch = stretch.without(within) if within.any() else stretch
         owners = owners_of(stretch.codes, stretch.ends)
         if owners is None:
             stretch = stretch.mended()
             owners = owners_of(stretch.codes, stretch.ends)
             assert owners is not None
-        self.iterations += len(taped)
-        enters = stretch.codes >= 0
-        n_rows, n_phases = len(self._rows), len(self.phases)
-        folded = _Folded(stretch, taped, self._columns()[owners], enters, n_rows, n_phases)
-        self._count(folded.spans, owners, enters)
-        for place, iteration in enumerate(taped):
-            if iteration.before is not None:
-                folded.add(place, self._columns()[: len(iteration.before.ns)], iteration.before)
-                paused_ns[place] += iteration.before.ns[PAUSED]
-                self._add(iteration.before.ns, iteration.before.calls)
-        return folded.iterations(paused_ns, call_ns, self.moves, None)
+        return stretch, owners
 
-    def fold_ordered(
-        self,
-        stretch: Stretch,
-        taped: Sequence[Taped],
-        paused_ns: NDArray[np.int64],
-        call_ns: float = 0.0,
-    ) -> list[Iteration]:
-        """The same of iterations that are known to make the calls of the order."""
+    def last(
+        self, codes: NDArray[np.int64], first: FirstIteration | None
+    ) -> tuple[Layer | None, bool]:
+        """The row that is open behind the first events of an iteration; see :func:`last_row`."""
         order = self.order
-        assert order is not None
-        self.iterations += len(taped)
-        owners, columns = np.tile(order.owners, len(taped)), np.tile(order.columns, len(taped))
-        enters = np.tile(order.enters, len(taped))
-        folded = _Folded(stretch, taped, columns, enters, len(order.layers), len(self.phases))
-        self._count(folded.spans, owners, enters)
-        return folded.iterations(paused_ns, call_ns, order.moves, order)
-
-    def _in_order(self, stretch: Stretch, taped: Sequence[Taped]) -> Stretch | None:
-        """The same iterations, if all of them make the calls of the order, which may be new."""
-        if self._is_ordered(stretch, taped):
-            return stretch
-        if self.order is None and not self.is_new:
-            return None
-        if innermost(stretch.codes) is None:
-            stretch = stretch.mended()
-        if self.is_new:
-            self.is_new = False
-            self.order = self._order_of(stretch.codes[: stretch.ends[0]], taped[0].first)
-        return stretch if self._is_ordered(stretch, taped) else None
-
-    def _is_ordered(self, stretch: Stretch, taped: Sequence[Taped]) -> bool:
-        """Whether all of some iterations make the calls of the order."""
-        in_pieces = any(iteration.before is not None for iteration in taped)
-        return self.order is not None and not in_pieces and self.order.fits(stretch)
-
-    def _order_of(self, codes: NDArray[np.int64], first: FirstIteration | None) -> Order:
-        return order_of(codes, self.entries, len(self.phases), first)
-
-    def order_of(self, codes: NDArray[np.int64], first: FirstIteration | None) -> Order | None:
-        """The calls of an iteration that may not have ended; None where rows are by link."""
-        by_link = self.order is None and not self.is_new
-        return None if by_link else self._order_of(codes, first)
+        if order is None and not self.is_new:
+            return last_row(self.layers(), self._columns()[self._last_owners(codes)])
+        if order is None or not np.array_equal(codes, order.codes[: len(codes)]):
+            order = order_of(codes, self.entries, len(self.phases), first)
+        return last_row(order.layers, order.columns[: len(codes)])
 
     def forget(self) -> None:
         """Iterations so far count no more."""
         self.iterations = 0
         for entry in self.entries:
             entry.calls = entry.ns = 0
-
-    def _count(
-        self, spans: NDArray[np.int64], owners: NDArray[np.int64], enters: NDArray[np.bool_]
-    ) -> None:
-        count = len(self.entries)
-        self._add(summed(spans, owners, count), np.bincount(owners[enters], minlength=count))
 
     def _last_owners(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
         """The innermost entry with a row behind each event; windows may be open at the end."""
@@ -305,11 +290,11 @@ class Rows:
             owners.append(running[-1] if running else OUTSIDE)
         return np.array(owners, np.int64)
 
-    def _add(self, ns: NDArray[np.int64], calls: NDArray[np.int64]) -> None:
-        for at in np.flatnonzero(calls).tolist():
+    def _add(self, sums: Sums) -> None:
+        for at in np.flatnonzero(sums.calls).tolist():
             entry = self.entries[at]
-            entry.calls += int(calls[at])
-            entry.ns += int(ns[at])
+            entry.calls += int(sums.calls[at])
+            entry.ns += int(sums.ns[at])
 
 
 class _Folded:
@@ -415,32 +400,15 @@ class _Folded:
         self, moves: Sequence[int], begin: int, end: int, taped: Taped
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """When each row of communication was entered first, and left last."""
-        if not moves:
-            return _NONE, _NONE
-        places = {row: place for place, row in enumerate(moves)}
-        arrived, left = (np.zeros(len(places), np.int64) for _ in range(2))
-        running: list[int | None] = []
-        part = self._stretch
+        columns, stamps = self._columns[begin:end], self._stretch.stamps[begin:end]
         # By a clock that stood still in pauses before the iteration, too.
-        since = taped.timed.start_ns - int(part.stamps[begin])
-        events = zip(
-            *(values[begin:end].tolist() for values in (part.codes, self._columns, part.stamps)),
-            strict=True,
-        )
-        for code, column, stamp in events:
-            if code >= 0:
-                place = places.get(column)
-                running.append(place)
-                if place is not None and not arrived[place]:
-                    arrived[place] = stamp + since
-            elif (place := running.pop()) is not None:
-                left[place] = stamp + since
+        since = taped.timed.start_ns - stamps[0]
+        arrived, left = (np.zeros(len(moves), np.int64) for _ in range(2))
+        for place, row in enumerate(moves):
+            own = np.flatnonzero(columns == row)
+            if len(own):
+                arrived[place], left[place] = stamps[own[0]] + since, stamps[own[-1] + 1] + since
         return arrived, left
-
-
-def _owners(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The entries that are entered or left."""
-    return np.where(codes >= 0, codes, ~codes)
 
 
 def _until_next(stamps: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:

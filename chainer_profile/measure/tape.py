@@ -24,21 +24,18 @@ from numpy.typing import NDArray
 
 from chainer_profile.measure.call_history import History
 from chainer_profile.measure.clock import NowNs
-from chainer_profile.measure.entries import Entries, came_through
+from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.events import EventPool, TimedTrial, timed_trial
 from chainer_profile.measure.facts import sums_gradients
 from chainer_profile.measure.hooks import hook_of
 from chainer_profile.measure.lookup import SUMS, Lookup
 from chainer_profile.measure.order import FirstIteration
 from chainer_profile.measure.owners import Paths, Place
-from chainer_profile.measure.row import INNER
 from chainer_profile.measure.rows import Iteration, Rows, Sums, Taped
 from chainer_profile.measure.stretch import OUTSIDE, PAUSED, Stretch, mended
 from chainer_profile.measure.windows import FORWARD, Enter, Leave, Mark, Trial
 from chainer_profile.record.recording import Layer, LinkCalls
 
-#: Names of the functions that end windows.
-_WINDOWS = ("ending", "timed_call", "timed_lossfun", "backward", "timed_update", "timed_hook")
 #: Iterations are folded together that have so many events, or take so long.
 MANY_EVENTS, GROUP_NS = 8000, 100_000_000
 #: A tape with so many events within one iteration is folded there and then: two integers each.
@@ -76,8 +73,6 @@ class _Callbacks(NamedTuple):
     begin: Callable[[], None]
     enter: Enter
     leave: Leave
-    raised: Callable[[Any], None]
-    raised_backward: Callable[[int], None]
     hook: FunctionHook
 
 
@@ -103,8 +98,8 @@ class Tape:
         self._history = history
         # Whether functions that are called in backwards are noted, too.
         self.all_functions = history is not None or single_calls
-        #: Begins and ends of the pauses of the iteration that runs or was the last.
-        self.pauses: list[tuple[int, int]] = []
+        #: What looking up took within the iteration that runs or was the last, and how often.
+        self.paused_ns = self._n_pauses = 0
         self._now_ns, self._trial, self.events = now_ns, trial, events
         self._entries, self._running = entries, entries.running
         self._list = Log(now_ns)
@@ -117,12 +112,11 @@ class Tape:
         self._taped: list[Taped] = []
         self._begin = self._start_ns = self._begin_called = 0
         self._before: Sums | None = None
-        self._pauses_before = 0
         #: Events of the longest iteration so far.
         self.most_events = 0
         self._log: Any = self._list
-        # The innermost window that the last exception left.
-        self._failed = OUTSIDE
+        # The last exception that left a window, and the events before it left the innermost one.
+        self._left_by = 0, 0
         self._record = None if events is None else events.record
         self._of_list = self._make(self._list, self._record)
         self._now = self._of_list
@@ -165,7 +159,7 @@ class Tape:
         self._running.link_calls = self._called if log is None else []
         self._timing = self._trial.timed(now.enter, now.leave)
         self._timing.__enter__()
-        self._entries.tell(None if hooked else now.hook, now.raised, now.raised_backward)
+        self._entries.tell(None if hooked else now.hook, self._raised, self._raised_backward)
 
     def detach(self) -> None:
         """Note no more."""
@@ -186,9 +180,9 @@ class Tape:
         if of is not None:
             self.use(*of)
         del self._called[self._begin_called :]
-        self._before, self._pauses_before = None, 0
-        self._failed = OUTSIDE
-        self.pauses.clear()
+        self._before = None
+        self._left_by = 0, 0
+        self.paused_ns = self._n_pauses = 0
         if self.rows.is_new and not self._taped:
             self._lookup.first = FirstIteration()
         if events is not None:
@@ -208,8 +202,7 @@ class Tape:
         self._taped.append(Taped(number, self._begin, timed, self.rows, self._before, first))
         self._begin_called = len(self._called)
         folded = 0 if self._before is None else int(self._before.calls.sum())
-        pauses = len(self.pauses) - self._pauses_before
-        return folded + n_events // 2 - 1 - pauses
+        return folded + n_events // 2 - 1 - self._n_pauses
 
     def abandon(self) -> None:
         """The iteration that runs is none: its calls are in the history alone."""
@@ -238,19 +231,9 @@ class Tape:
         return self._list.events()[1]
 
     @property
-    def length(self) -> int:
-        """Events that are not folded."""
-        return len(self._list)
-
-    @property
     def is_long(self) -> bool:
         """Whether it is to be folded behind this iteration."""
-        return self.length >= MANY_EVENTS
-
-    @property
-    def paused_ns(self) -> int:
-        """What looking up took within the iteration."""
-        return sum(end - begin for begin, end in self.pauses)
+        return len(self._list) >= MANY_EVENTS
 
     def fold(self, call_ns: float = 0.0) -> list[Iteration]:
         """The iterations since the last time, by row; the tape is blank then.
@@ -274,20 +257,12 @@ class Tape:
         bounds = [(iteration.begin, iteration.timed.end) for iteration in taped]
         on_device = np.concatenate(device) if device else None
         stretch = Stretch.of(codes, stamps, bounds, on_device)
-        kinds = {id(iteration.rows): iteration.rows for iteration in taped}
-        if len(kinds) == 1:
-            return taped[0].rows.fold(stretch, taped, call_ns)
         folded: dict[int, Iteration] = {}
-        for rows in kinds.values():
+        for rows in {id(iteration.rows): iteration.rows for iteration in taped}.values():
             places = [place for place, iteration in enumerate(taped) if iteration.rows is rows]
             some = rows.fold(stretch.some(places), [taped[place] for place in places], call_ns)
             folded.update(zip(places, some, strict=True))
         return [folded[place] for place in range(len(taped))]
-
-    def end(self, number: int = 0) -> Iteration:
-        """The same of one iteration, which ends."""
-        self.stop(number)
-        return self.fold()[-1]
 
     def links(self) -> tuple[LinkCalls, ...]:
         """The links of the networks, with their mean calls in an iteration."""
@@ -302,8 +277,8 @@ class Tape:
         codes, stamps = log.events(self._begin)
         sums, opened = self.rows.sums(codes, stamps, began_ns)
         self._before = sums if self._before is None else self._before.plus(sums)
-        self._pauses_before = len(self.pauses)
         log.cut(self._begin)
+        self._n_pauses = 0
         for number in opened:  # it goes on
             log.note((number, began_ns))
         self._pause(began_ns)
@@ -312,20 +287,23 @@ class Tape:
     def _paused(self) -> Iterator[None]:
         """What passes within this is the profiler's."""
         began = self._log.now_ns()
-        yield
-        self._pause(began)
+        if self._record is not None:
+            self._record()
+        try:
+            yield
+        finally:
+            self._pause(began)
 
     def _pause(self, began: int) -> None:
-        """What passed since then was the profiler's."""
-        log, record = self._log, self._record
-        if record is not None:
-            record()
+        """What passed since then was the profiler's; a device's event then was recorded."""
+        log = self._log
         log.note((PAUSED, began))
         end = log.now_ns()
         log.note((end, ~PAUSED))
-        if record is not None:
-            record()
-        self.pauses.append((began, end))
+        if self._record is not None:
+            self._record()
+        self.paused_ns += end - began
+        self._n_pauses += 1
 
     # -- windows
 
@@ -348,27 +326,6 @@ class Tape:
             marks.clear()
             bare = "/"
             tape._go_outside()
-
-        def raised(function: Any) -> None:
-            """A function raised; one that had not begun, or within a backward, has no window."""
-            number = getattr(function, attribute, -1)
-            if lookup.first is not None:
-                lookup.first.raised = True
-            if number >= 0:
-                note((now_ns(), ~number))
-                if record is not None:
-                    record()
-                if tape.rows.entries[number].kind != INNER:
-                    tape._fail(number)
-
-        def raised_backward(depth: int) -> None:
-            """Backwards raised: those beyond so many."""
-            while len(backwards) > depth:
-                number = backwards.pop()
-                note((now_ns(), ~number))
-                if record is not None:
-                    record()
-                tape._fail(number)
 
         def enter(mark: Mark) -> None:
             """Note that a window begins that is no function's."""
@@ -395,13 +352,13 @@ class Tape:
             if get_ident() != running.thread or not marks:  # of one that began before
                 return
             at = now_ns()
+            if sys.exc_info()[1] is not None:
+                tape._note_exception()
             number, place, bare = marks.pop()
             running.place, running.places = place, tape.paths.places(place.phase)
             note((at, ~number))
             if record is not None:
                 record()
-            if sys.exc_info()[1] is not None:
-                tape._fail(number)
 
         def in_backward(function: Any, kind: type, in_data: Any, frame: FrameType) -> None:
             """A function is called in a backward, whose own time it is, but for sums."""
@@ -500,7 +457,7 @@ class Tape:
                 )
             )
         )
-        return _Callbacks(begin, enter, leave, raised, raised_backward, hook)
+        return _Callbacks(begin, enter, leave, hook)
 
     def use(self, rows: Rows, paths: Paths) -> None:
         """From now on calls are of these rows and networks."""
@@ -512,40 +469,39 @@ class Tape:
         """Functions that are called now are outside of all links."""
         self._running.places, self._running.place = self.paths.forward, self.paths.outside
 
-    def _fail(self, number: int) -> None:
-        """An exception leaves a window; the innermost is known."""
+    def _raised(self, function: Any) -> None:
+        """A function raised; one that had not begun, or within a backward, has no window."""
+        number = getattr(function, self._lookup.attribute, -1)
+        if self._lookup.first is not None:
+            self._lookup.first.raised = True
+        if number >= 0:
+            self._end_window(number)
+
+    def _raised_backward(self, depth: int) -> None:
+        """Backwards raised: those beyond so many."""
+        while len(self._running.backwards) > depth:
+            self._end_window(self._running.backwards.pop())
+
+    def _end_window(self, number: int) -> None:
+        """An exception leaves a window that nothing else ends."""
+        at = self._log.now_ns()
+        self._note_exception()
+        self._log.note((at, ~number))
+        if self._record is not None:
+            self._record()
+
+    def _note_exception(self) -> None:
+        """An exception is about to leave a window."""
         error = sys.exc_info()[1]
-        if error is None:
-            return
-        if self._failed == OUTSIDE or not came_through(error, *_WINDOWS):
-            self._failed = number
+        if error is not None and id(error) != self._left_by[0]:
+            self._left_by = id(error), len(self._list)
 
-    def failed(self, error: BaseException) -> Layer | None:
-        """The innermost row that an exception left, in the iteration that runs."""
-        number = self._failed
-        if not came_through(error, *_WINDOWS) or not self.rows.entries[number].kind:
-            return None
-        return self._row_entered(lambda codes: codes == number)
-
-    def last_row(self) -> Layer | None:
-        """The row that was entered last in the iteration that runs."""
-        rows = [entry.number for entry in self.rows.entries if entry.kind not in ("", INNER)]
-        return self._row_entered(lambda codes: np.isin(codes, rows))
-
-    def _row_entered(self, which: Callable[[NDArray[np.int64]], NDArray[np.bool_]]) -> Layer | None:
-        codes = self._list.events(self._begin)[0]
-        codes = codes[(codes != PAUSED) & (codes != ~PAUSED)]
-        places = np.flatnonzero(which(codes))
-        if not len(places):
-            return None
-        order, at = self.rows.order, int(places[-1])
-        if order is None or not np.array_equal(codes[: at + 1], order.codes[: at + 1]):
-            codes, _, _ = mended(codes)
-            at = int(np.flatnonzero(which(codes))[-1])
-            order = self.rows.order_of(codes, self._lookup.first)
-        if order is not None:
-            return order.layers[int(order.columns[at])]
-        return self.rows.layers()[self.rows.entries[int(codes[at])].row]
+    def failed(self, error: BaseException) -> tuple[Layer | None, bool]:
+        """The layer that an exception left, or else the last one before; and whether it left it."""
+        identity, end = self._left_by
+        codes, _ = self._list.events(self._begin, end if identity == id(error) else None)
+        codes, _, _ = mended(codes[(codes != PAUSED) & (codes != ~PAUSED)])
+        return self.rows.last(codes, self._lookup.first)
 
     def forget(self) -> None:
         """Iterations so far count no more; the tape is blank."""

@@ -129,22 +129,16 @@ class TapedStep:
 
     def place(self, error: BaseException) -> str:
         """Where an exception of the trial that runs came from, in words."""
-        if self._repeats is not None:
-            last, left = self._repeats.failed(error)
-            failed = last if left else None
-        else:
-            failed, last = self.tape.failed(error), None
-        if failed is not None:
-            of = "" if failed.phase == "forward" else f"the {failed.phase} of "
-            return f"in {of}layer {failed.label} at {failed.path}"
+        layer, left = (self._repeats or self.tape).failed(error)
+        if layer is not None and left:
+            of = "" if layer.phase == "forward" else f"the {layer.phase} of "
+            return f"in {of}layer {layer.label} at {layer.path}"
         link = self._link_left(error)
         if link is not None:
             return f"in {type(link).__name__} at {self.tape.paths.by_link[id(link)]}"
-        if self._repeats is None:
-            last = self.tape.last_row()
-        return (
-            "before its first layer" if last is None else f"after layer {last.label} at {last.path}"
-        )
+        if layer is None:
+            return "before its first layer"
+        return f"after layer {layer.label} at {layer.path}"
 
     def _link_left(self, error: BaseException) -> Any:
         """The innermost link whose call an exception left."""

@@ -88,26 +88,19 @@ def timed(call: Callable[..., Any], mark: Mark, enter: Enter, leave: Leave) -> C
 
 def timed_loss(lossfun: Callable[..., Any], enter: Enter, leave: Leave) -> Callable[..., Any]:
     """A loss function as the forward phase, whose loss has its ``backward`` as the next phase."""
+    timed_forward = timed(lossfun, FORWARD, enter, leave)
 
     def timed_lossfun(*args: Any, **kwargs: Any) -> Any:
-        enter(FORWARD)
-        try:
-            loss = lossfun(*args, **kwargs)
-        finally:
-            leave()
+        loss = timed_forward(*args, **kwargs)
         if isinstance(loss, chainer.Variable):
             # A strong reference would be a cycle, and keep the graph until garbage is collected.
             this = weakref.ref(loss)
 
             def backward(*args: Any, **kwargs: Any) -> None:
                 variable: Any = this()
-                enter(BACKWARD)
-                try:
-                    type(variable).backward(variable, *args, **kwargs)
-                finally:
-                    leave()
+                type(variable).backward(variable, *args, **kwargs)
 
-            loss.backward = backward
+            loss.backward = timed(backward, BACKWARD, enter, leave)
         return loss
 
     return timed_lossfun
@@ -127,24 +120,17 @@ def time_optimizer(
     hooks = _hook_marks(actual)
 
     def with_update(update: Callable[..., Any]) -> Callable[..., Any]:
-        def timed_update(lossfun: Any = None, *args: Any, **kwargs: Any) -> Any:
-            enter(UPDATE)
+        def with_loss(lossfun: Any = None, *args: Any, **kwargs: Any) -> Any:
             if lossfun is not None:
                 lossfun = timed_loss(lossfun, enter, leave)
-            try:
-                return update(lossfun, *args, **kwargs)
-            finally:
-                leave()
+            return update(lossfun, *args, **kwargs)
 
-        return timed_update
+        return timed(with_loss, UPDATE, enter, leave)
 
     def with_hook(call_hook: Callable[[Any], None]) -> Callable[[Any], None]:
         def timed_hook(hook: Any) -> None:
-            enter(hooks.get(id(hook)) or _hook_mark(hook, hook_name(hook), target))
-            try:
-                call_hook(hook)
-            finally:
-                leave()
+            mark = hooks.get(id(hook)) or _hook_mark(hook, hook_name(hook), target)
+            timed(call_hook, mark, enter, leave)(hook)
 
         return timed_hook
 
@@ -182,19 +168,19 @@ def _time_communication(
 
     def around(attribute: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
-            def timed_call(model: Any, *args: Any, **kwargs: Any) -> Any:
+            def within(model: Any, *args: Any, **kwargs: Any) -> Any:
+                with collectives(communicator, model, attribute, begin, leave):
+                    return call(model, *args, **kwargs)
+
+            communicate = timed(within, _COMMUNICATION, enter, leave)
+
+            def of_this_optimizer(model: Any, *args: Any, **kwargs: Any) -> Any:
                 # Several optimizers may share a communicator; one that buffers twice moves a copy.
                 copied = vars(optimizer).get("communicated_target")
-                if model is not optimizer.target and model is not copied:
-                    return call(model, *args, **kwargs)
-                enter(_COMMUNICATION)
-                try:
-                    with collectives(communicator, model, attribute, begin, leave):
-                        return call(model, *args, **kwargs)
-                finally:
-                    leave()
+                is_own = model is optimizer.target or model is copied
+                return (communicate if is_own else call)(model, *args, **kwargs)
 
-            return timed_call
+            return of_this_optimizer
 
         return wrap
 

@@ -3,12 +3,12 @@
 import gc
 import tempfile
 import warnings
+from bisect import bisect_left
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import chainer
-import chainer.functions as F
 import numpy as np
 import pytest
 from chainer import training
@@ -16,27 +16,17 @@ from chainer.function_hooks import TimerHook
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile import LayerProfile, LayerTimerHook, fold_call_history, profiling
-from chainer_profile.cli.notebook import Cell, FirstRun
+from chainer_profile import LayerProfile, LayerTimerHook, fold_call_history, summarise
 from chainer_profile.measure import runner
-from chainer_profile.measure.steps import ForwardStep
 from chainer_profile.record.recording import Settings
 from chainer_profile.runs.folder import load_run
 from tests.ledger import drawn
-from tests.ledger.drawn import EXAMPLES, Fn, build, loss_of, nothing_left, programs, slow_chainer
+from tests.ledger.drawn import EXAMPLES, Fn, X, build, loss_of, nothing_left, programs, slow_chainer
 
 N_TRIALS = 12
 PHASES = st.sampled_from(["forward", "forward-backward", "train"])
 #: Rows that a ledger does not see.
 OTHERS = ("Sum", "SerialIterator")
-
-
-def run(step, ledger, **kwargs):
-    asked = Settings(trials=N_TRIALS, warmups=1, clean_trials=2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a memory pass of a network of many kinds
-        return runner.run(step, asked, clock=ledger, choose_threads=False, **kwargs)
-
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -56,91 +46,84 @@ def _quick():
         yield
 
 
-# -- checks
-
-
-def framework(recording, at):
-    if recording.phases:
-        times = recording.framework_ns[at].tolist()
-        return {("", "", of): ns for of, ns in zip(recording.phases, times, strict=True)}
-    return {drawn.FORWARD: int(recording.trial_ns[at] - recording.self_ns[at].sum())}
-
-
-def seen(counts, recording):
-    """The part of a trial that a door sees: without phases the forward pass alone."""
-    return Counter({of: n for of, n in counts.items() if recording.phases or of[2] == "forward"})
-
-
 def check(recording, ledger, behind_ns=0):
     """Every trial is one of the ledger's, and that one in all it has.
 
-    Trials that call the same functions may call more or fewer links: their mean is told.
+    Without phases a door sees the forward pass alone. Trials that call the same functions may call
+    more or fewer links: their mean is told.
     """
-    starts, layers = recording.start_ns.tolist(), recording.layers
-    assert len(set(starts)) == recording.n_trials
+    layers, phases = recording.layers, recording.phases
+    begins = list(ledger.trials)  # the network is called when a trial has begun
+    places = [bisect_left(begins, start) for start in recording.start_ns.tolist()]
+    assert len(set(places)) == recording.n_trials
     called = Counter()
-    for at, trial in enumerate(map(ledger.trials.__getitem__, starts)):
-        spent = seen(trial.spent, recording)
+
+    def seen(counts):
+        return Counter({of: n for of, n in counts.items() if phases or of[2] == "forward"})
+
+    for at, trial in enumerate(ledger.trials[begins[place]] for place in places):
+        spent, self_ns = seen(trial.spent), recording.self_ns[at]
         if recording.by_link:
-            times, spent = drawn.by_row(layers, recording.self_ns[at]), drawn.of_rows(spent)
+            times, spent = drawn.by_row(layers, self_ns), drawn.of_rows(spent)
             calls = drawn.by_row(layers, recording.calls[at])
             calls = {of: n for of, n in calls.items() if n and of[1] not in OTHERS}
-            assert calls == seen(trial.calls, recording)
+            assert calls == {of: n for of, n in seen(trial.calls).items() if of[1]}
         else:
-            rows, times = drawn.by_call(layers, recording.self_ns[at])
+            rows, times = drawn.by_call(layers, self_ns)
             assert rows == trial.rows
-        times.update(framework(recording, at))
+        if phases:
+            framework_ns = recording.framework_ns[at].tolist()
+            of_phases = zip(map(drawn.framework_of, phases), framework_ns, strict=True)
+            times.update(dict(of_phases))
+        else:
+            times[drawn.FORWARD] = int(recording.trial_ns[at] - self_ns.sum())
         assert min(times.values()) >= 0
-        assert times.total() == spent.total() == recording.trial_ns[at] - behind_ns
+        assert times.total() == recording.trial_ns[at] - behind_ns
         assert +times == +spent
         called += trial.links
     calls = {link.path: round(link.calls * recording.n_trials) for link in recording.links}
     assert +Counter(calls) == called
 
 
-# -- the doors
-
-
 @EXAMPLES
-@given(program=programs(), phase=PHASES, memory=st.booleans(), lazy=st.booleans())
-def test_profile(program, phase, memory, lazy):
+@given(
+    program=programs(),
+    phase=PHASES,
+    memory=st.booleans(),
+    lazy=st.booleans(),
+    by_link=st.booleans(),
+)
+def test_profile(program, phase, memory, lazy, by_link):
     model, ledger = build(program)
     step = drawn.step_of(phase, model, ledger)
-    with nothing_left(model), slow_chainer(ledger), chainer.using_config("lazy_grad_sum", lazy):
-        recording = run(step, ledger, memory=memory)
+    plan = Settings(trials=N_TRIALS, warmups=1, clean_trials=2)
+    passes = {"memory": memory, "by_link": by_link, "choose_threads": False}
+    with (
+        nothing_left(model),
+        slow_chainer(ledger),
+        chainer.using_config("lazy_grad_sum", lazy),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # a memory pass of a network of many kinds
+        recording = runner.run(step, plan, clock=ledger, **passes)
     assert recording.n_trials == N_TRIALS
+    assert recording.by_link >= by_link
     assert bool(recording.phases) is (phase != "forward")
-    check(recording, ledger)
-
-
-@EXAMPLES
-@given(program=programs(), memory=st.booleans())
-def test_cell(program, memory):
-    model, ledger = build(program, drawn.Ledger(prefix="/model"))
-    names = {"model": model, "x": np.zeros((1, 1), np.float32)}
-    code = compile("y = model(x)", "cell", "exec")
-    with nothing_left(model):
-        FirstRun(code, names)
-        recording = run(Cell(code, names), ledger, memory=memory, by_link=True)
-    assert recording.n_trials == N_TRIALS
-    assert recording.by_link
-    assert (recording.memory is not None) is memory
     check(recording, ledger)
 
 
 def drive(model, ledger, between):
     """Trials with other code between them."""
     for n in range(N_TRIALS):
-        y = model(np.zeros((1, 1), np.float32))
+        y = model(X)
         ledger.advance(100)
         for kind in between[n % len(between)] if between else ():
             if kind == "backward":
                 y.grad = np.ones_like(y.array)
                 y.backward()
             else:
-                spec = Fn((7, 8, 9), (Fn((2, 3, 4)),), old_style=kind == "old function")
                 trial, ledger.trial = ledger.trial, drawn.Trial()
-                drawn.call(ledger, spec, np.zeros((1, 1), np.float32))
+                Fn((7, 8, 9), (Fn((2, 3, 4)),), old_style=kind == "old function").do(ledger, X)
                 ledger.trial = trial
             ledger.advance(10)
 
@@ -156,7 +139,7 @@ between = st.lists(
 def test_layer_timer_hook(program, between, two):
     model, ledger = build(program)
     hooks = [LayerTimerHook(ledger) for _ in range(1 + two)]
-    with nothing_left(model):
+    with nothing_left(model), slow_chainer(ledger, slow_lookup=not two):
         with ExitStack() as stack:
             for hook in hooks:
                 stack.enter_context(hook)
@@ -182,7 +165,7 @@ def test_histories(program, between, first):
     assert [s for _, s in hook.call_history] == [ns / 1e9 for _, ns in timer.call_history]
     assert hook.total_time() == timer.total_time() / 1e9
     own = [(name, s) for name, s in hook.self_history if name.endswith("Work")]
-    assert own == [(name, ns / 1e9) for name, ns in ledger.ended]
+    assert own == [(owner[1], ns / 1e9) for owner, ns in ledger.ended]
     folded = fold_call_history(hook, len(hook.self_history))
     assert folded.self_ns.tolist() == [[round(s * 1e9) for _, s in hook.self_history]]
 
@@ -190,9 +173,9 @@ def test_histories(program, between, first):
 class Updater(training.updaters.StandardUpdater):
     def update_core(self):
         self.get_iterator("main").next()
-        optimizer, x = self.get_optimizer("main"), np.zeros((1, 1), np.float32)
-        optimizer.update(lambda: self.loss(optimizer.target(x)))
-        self.ledger.advance(100)
+        optimizer = self.get_optimizer("main")
+        optimizer.update(lambda: loss_of(optimizer.ledger)(optimizer.target(X)))
+        optimizer.ledger.advance(100)
 
 
 @EXAMPLES
@@ -200,69 +183,44 @@ class Updater(training.updaters.StandardUpdater):
 def test_layer_profile(program, two, memory):
     model, ledger = build(program)
     iterator = chainer.iterators.SerialIterator(np.zeros((4, 1), np.float32), 2)
+    updater = Updater(iterator, drawn.Optimizer(ledger, model))
+    before = set(vars(updater))
     with (
-        nothing_left(model),
-        slow_chainer(ledger),
         tempfile.TemporaryDirectory() as out,
+        nothing_left(model),
+        slow_chainer(ledger, slow_lookup=not two),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
-        updater = Updater(iterator, drawn.Optimizer(ledger, model))
-        updater.ledger, updater.loss = ledger, loss_of(ledger)
-        before = dict(vars(updater))
-        trainer = training.Trainer(updater, (N_TRIALS + 4, "iteration"), out=out)
+        trainer = training.Trainer(updater, (N_TRIALS, "iteration"), out=out)
         for n in range(1 + two):
             more = {"clock": ledger, "memory": memory, "machine": False}
             trainer.extend(LayerProfile(f"profile{n}", **more))
         trainer.run()
-        assert set(vars(updater)) == set(before)
-        for n in range(1 + two):
-            recording = load_run(Path(out, f"profile{n}"))
-            assert recording.by_link
-            check(recording, ledger, behind_ns=100)
-            assert recording.n_trials == N_TRIALS + 4 - 2 * memory  # two are the memory pass's
-            assert (recording.memory is not None) is memory
+        recordings = [load_run(Path(out, f"profile{n}")) for n in range(1 + two)]
+    assert set(vars(updater)) == before
+    for recording in recordings:
+        assert recording.by_link
+        assert recording.n_trials == N_TRIALS - 2 * memory  # two are the memory pass's
+        assert (recording.memory is not None) is memory
+        check(recording, ledger, behind_ns=100)
 
 
-@EXAMPLES
-@given(program=programs(), memory=st.booleans())
-def test_profiling(program, memory):
-    model, ledger = build(program, drawn.Ledger(prefix="/model"))
-    optimizer, loss = drawn.Optimizer(ledger, model), loss_of(ledger)
-    block = profiling(memory=memory, clock=ledger)
-    with nothing_left(model), slow_chainer(ledger):
-        for _ in range(N_TRIALS):
-            with block:
-                optimizer.update(lambda: loss(model(np.zeros((1, 1), np.float32))))
-    recording = block.recording()
-    assert recording.by_link
-    assert recording.n_trials == N_TRIALS - 2 * memory  # two are the memory pass's
-    assert (recording.memory is not None) is memory
-    check(recording, ledger)
-
-
-# -- exceptions
-
-
-def busy(clock, deep, raises):
-    """Calls another one in itself, so deep, and the innermost may raise."""
-    inner = [busy(clock, deep - 1, raises)] if deep else []
-    return drawn.Busy(clock, 5, raises="forward" if raises and not deep else "", inner=inner)
-
-
-def test_a_trial_that_raises_within_calls_is_not_kept(clock):
+def test_a_trial_that_raises_within_calls_is_not_kept():
     """Five begins take the place of four begins and ends: nothing is kept of that trial."""
 
-    def does(self, x, n):
-        with suppress(drawn.WorkError):
-            busy(clock, 3 + (n == 6), n == 6).apply((x,))
+    def nested(deep, raises):
+        inner = (nested(deep - 1, raises),) if deep else ()
+        return Fn((5, 0, 0), inner, raises=raises and not deep, caught=deep != 3 + raises)
 
-    identity = chainer.Sequential(lambda x: F.identity(x))
-    step = ForwardStep(drawn.doing(does, a=identity), (np.zeros((1, 1), np.float32),))
-    recording = run(step, clock, memory=False)
-    assert recording.by_link
+    branch = drawn.Branch((*[(nested(3, False),)] * 3, (nested(4, True),)))
+    whole = drawn.Whole((0, 0, 0, 0, 0, 0, 3), (branch,))
+    program = drawn.Spec("NewLink", True, (), (whole,))
+    model, ledger = build((program,))
+    recording = runner.run(
+        *(drawn.step_of("forward", model, ledger), Settings(trials=12, warmups=1, clean_trials=2)),
+        **{"clock": ledger, "memory": False, "choose_threads": False},
+    )
     assert recording.conditions.unlike_trials == 1
-    assert [(layer.path, layer.function) for layer in recording.layers] == [("/", "Busy")]
-    assert recording.self_ns[:, 0].tolist() == [20] * 12
-    assert recording.calls[:, 0].tolist() == [4] * 12
-    assert recording.warmup_ns.tolist() == [20]
+    assert "unlike-trials" in [finding.code for finding in summarise(recording).findings]
+    check(recording, ledger)

@@ -8,10 +8,10 @@ import chainer.links as L
 import pytest
 
 import chainer_profile
-from chainer_profile import UsageError, profile, summarise
+from chainer_profile import UsageError, profile
 from chainer_profile.measure.arguments import Arguments
-from chainer_profile.report.text import run_lines
 from tests.nets import Chain, image
+from tests.refusing import refusal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -39,21 +39,17 @@ FORMS = {
 }
 
 
+@pytest.mark.parametrize("phase", ["forward", "train"])
 @pytest.mark.parametrize("form", FORMS)
-def test_an_input_in_every_form(form):
+def test_an_input_in_every_form(form, phase):
     x, described = FORMS[form]
     taken = ((), x) if isinstance(x, dict) else (x if isinstance(x, tuple) else (x,), {})
-    for phase in ("forward", "forward-backward", "train"):
-        model = Taking()
-        recording = profile(model, x, trials=3, warmups=0, phase=phase)
-        assert model.taken == taken  # the same arrays: others have no single truth
-        made = recording.settings
-        assert (made.input_shape, made.batchsize, made.input) == described
-        assert recording.layers[0].function == "Concat"
-        assert recording.memory.input_nbytes >= 2 * 3 * 4
-        summarise(recording)
+    model = Taking()
+    recording = profile(model, x, trials=3, warmups=0, phase=phase)
+    assert model.taken == taken  # the same arrays: others have no single truth
+    made = recording.settings
+    assert (made.input_shape, made.batchsize, made.input) == described
     summary = chainer_profile.summary(Taking(), x)
-    assert summary.input_shapes[0] == described[0]
     assert summary.table["function"].tolist() == ["Concat", "LinearFunction"]
     assert summary.input_nbytes == sum(array.nbytes for array in Arguments.of(x).arrays)
 
@@ -78,10 +74,7 @@ def test_a_function_has_no_links_and_says_so(function, name):
     name += " (a function, no links)"
     recording = profile(function, A, trials=3, warmups=0)
     assert [(a.path, a.function) for a in recording.layers] == [("/", "ReLU"), ("/", "MulConstant")]
-    assert recording.settings.model == name
-    assert run_lines(recording)[0].startswith(f"{name}, ")
-    summary = chainer_profile.summary(function, (5, 3))
-    assert (summary.name, summary.table["function"].tolist()) == (name, ["ReLU", "MulConstant"])
+    assert recording.settings.model == chainer_profile.summary(function, (5, 3)).name == name
 
 
 # -- wrong arguments
@@ -116,8 +109,6 @@ def each(name, values, said):
 )
 def test_nonsense_is_refused_in_one_line(changes, words, clock):
     model = Chain(clock)
-    with pytest.raises(UsageError) as caught:
-        profile(**({"model": model, "x": A} | changes))
-    assert str(caught.value).startswith(words)
-    assert "\n" not in str(caught.value)
+    said = refusal(profile, error=UsageError, **({"model": model, "x": A} | changes))
+    assert said.startswith(words)
     assert model.calls == 0

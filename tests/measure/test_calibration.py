@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from chainer_profile import profile
 from chainer_profile.measure import calibration, runner
 from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.steps import make_step
-from chainer_profile.record.recording import Calibration, Settings
+from chainer_profile.record.recording import Calibration
 from tests.conftest import FakeClock
 from tests.nets import Chain, image
+from tests.queues import asked, run
 
 
 class Work:
@@ -34,22 +34,19 @@ class Work:
 def test_medians_without_the_first():
     rounds = calibration._ROUNDS
     clock = FakeClock()
-    # The first of each is long, and so are two of the others.
-    work = Work(clock, [10**9, 10**9, 10**9, *[4000] * (rounds - 2)], [10**9, *[700] * rounds])
+    # The first of each is long, and so are as many others as a median allows.
+    long = 1 + rounds // 2
+    products, copies = ([10**9] * long + [ns] * (rounds + 1 - long) for ns in (4000, 700))
+    work = Work(clock, products, copies)
     assert calibrate(clock.now_ns, work) == Calibration(4000 * 1e-9, 700 * 1e-9)
     # It is no NumPy, so it is taken for a GPU.
     assert work.sides == {(calibration.GPU_SIDE,) * 2}
     assert work.copied == {calibration.GPU_COPY_NBYTES}
-    measured = calibrate()  # for real
-    assert 0 < measured.product_s < 10
-    assert 0 < measured.copy_s < 10
 
 
 def test_a_run_is_calibrated_before_and_after_its_trials_unless_that_fails(
     clock, one_thread, monkeypatch
 ):
-    step = make_step("forward", Chain(clock), (image(),))
-    asked = Settings(trials=3, clean_trials=1, warmups=1)
     at = []
 
     def calibration_of():
@@ -59,14 +56,13 @@ def test_a_run_is_calibrated_before_and_after_its_trials_unless_that_fails(
     def fail(*_):
         raise MemoryError
 
-    recording = runner.run(step, asked, clock=clock, memory=False, calibration=calibration_of)
+    recording = run(Chain(clock), asked(trials=3), calibration=calibration_of)
     assert recording.conditions.calibrations == (Calibration(1, 2.0), Calibration(2, 2.0))
     assert at[0] < recording.start_ns[0]
     assert at[1] >= recording.start_ns[-1] + recording.trial_ns[-1]
-    recording = profile(Chain(clock), image(), trials=1, warmups=0, memory=False)
-    assert len(recording.conditions.calibrations) == 2
     monkeypatch.setattr(calibration, "calibrate", fail)
     monkeypatch.setattr(runner, "calibrated", calibration.calibrated)
-    measured = runner.calibration_of(step, clock)
-    recording = runner.run(step, asked, clock=clock, memory=False, calibration=measured)
+    model = Chain(clock)
+    failing = runner.calibration_of(make_step("forward", model, (image(),)), clock)
+    recording = run(model, asked(trials=3), calibration=failing)
     assert (recording.conditions.calibrations, recording.n_trials) == ((), 3)

@@ -201,7 +201,8 @@ def timed(communicator, clock):
     with taped.recording():
         taped.tape.start()
         step()
-        trial = taped.tape.end()
+        taped.tape.stop()
+    (trial,) = taped.tape.fold()
     assert trial.order is taped.order
     return trial, taped
 

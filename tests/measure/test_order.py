@@ -1,4 +1,4 @@
-"""Rows of single calls: link paths, shapes, nesting, updates.
+"""Rows of single calls: link paths, shapes, nesting, updates; their work and sizes, exactly.
 
 That the rows of any network are those of its calls is in tests/ledger.
 """
@@ -7,6 +7,9 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 import numpy as np
+import pytest
+from chainer import optimizer_hooks as hooks
+from chainer import optimizers
 
 from chainer_profile.measure.steps import make_step
 from chainer_profile.measure.taped_step import learned
@@ -21,8 +24,12 @@ def learn(model, *inputs, phase="forward", loss=F.sum, optimizer=None):
         return learned(step)
 
 
+def of_phase(structure, phase):
+    return [row for row in structure.layers if row.phase == phase]
+
+
 def rows(structure, phase):
-    return ", ".join(f"{a.path} {a.function}" for a in structure.layers if a.phase == phase)
+    return ", ".join(f"{row.path} {row.function}" for row in of_phase(structure, phase))
 
 
 def linears(*names):
@@ -32,20 +39,36 @@ def linears(*names):
 CLEARGRADS = "cleargrads cleargrads"
 
 
-def test_paths_of_links_and_losses(clock):
-    link, linear = Step(clock, 1), L.Linear(2, 2)
-    # Sequential numbers its links only.
-    structure = learn(chainer.Sequential(linear, F.relu, chainer.Sequential(linear.copy())))
-    assert rows(structure, "forward") == "/0 LinearFunction, / ReLU, /1/0 LinearFunction"
-    structure = learn(chainer.Sequential(chainer.Sequential(lambda x: link(x), linear)))
-    # A link of no network is one below where it is called.
-    assert rows(structure, "forward") == "/0/Step Wait, /0/0 LinearFunction"
+def test_paths_of_links(clock):
+    link, linear, tied = Step(clock, 1), L.Linear(2, 2), linears("a", "b")
+    tied["b"].W = tied["a"].W
+    for model, expected in (
+        # Sequential numbers its links only.
+        (
+            chainer.Sequential(linear, F.relu, chainer.Sequential(linear.copy())),
+            "/0 LinearFunction, / ReLU, /1/0 LinearFunction",
+        ),
+        # A link of no network is one below where it is called.
+        (
+            chainer.Sequential(chainer.Sequential(lambda x: link(x), linear)),
+            "/0/Step Wait, /0/0 LinearFunction",
+        ),
+        # Parameters name the link where none is called.
+        (
+            net(lambda self, x: F.linear(self.a.forward(x), self.b.W), **linears("a", "b")),
+            "/a LinearFunction, /b LinearFunction",
+        ),
+        # A parameter that several share is the first's.
+        (net(lambda self, x: F.linear(x, self.b.W), **tied), "/a LinearFunction"),
+    ):
+        assert rows(learn(model), "forward") == expected
+
+
+def test_paths_of_losses():
     model = net(lambda self, x: (F.argmax(x), self.fc(F.relu(x)))[1], fc=L.Linear(2, 3))
     structure = learn(model, phase="train")
     assert rows(structure, "forward") == "/ ArgMax, / ReLU, /fc LinearFunction, loss Sum"
     assert rows(structure, "backward") == f"{CLEARGRADS}, loss Sum, /fc LinearFunction"
-    structure = learn(net(lambda self, x: F.relu(x)), phase="forward-backward")
-    assert rows(structure, "backward") == CLEARGRADS
     # The loss of a classifier, and one with a link of its own.
     model = L.Classifier(net(lambda self, x: F.relu(self.fc(x)), fc=L.Linear(2, 3)))
     labels = np.array([0, 1, 2, 1], np.int32)
@@ -79,23 +102,16 @@ def test_rules_and_hooks_of_an_update(clock):
 
 
 def test_shapes_phases_and_parents_of_rows(clock):
-    structure = learn(nets.Chain(clock), image(3, 2))
-    assert {(a.input_shapes, a.output_shapes, a.dtype) for a in structure.layers} == {
-        (((3, 2),), ((3, 2),), "float32")
-    }
-    assert {(a.phase, a.parent, a.forward, a.calls) for a in structure.layers} == {
-        ("forward", None, None, 1)
-    }
-    assert structure.phases == ()
     nested = learn(Step(clock, 10, nets.Outer))
-    assert [a.parent for a in nested.layers] == [None, 0]
-    assert nested.order.columns.tolist() == [2, 0, 1, 0, 2, 2]
+    assert [row.parent for row in nested.layers] == [None, 0]
+    assert nested.phases == ()
     trained = learn(Trained(clock), phase="forward-backward", loss=slow_loss(clock))
     assert trained.phases == ("forward", "backward")
-    assert [a.forward for a in trained.layers] == [None] * 5 + [3, 2, 1, None, 0]
-    assert {a.calls for a in trained.layers} == {1}
+    assert [row.forward for row in trained.layers] == [None] * 5 + [3, 2, 1, None, 0]
+    assert {row.calls for row in trained.layers} == {1}
     linear = learn(L.Linear(3, 2), image(4, 3), phase="forward-backward")
-    (back,) = [a for a in linear.layers if (a.phase, a.path) == ("backward", "/")]
+    (call, _), (_, _, back) = (of_phase(linear, phase) for phase in ("forward", "backward"))
+    assert (call.input_shapes, call.output_shapes) == (((4, 3), (2, 3), (2,)), ((4, 2),))
     assert (back.input_shapes, back.dtype) == (((4, 2),), "float32")
     assert back.output_shapes == ((2, 3), (2,))  # the input needs no gradient
 
@@ -119,32 +135,122 @@ def test_links_know_their_class_calls_and_own_parameters():
             LinkCalls("/3", "Net", 1, 0),
             LinkCalls("/3/0", "Linear", 1, 25),
         )
-    assert learn(first).links == (LinkCalls("/", "Linear", 1, 15),)
-    # Parameters name the link where no link hook fires.
-    structure = learn(
-        net(lambda self, x: F.linear(self.a.forward(x), self.b.W), **linears("a", "b"))
-    )
-    assert rows(structure, "forward") == "/a LinearFunction, /b LinearFunction"
-    assert {link.path: link.calls for link in structure.links} == {"/": 1, "/a": 0, "/b": 0}
+    uncalled = net(lambda self, x: F.relu(x), **linears("a"))
+    assert [(link.path, link.calls) for link in learn(uncalled).links] == [("/", 1), ("/a", 0)]
 
 
-def test_one_row_of_the_update_for_each_link_with_its_parameters():
-    links = {"a": L.Linear(2, 3), "b": L.Linear(3, 2, nobias=True)}
-    model = net(lambda self, x: self.b(self.a(x)), **links)
+# -- work and sizes
+
+WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
+SIZES = ("input_nbytes", "parameter_nbytes", "output_nbytes")
+UNKNOWN = (None,) * 4
+
+
+def work(row):
+    return tuple(getattr(row, name) for name in WORK)
+
+
+def test_every_row_of_a_step_has_its_work_and_the_update_is_that_of_all_parameters():
+    def forward(self, x):
+        h = F.relu(self.bn(self.conv(x)))
+        return self.fc(F.average(h + self.again(h), axis=(2, 3)))  # gradients are added up
+
+    conv, again = (L.Convolution2D(n, 4, 3, pad=1) for n in (3, 4))
+    model = net(forward, conv=conv, bn=L.BatchNormalization(4), again=again, fc=L.Linear(4, 5))
     with model.init_scope():
         model.scale = chainer.Parameter(np.ones(5, np.float32))
-    structure = learn(model, phase="train")
+    structure = learn(model, image(2, 3, 6, 6), phase="train", loss="auto")
     assert structure.phases == ("update", "forward", "backward")
-    updates = [a for a in structure.layers if a.phase == "update"]
-    assert [(a.path, a.input_shapes, a.calls, a.dtype) for a in updates] == [
-        ("optimizer", (), 1, ""),
-        ("/", ((5,),), 1, "float32"),
-        ("/a", ((3, 2), (3,)), 2, "float32"),
-        ("/b", ((2, 3),), 1, "float32"),
+    updates = of_phase(structure, "update")
+    assert [(row.path, row.function, row.input_shapes, row.calls) for row in updates] == [
+        ("optimizer", "WeightDecay", (), 1),
+        ("/", "MomentumSGD", ((5,),), 1),
+        ("/again", "MomentumSGD", ((4, 4, 3, 3), (4,)), 2),
+        ("/bn", "MomentumSGD", ((4,), (4,)), 2),
+        ("/conv", "MomentumSGD", ((4, 3, 3, 3), (4,)), 2),
+        ("/fc", "MomentumSGD", ((5, 4), (5,)), 2),
     ]
-    assert all(a.output_shapes == a.input_shapes for a in updates)
-    # Chainer goes through a shared parameter twice, and updates it twice.
-    link = L.Linear(2, 2)
-    shared = net(lambda self, x: self.b(F.relu(self.a(x))), a=link, b=link)
-    update = learn(shared, phase="train").layers[-1]
-    assert (update.path, update.input_shapes, update.calls) == ("/a", ((2, 2), (2,)), 4)
+    assert all(row.output_shapes == row.input_shapes for row in updates)
+    assert [row.function for row in structure.layers if None in work(row)] == []
+    by_name = {row.function: work(row) for row in structure.layers}
+    n = 2 * 4 * 6 * 6
+    assert by_name["cleargrads"] == (0, 0, 0, 0)
+    assert by_name["gradient_accumulation"] == (n, 0, 8 * n, 4 * n)
+    n = sum(param.size for param in model.params())
+    hook, *rest = updates
+    assert work(hook) == (2 * n, 0, 8 * n, 4 * n)
+    assert [sum(column) for column in zip(*map(work, rest), strict=True)] == [
+        *(4 * n, 0, 12 * n, 8 * n)
+    ]
+    optimizer = optimizers.Adam().setup(model)
+    structure = learn(model, image(2, 3, 6, 6), phase="train", optimizer=optimizer)
+    assert sum(row.flops for row in of_phase(structure, "update")) == 13 * n
+
+
+# Unusual updates of one network of four weights and two biases, by SGD.
+
+
+def shared(model, optimizer):
+    return chainer.Sequential(model, F.relu, model)
+
+
+def scaled(model, optimizer):
+    optimizer.loss_scaling(scale=8)
+
+
+def switched_off_on_the_way(model, optimizer):
+    optimizer.add_hook(lambda _: setattr(model.W.update_rule, "enabled", False), "switch off")
+
+
+def one_rule_for_all(model, optimizer):
+    model.b.update_rule = model.W.update_rule
+
+
+def hooks_of_a_rule(model, optimizer):
+    model.W.update_rule.add_hook(hooks.WeightDecay(0.1))
+
+
+def unknown_hook_of_a_rule(model, optimizer):
+    model.W.update_rule.add_hook(lambda rule, param: None, "own")
+
+
+@pytest.mark.parametrize(
+    ("change", "calls", "expected"),
+    [
+        (unknown_hook_of_a_rule, 2, UNKNOWN),
+        (shared, 4, (2 * 2 * 6, 0, 2 * 48, 2 * 24)),  # Chainer updates it twice
+        (scaled, 2, (3 * 6, 0, (4 + 8) * 6, 8 * 6)),
+        (switched_off_on_the_way, 2, (2 * 2, 0, 16, 8)),  # the bias alone
+        (one_rule_for_all, 2, UNKNOWN),
+        (hooks_of_a_rule, 2, (2 * 6 + 2 * 4, 0, 48 + 32, 24 + 16)),
+    ],
+)
+def test_unusual_updates(change, calls, expected):
+    model = L.Linear(2, 2)
+    optimizer = optimizers.SGD().setup(model)
+    changed = change(model, optimizer)
+    if changed is not None:
+        optimizer = optimizers.SGD().setup(changed)
+    structure = learn(changed or model, image(1, 2), phase="train", optimizer=optimizer)
+    row = structure.layers[-1]
+    assert (row.phase, row.calls, work(row)) == ("update", calls, expected)
+
+
+def test_sizes():
+    other = L.Linear(2, 2, nobias=True)
+    own = net(lambda self, x: F.sum(self.fc.W), fc=other)
+    for model, x, expected in (
+        (L.Linear(3, 2), image(4, 3), (4 * 3 * 4, (3 * 2 + 2) * 4, 4 * 2 * 4)),
+        # An array that is passed twice counts once.
+        (chainer.Sequential(lambda x: x * x), chainer.Variable(image(4, 3)), (48, 0, 48)),
+        (L.EmbedID(7, 5), np.zeros((2, 3), np.int32), (24, 7 * 5 * 4, 2 * 3 * 5 * 4)),
+        # A parameter that the call initializes.
+        (L.Linear(None, 2), image(4, 3), (48, 32, 32)),
+        # Statistics are no parameters.
+        (L.BatchNormalization(3), image(2, 3, 4, 4), (384 + 2 * 12, 24, 384)),
+        # A parameter of another network is an input like others.
+        (chainer.Sequential(lambda x: F.sum(other.W)), image(), (16, 0, 4)),
+        (own, image(), (0, 16, 4)),
+    ):
+        (row,) = learn(model, x).layers
+        assert tuple(getattr(row, name) for name in SIZES) == expected, type(model)

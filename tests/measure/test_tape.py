@@ -3,7 +3,7 @@
 That each row has what its calls took, of any program, is in tests/ledger.
 """
 
-from contextlib import nullcontext
+from contextlib import suppress
 from threading import Thread
 
 import chainer
@@ -12,163 +12,219 @@ import chainer.links as L
 import numpy as np
 import pytest
 
+from chainer_profile import profiling
+from chainer_profile.measure import live
 from chainer_profile.measure.entries import Entries
-from chainer_profile.measure.owners import Paths
-from chainer_profile.measure.readings import Readings
+from chainer_profile.measure.live import LiveTrials
+from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.row import MOST_SHAPES
-from chainer_profile.measure.tape import Tape
-from chainer_profile.measure.taped_step import as_it_is
-from chainer_profile.measure.windows import BACKWARD, FORWARD, UPDATE
-from tests.ledger.drawn import Busy
-from tests.ledger.test_links import iteration_of, recorder_of, rows_of, times_by_row
-
-
-class Net(chainer.Chain):
-    def __init__(self, function=F.identity):
-        super().__init__()
-        self.function = function
-        with self.init_scope():
-            self.fc = L.Linear(3, 3)
-
-    def forward(self, x, times=1):
-        for _ in range(times):
-            x = self.fc(x)
-        return self.function(x)
+from chainer_profile.measure.rows import Rows
+from tests.nets import SlowOptimizer, Trained, Wait, image, net, slow_loss
+from tests.queues import PlannedNet, calls, device_clock, kernel
 
 
 def batch(size=2):
     return np.ones((size, 3), np.float32)
 
 
-def layers_of(recorder):
-    return {(layer.path, layer.function, layer.phase): layer for layer in recorder.rows.layers()}
+def linear(function=F.identity):
+    """A network that goes a number of times through its layer, and then calls the function."""
+
+    def forward(self, x, times=1):
+        for _ in range(times):
+            x = self.fc(x)
+        return function(x)
+
+    return net(forward, fc=L.Linear(3, 3))
+
+
+def profiled(clock, model, *blocks):
+    """A recording of blocks that do something with a network, and its rows."""
+    block = profiling(memory=False, clock=clock)
+    for run in blocks:
+        with block:
+            run(model)
+    recording = block.recording()
+    return recording, {(row.path, row.function, row.phase): row for row in recording.layers}
+
+
+def times_of(recording):
+    """The times of the last trial, by row."""
+    rows = [(row.path, row.function, row.phase) for row in recording.layers]
+    times = zip(rows, recording.self_ns[-1].tolist(), strict=True)
+    return {row: ns for row, ns in times if ns}
 
 
 def test_a_link_of_changing_length_is_one_row_of_mean_calls_and_work(clock):
-    model = Net()
-    loop = recorder_of(clock, model)
-    iteration_of(loop, lambda: model(batch()))
-    alone = layers_of(loop[0])["/fc", "LinearFunction", "forward"]
-    for times in (30, 5):
-        calls = iteration_of(loop, lambda times=times: model(batch(), times)).calls
-        assert rows_of(loop[0], calls)["/fc", "LinearFunction", "forward"] == times
-    layers = layers_of(loop[0])
-    assert len(layers) == 2
-    row = layers["/fc", "LinearFunction", "forward"]
-    assert (row.calls, row.flops, row.macs) == (12, 12 * alone.flops, 12 * alone.macs)
-    assert {link.path: link.calls for link in loop[0].links()} == {"/": 1, "/fc": 12}
+    model = linear()
+    of = ("/model/fc", "LinearFunction", "forward")
+    _, alone = profiled(clock, model, lambda model: model(batch()))
+    lengths = (1, 30, 5)
+    blocks = [lambda model, n=n: model(batch(), n) for n in lengths]
+    recording, rows = profiled(clock, model, *blocks)
+    assert recording.calls[:, list(rows).index(of)].tolist() == [*lengths]
+    assert rows[of].calls == 12
+    for name in ("flops", "macs", "nbytes_read", "output_nbytes"):
+        assert getattr(rows[of], name) == 12 * getattr(alone[of], name)
+    assert {link.path: link.calls for link in recording.links} == {"/model": 1, "/model/fc": 12}
+
+
+def test_a_call_is_of_the_link_whose_parameter_it_takes_whatever_was_called_before(clock):
+    weight, owns = np.ones((3, 3), np.float32), [1, 1, 0, 1]
+    model = net(lambda self, x, own: F.linear(x, self.fc.W if own else weight), fc=L.Linear(3, 3))
+    blocks = [lambda model, own=own: model(batch(), own) for own in owns]
+    recording, rows = profiled(clock, model, *blocks)
+    assert [path for path, _, _ in rows] == ["/model/fc", "/model"]
+    assert recording.calls.T.tolist() == [owns, [1 - own for own in owns]]
 
 
 def test_there_may_be_any_number_of_shapes(clock):
-    model = Net(lambda x: Busy(clock, len(x)).apply((x,))[0])
-    loop = recorder_of(clock, model)
+    model = linear(lambda x: Wait(clock, len(x)).apply((x,))[0])
     sizes = range(1, 3 * MOST_SHAPES)
-    times = times_by_row(loop, iteration_of(loop, lambda: [model(batch(size)) for size in sizes]))
-    assert times == {("/", "Busy", "forward"): sum(sizes)}
-    rows = layers_of(loop[0])
-    assert rows["/", "Busy", "forward"].flops is None  # it has no formula
-    row = rows["/fc", "LinearFunction", "forward"]
-    assert row.calls == len(sizes)
-    assert row.work_is_about
-    # Shapes that have no work of their own count as the mean of the others.
-    assert row.flops > len(sizes) * 2 * 9
+
+    def run(model):
+        sum(F.sum(model(batch(size))) for size in sizes).backward()
+
+    recording, rows = profiled(clock, model, run)
+    assert times_of(recording) == {("/model", "Wait", "forward"): sum(sizes)}
+    assert rows["/model", "Wait", "forward"].flops is None  # it has no formula
+    # Further shapes count as the first of them does; of backwards that is the last.
+    for phase, size in (("forward", MOST_SHAPES + 1), ("backward", len(sizes))):
+        row = rows["/model/fc", "LinearFunction", phase]
+        assert (row.calls, row.work_is_about) == (len(sizes), True)
+        assert row.macs == 9 * sum(n if n <= MOST_SHAPES else size for n in sizes)
+
+
+def test_work_is_about_right_where_that_of_any_shapes_is(clock):
+    def run(model):
+        for shape in ((2, 3), (2, 2, 3)):  # the second one is broadcast
+            F.sum(model(np.ones(shape, np.float32))).backward()
+
+    model = net(lambda self, x: F.matmul(x, self.fc.W), fc=L.Linear(3, 3))
+    _, rows = profiled(clock, model, run)
+    about = [rows["/model/fc", "MatMul", phase].work_is_about for phase in ("forward", "backward")]
+    assert about == [False, True]
 
 
 def test_functions_within_a_backward_are_its_own_time_and_so_are_their_backwards(clock):
-    class Outer(Busy):
+    class Outer(Wait):
         def backward(self, indexes, grads):
-            return Busy(clock, 5, 7).apply(grads)
+            return Wait(clock, 5, 7).apply(grads)
 
-    model = Net(lambda x: Outer(clock, 3).apply((x,))[0])
-    loop = recorder_of(clock, model)
-
-    def run():
+    def run(model, double=True):
         x = chainer.Variable(batch())
         y = F.sum(model(x) ** 2)
-        y.backward(enable_double_backprop=True)
-        F.sum(x.grad_var).backward()
+        y.backward(enable_double_backprop=double)
+        if double:
+            F.sum(x.grad_var).backward()
 
-    times = times_by_row(loop, iteration_of(loop, run))
-    assert times["/", "Outer", "forward"] == 3
-    assert times["/", "Outer", "backward"] == clock.time_ns - 1_000_000 - 3
-    assert times["/", "Outer", "backward"] >= 12
-    # Work that is known of some calls only is no exact work of all.
-    rows = layers_of(loop[0])
-    assert rows["/", "Outer", "backward"].flops is None
-    assert rows["/", "PowVarConst", "backward"].work_is_about
+    model = linear(lambda x: Outer(clock, 3).apply((x,))[0])
+    begin_ns = clock.time_ns
+    recording, rows = profiled(clock, model, run)
+    assert times_of(recording) == {
+        ("/model", "Outer", "forward"): 3,
+        ("/model", "Outer", "backward"): clock.time_ns - begin_ns - 3,
+    }
+    assert times_of(recording)["/model", "Outer", "backward"] >= 5 + 7
+    forward, backward = (rows["/model", "Outer", phase] for phase in ("forward", "backward"))
+    assert (forward.forward, backward.forward) == (None, forward.index)
+    # A call whose work is not known counts as the others do.
+    _, once = profiled(clock, model, lambda model: run(model, double=False))
+    of = ("/", "PowVarConst", "backward")
+    assert rows[of].work_is_about
+    assert rows[of].flops == rows[of].calls * once[of].flops > once[of].flops
 
 
-def test_a_graph_that_was_made_while_memory_was_read_has_no_paths(clock):
-    """Functions that are first seen then have each its own backward."""
-    model = Net(lambda x: F.tanh(Busy(clock, 3, 5).apply((x,))[0]))
-    recorder, entries = loop = recorder_of(clock, model)
-    with entries, recorder.recording(Readings(lambda: (0,), 1, 1000)):
-        y = F.sum(model(batch()))
-    assert not any(layer.calls for layer in recorder.links())
-    assert times_by_row(loop, iteration_of(loop, y.backward)) == {("/", "Busy", "backward"): 5}
+def test_a_backward_that_raises_ends_there(clock):
+    class Fails(Wait):
+        def backward(self, indexes, grads):
+            clock.advance(5)
+            raise ZeroDivisionError
+
+    def run(model):
+        with suppress(ZeroDivisionError):
+            F.sum(model(batch())).backward()
+        clock.advance(100)
+        Wait(clock, 7).apply((batch(),))
+
+    recording, _ = profiled(clock, linear(lambda x: Fails(clock, 3).apply((x,))[0]), run)
+    assert times_of(recording) == {
+        ("/model", "Fails", "forward"): 3,
+        ("/model", "Fails", "backward"): 5,
+        ("/", "Wait", "forward"): 7,
+    }
 
 
 def test_other_threads_have_no_part_in_it(clock):
-    model = Net(lambda x: Busy(clock, 3).apply((x,))[0])
+    model = linear(lambda x: Wait(clock, 3).apply((x,))[0])
     optimizer = chainer.optimizers.SGD().setup(model)
-    loop = recorder_of(clock, model, optimizer)
-
-    def elsewhere():
-        optimizer.update(lambda: F.sum(model(batch())))
-
-    def run():
-        thread = Thread(target=elsewhere)
+    thread = Thread(target=lambda: optimizer.update(lambda: F.sum(model(batch()))))
+    block = profiling(memory=False, clock=clock)
+    with block:
         thread.start()
         thread.join()
         model(batch())
-
-    iteration = iteration_of(loop, run)
-    assert iteration.calls.sum() == 2
-    assert {layer.phase for layer in loop[0].rows.layers()} == {"forward"}
-    assert times_by_row(loop, iteration)["/", "Busy", "forward"] == 3
+    recording = block.recording()
+    assert (recording.phases, recording.calls.sum()) == (("forward",), 2)
+    assert times_of(recording) == {("/model", "Wait", "forward"): 3}
 
 
-class Phases:
-    """A trial of phases with a function in each, and time between functions."""
+@pytest.fixture
+def slow_lookup(monkeypatch):
+    """Makes looking a call up take 1,000 ns on a clock."""
+    entry_of = Rows.entry_of
 
-    roots, inputs = (), ()
+    def slow_on(clock):
+        def slow(*args, **kwargs):
+            clock.advance(1000)
+            return entry_of(*args, **kwargs)
 
-    def timed(self, enter, leave):
-        self.enter, self.leave = enter, leave
-        return nullcontext()
+        monkeypatch.setattr(Rows, "entry_of", slow)
 
-    def run(self, clock, between_ns):
-        for mark, ns in between_ns.items():
-            self.enter(mark)
-            clock.time_ns += ns
-            Busy(clock, 500).apply((batch(),))
-            self.leave()
+    return slow_on
 
 
-@pytest.mark.parametrize(
-    ("call_ns", "added_ns"), [(0.0, [0, 0, 0]), (3.0, [2, 4, 3]), (1e6, [20, 40, 30])]
-)
-def test_what_recording_adds_to_calls_is_taken_off_between_functions(clock, call_ns, added_ns):
-    between_ns = dict(zip((FORWARD, BACKWARD, UPDATE), (20, 40, 30), strict=True))
-    trial, entries = Phases(), Entries(as_it_is)
-    tape = Tape(clock.now_ns, trial, entries)
-    with entries, tape.recording():
-        for _ in range(3):
-            tape.start()
-            trial.run(clock, between_ns)
-            assert tape.stop() == 6  # three phases, and a function in each
-    *_, iteration = tape.fold(call_ns)  # the first one has the looking up of rows
-    assert iteration.rows_ns.tolist() == [500, 500, 500]
-    assert iteration.calls.sum() == 3
-    left_ns = np.subtract([*between_ns.values()], added_ns)
-    assert iteration.phases_ns.tolist() == left_ns.tolist()
-    assert iteration.wall_ns == iteration.rows_ns.sum() + left_ns.sum()
+def test_looking_up_is_nobodys_time_on_a_device_either(slow_lookup):
+    clock = device_clock()
+    plan = calls((*kernel(500, 100), ("wait", 0)), kernel(300, 200), between_ns=40)
+    model, block = PlannedNet(clock, plan), profiling(memory=False, clock=clock)
+    slow_lookup(clock)
+    for _ in range(2):
+        with block:
+            model(image())
+    recording = block.recording()
+    assert recording.launch_ns.tolist() == [40 + 500 + 100 + 40 + 300] * 2
+    for name in ("self_ns", "host_ns", "gap_ns", "span_ns", "trial_ns"):
+        first, second = getattr(recording, name).tolist()
+        assert first == second, name
 
 
-def test_a_shared_parameter_is_the_first_links():
-    model = chainer.Sequential(L.Linear(3, 3), L.Linear(3, 3))
-    model[1].W = model[0].W
-    paths = Paths([("", model)])
-    paths.know_parameters()
-    assert paths.owner("/", (model[0].W.array,)) == "/0"
-    assert paths.owner("/", (model[1].b.array,)) == "/1"
+@pytest.mark.parametrize("call_ns", [0.0, 1.0, 1e6])
+def test_what_recording_adds_to_calls_is_taken_off_between_functions(
+    clock, call_ns, slow_lookup, monkeypatch
+):
+    """A phase has a part of it by the time between its functions."""
+    slow_lookup(clock)
+    monkeypatch.setattr(live, "cost_of_a_call", lambda now_ns: call_ns)
+    model = Trained(clock)
+    optimizer = SlowOptimizer(clock).setup(model)
+    trial = LoopTrial([("", model)], [("", optimizer)])
+    entries = Entries(trial.around)
+    trials = LiveTrials(trial, clock, entries, memory=False, calibrates=False)
+    with entries:
+        for number in range(2):
+            with trials.trial():
+                optimizer.update(lambda: slow_loss(clock)(model(image())))
+            assert trials.calls == 12 + 5  # of rows, and phases: two of them within each other
+            looked_up = 0 if number else 10
+            assert trials.added_ns == int(17 * call_ns) + 1000 * looked_up
+    recording = trials.recording()
+    # The update's checks of gradients; the loss, the network and its links.
+    phases_ns = np.array([2, 11 + 10 + 3 * 7, 0])
+    added_ns = 12 * call_ns
+    taken_ns = (phases_ns * min(1, added_ns / phases_ns.sum())).astype(int)
+    assert recording.phases == ("update", "forward", "backward")
+    assert recording.framework_ns.tolist() == [(phases_ns - taken_ns).tolist()] * 2
+    rows_ns = recording.self_ns.sum(axis=1)
+    assert (recording.self_ns[0] == recording.self_ns[1]).all()
+    assert (recording.trial_ns == rows_ns + (phases_ns - taken_ns).sum()).all()
