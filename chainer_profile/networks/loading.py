@@ -297,15 +297,12 @@ def _missing_attribute(module: ModuleType, place: str, attribute: str) -> str:
     nearest = difflib.get_close_matches(attribute, names, n=3)
     if nearest:
         return f"{message}: did you mean {_or(nearest)}?"
-    networks = [
-        name
-        for name in names
-        if isinstance(value := getattr(module, name), chainer.Link)
-        or (
-            (isinstance(value, type) and issubclass(value, chainer.Link))
-            and value.__module__ == module.__name__
-        )
-    ]
+    networks = []
+    for name in names:
+        value = getattr(module, name)
+        is_class = isinstance(value, type) and issubclass(value, chainer.Link)
+        if isinstance(value, chainer.Link) or (is_class and value.__module__ == module.__name__):
+            networks.append(name)
     if networks:
         return f"{message}: its networks are {', '.join(networks)}"
     return f"{message}, and it contains no network"
