@@ -119,7 +119,7 @@ def recordings():
     fused = profile([60, 5, 30], [(0, 1, 2), (), (3, 4)], 100)
     settings = Settings(**{**vars(SETTINGS), "engine": "fast 1.0"})
     fused = EngineProfile(fused.nodes, fused.node_ns, fused.run_ns, gone=(5,))
-    fast = engine_recording(fused, layers(), settings, **_trials(100))
+    fast = replace(engine_recording(fused, layers(), settings), **_trials(100))
     return {"chainer": chainer, "fast": fast}
 
 
