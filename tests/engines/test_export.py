@@ -76,7 +76,7 @@ FUNCTIONS = {
 LINKS = {
     "convolution_nd": lambda: L.ConvolutionND(2, 4, 6, 3, pad=1, dilate=2),
     "deconvolution_2d": lambda: L.Deconvolution2D(4, 6, 3, 2, 1),
-    "deconvolution_2d of a size": lambda: L.Deconvolution2D(4, 6, 3, 2, 1, outsize=(12, 12)),
+    "deconvolution_2d of a size": lambda: L.Deconvolution2D(4, 6, 3, 2, outsize=(14, 13)),
     "deconvolution_nd": lambda: L.DeconvolutionND(2, 4, 6, 3, 2, 1),
     "group_normalization": lambda: L.GroupNormalization(2, 4),
     "no parameters": lambda: L.BatchNormalization(4, use_beta=False, use_gamma=False),
