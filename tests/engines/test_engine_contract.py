@@ -20,7 +20,6 @@ from chainer_profile.engines.runtimes.batch import larger_batch, take_any_batch
 from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine, FastEngine
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 from chainer_profile.kernels.accelerate import kernels_now
-from models.registry import REGISTRY
 from tests.command import file_size_limit
 from tests.engines.exporting import (
     NETWORKS,
@@ -83,19 +82,12 @@ def test_every_network_of_ours(tmp_path, subtests):
                     assert_close((array.astype(layers[index].dtype),), (layers[index],))
 
 
-def test_resnet20_layer_by_layer():
-    entry = REGISTRY["resnet20"]
-    net = network_of(entry.build(), images(1, *entry.input_shape), threads=1)
-    profile = prepared(OnnxRuntimeEngine, net).layers(net.inputs, 4)
-    assert_accounts(profile, net, 4)
-    names = [[net.layers[i].function for i in node.layers] for node in profile.nodes]
+def test_a_fused_node_has_the_layers_that_it_does():
+    net = network(threads=1)
+    nodes = prepared(OnnxRuntimeEngine, net).layers(net.inputs, 2).nodes
     # The sum and its activation belong to the convolution that runs last.
-    convolution = ["Convolution2DFunction", "FixedBatchNormalization"]
-    counts = [names.count([*convolution, *more, "ReLU"]) for more in ((), ("Add",))]
-    assert counts == [17, 2]
-    assert sum(map(bool, names)) == 24
-    assert [node.layers for node in profile.nodes if 0 in node.layers] == [(0, 1, 2)]
-    assert profile.gone == ()
+    done = sorted(node.layers for node in nodes if node.layers)
+    assert done in ([(0, 1, 2), (3, 4), (5, 6, 7, 8)], [(0, 1, 2), (3, 4, 7, 8), (5, 6)])
 
 
 def test_files_and_models_that_are_not_of_this_network(tmp_path):
