@@ -62,10 +62,11 @@ def test_a_row_stands_for_the_layers_that_the_node_does():
     assert (own.path, own.function, own.covers, own.flops) == ("/", "Fused", (), None)
     assert (last.path, last.covers) == ("/res2/1/conv1", (3, 4))
     # A layer that several nodes do has no work in any. Of one alone there are bytes.
-    nodes = [EngineNode("a", "A", (0,)), EngineNode("b", "B", (0, 1)), EngineNode("c", "C", (2,))]
+    covers = ((0,), (0, 1), (2,), (3, 4))
+    nodes = [EngineNode("a", "A", covered) for covered in covers]
     kept = [replace(layer, nbytes_read=8, output_nbytes=4) for layer in layers()]
     rows = [(row.flops, row.nbytes_read, row.output_nbytes) for row in node_rows(nodes, kept)]
-    assert rows == [(None, None, None), (None, None, None), (6, 8, 4)]
+    assert rows == [(None, None, None), (None, None, None), (6, 8, 4), (606, None, None)]
     # Of layers of the same work it is the first.
     assert [main_layer(covers, layers()) for covers in ((1, 2, 3), (1, 2))] == [3, 1]
 
