@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -23,9 +22,9 @@ _OF_A_LAYER = (
 
 
 def engine_recording(
-    profile: EngineProfile, layers: Sequence[Layer], settings: Settings, **others: Any
+    profile: EngineProfile, layers: Sequence[Layer], settings: Settings
 ) -> Recording:
-    """A recording whose rows are the nodes of an engine; ``others`` are further fields of it."""
+    """A recording whose rows are the nodes of an engine."""
     _check(profile, len(layers))
     # Time outside of the nodes is the runtime's overhead, as framework time is Chainer's.
     return Recording(
@@ -33,7 +32,6 @@ def engine_recording(
         self_ns=profile.node_ns,
         trial_ns=profile.run_ns,
         settings=settings,
-        **others,
     )
 
 

@@ -118,35 +118,32 @@ def _recordings(
         if profile is None:
             continue
         own_settings = replace(settings, trials=len(profile.run_ns))
-        of_race: dict[str, Any] = {
-            "links": taped.links,
-            "clean_ns": contestant.clean_ns,
-            "clean_start_ns": np.array(contestant.start_ns, np.int64),
-            "environment": machine,
-        }
+        own_conditions = conditions
         try:
             if name == BASELINE:
-                recordings[name] = _of_chainer(
-                    contestant.engine.recording, conditions, settings=own_settings, **of_race
+                # Chainer's recorder knows more than an engine's profile, such as a GPU's own times.
+                # Its trials came after all of the race, so their begins say nothing about what the
+                # recorder adds.
+                recording = replace(contestant.engine.recording, start_ns=None, clean_cpu_ns=None)
+                own_conditions = replace(
+                    recording.conditions,
+                    other_cpu=conditions.other_cpu,
+                    calibrations=conditions.calibrations,
                 )
             else:
                 own_settings = replace(own_settings, engine=f"{name} {contestant.version}".strip())
-                recordings[name] = engine_recording(
-                    profile, taped.layers, own_settings, conditions=conditions, **of_race
-                )
+                recording = engine_recording(profile, taped.layers, own_settings)
+            recordings[name] = replace(
+                recording,
+                settings=own_settings,
+                links=taped.links,
+                clean_ns=contestant.clean_ns,
+                clean_start_ns=np.array(contestant.start_ns, np.int64),
+                environment=machine,
+                conditions=own_conditions,
+            )
         except (EngineError, ValueError) as error:
             contestant.add_note(f"the times of its nodes are unusable: {error}")
         else:
             contestant.folder = folders[name]
     return recordings
-
-
-def _of_chainer(recorded: Recording, conditions: Conditions, **of_race: Any) -> Recording:
-    # Chainer's recorder knows more than an engine's profile, such as a GPU's own times. Its trials
-    # came after all of the race, so their begins say nothing about what the recorder adds.
-    own_conditions = replace(
-        recorded.conditions,
-        other_cpu=conditions.other_cpu,
-        calibrations=conditions.calibrations,
-    )
-    return replace(recorded, start_ns=None, clean_cpu_ns=None, conditions=own_conditions, **of_race)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,16 +26,12 @@ _TEST_IMAGES = 10_000
 
 @dataclass(frozen=True)
 class InputBatch:
-    #: The first array, and its description for the report.
+    """A network's arguments; their first array, and its description for the report."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
     array: NDArray[Any]
     description: str
-    #: The network's arguments; the array where there is nothing else.
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not self.args and not self.kwargs:
-            object.__setattr__(self, "args", (self.array,))
 
 
 def make_arguments(specs: Sequence[InputSpec], batchsize: int, seed: int) -> InputBatch:
@@ -79,7 +75,7 @@ def as_batch(args: tuple[Any, ...], kwargs: Mapping[str, Any], description: str)
         lengths = [len(sequence) for sequence in first]
         text += f", sequences of {min(lengths)} to {max(lengths)} steps"
         first = first[0]
-    return InputBatch(first, text, args=args, kwargs=kwargs)
+    return InputBatch(args, kwargs, first, text)
 
 
 def load_arguments(path: Path) -> InputBatch:
@@ -129,19 +125,18 @@ def make_input(
                 )
     with _in_memory(f"a batch of {format_count(batchsize)} inputs of shape {_by(shape)}"):
         if kind == "random":
-            batch = _random(shape, batchsize, seed)
+            array, description = _random(shape, batchsize, seed)
         elif kind == "cifar10":
-            batch = _cifar10(shape, batchsize, index, data_dir)
+            array, description = _cifar10(shape, batchsize, index, data_dir)
         else:
-            batch = _picture(kind, shape, batchsize)
-        array = batch.array
+            array, description = _picture(kind, shape, batchsize)
         if len(shape) == 3 and mean is not None:
             array = array - np.asarray(mean, np.float32)[:, None, None]
         if len(shape) == 3 and std is not None:
             array = array / np.asarray(std, np.float32)[:, None, None]
         # A picture is the same in every place of the batch.
         array = array if len(array) == batchsize else array.repeat(batchsize, axis=0)
-        return InputBatch(np.ascontiguousarray(array), batch.description)
+        return as_batch((np.ascontiguousarray(array),), {}, description)
 
 
 @contextmanager
@@ -154,17 +149,17 @@ def _in_memory(content: str) -> Iterator[None]:
             raise ProfileError(f"{content} {does_not_fit(error, free)}") from error
 
 
-def _random(shape: tuple[int, ...], batchsize: int, seed: int) -> InputBatch:
+def _random(shape: tuple[int, ...], batchsize: int, seed: int) -> tuple[NDArray[Any], str]:
     if seed < 0:
         raise UsageError(f"the seed must not be negative: {seed}")
     array = _drawn(np.random.default_rng(seed), InputSpec(shape), (batchsize, *shape))
     kind = ("image" if len(shape) == 3 else "array") + "s" * (batchsize > 1)
-    return InputBatch(array, f"random {kind}, seed {seed}")
+    return array, f"random {kind}, seed {seed}"
 
 
 def _cifar10(
     shape: tuple[int, ...], batchsize: int, index: int, data_dir: str | Path | None
-) -> InputBatch:
+) -> tuple[NDArray[Any], str]:
     from PIL import Image
 
     if len(shape) != 3 or shape[0] != 3:
@@ -186,10 +181,10 @@ def _cifar10(
         images = np.stack(
             [_fit(Image.fromarray(image.transpose(1, 2, 0)), shape) for image in images]
         )
-    return InputBatch(images.astype(np.float32) / np.float32(255), description)
+    return images.astype(np.float32) / np.float32(255), description
 
 
-def _picture(path: str, shape: tuple[int, ...], batchsize: int) -> InputBatch:
+def _picture(path: str, shape: tuple[int, ...], batchsize: int) -> tuple[NDArray[Any], str]:
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise UsageError(
             "a picture has 1 or 3 channels, height and width, but the network takes "
@@ -203,7 +198,7 @@ def _picture(path: str, shape: tuple[int, ...], batchsize: int) -> InputBatch:
     if batchsize > 1:
         description += f", the same in all {batchsize} places of the batch"
     image = _fit(picture, shape).astype(np.float32) / np.float32(255)
-    return InputBatch(image[np.newaxis], description)
+    return image[np.newaxis], description
 
 
 def _open_picture(path: Path, mode: str) -> PIL.Image.Image:

@@ -166,7 +166,7 @@ def import_module(name: str, form: str) -> ModuleType:
             raise UsageError(
                 f"module {missing!r} is neither here nor installed: your own {form}"
             ) from error
-        raise _failed_import(name, error, Path.cwd()) from error
+        raise ProfileError(f"importing {name} failed: {_one_line(error, Path.cwd())}") from error
 
 
 def import_file(path: Path) -> ModuleType:
@@ -182,7 +182,8 @@ def import_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise _failed_import(str(path), error, path.resolve().parent) from error
+        where = path.resolve().parent
+        raise ProfileError(f"importing {path} failed: {_one_line(error, where)}") from error
     return module
 
 
@@ -305,10 +306,6 @@ def _missing_attribute(module: ModuleType, place: str, attribute: str) -> str:
     if networks:
         return f"{message}: its networks are {', '.join(networks)}"
     return f"{message}, and it contains no network"
-
-
-def _failed_import(place: str, error: BaseException, folder: Path) -> ProfileError:
-    return ProfileError(f"importing {place} failed: {_one_line(error, folder)}")
 
 
 def _one_line(error: BaseException, folder: Path) -> str:

@@ -61,10 +61,7 @@ def assert_close(got: tuple[Any, ...], expected: tuple[Any, ...], tolerance: flo
 
 
 def net(forward: Callable[..., Any], **links: Any) -> Any:
-    """A network of some links, or parameters of a number, and what to do with these."""
-    for name, link in links.items():
-        if isinstance(link, int | float):
-            links[name] = chainer.Parameter(link, (1,))
+    """A network of links and parameters, and what to do with these."""
     return nets.net(lambda self, *xs: forward(self, *map(chainer.as_variable, xs)), **links)
 
 
@@ -119,17 +116,14 @@ def scalars(net: Any, x: Any) -> Any:
     return net.conv2(h) * net.factor + net.c
 
 
+SCALARS = {"a": 0, "b": 0, "c": 0, "factor": 1}
 NETWORKS: dict[str, Callable[[], Any]] = {
-    "scalars": lambda: net(scalars, **links(2, 0), a=0.25, b=0.25, c=0.25, factor=1.25),
-    "scalars that do nothing": lambda: net(scalars, **links(2, 0), a=0, b=0, c=0, factor=1),
+    "scalars that do nothing": lambda: net(
+        scalars, **links(2, 0), **{name: chainer.Parameter(n, (1,)) for name, n in SCALARS.items()}
+    ),
     "residual": lambda: net(residual, **links(3, 3, nobias=True)),
     "branches": lambda: net(branches, **links(3, 1), fc=L.Linear(None, 5)),
     "twice": lambda: net(twice, **links(1, 1)),
-    "mlp": lambda: net(
-        lambda net, x: net.b(F.dropout(F.leaky_relu(net.a(x)))),
-        a=L.Linear(None, 6),
-        b=L.Linear(6, 3),
-    ),
     "several outputs": lambda: net(
         lambda net, x: {"y": (F.relu(net.a(x)), x), "z": F.sum(net.a(x), axis=(2, 3))},
         a=convolution(),

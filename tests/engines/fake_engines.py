@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from chainer_profile.engines.engine_recording import engine_recording
-from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
+from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile
 from chainer_profile.engines.results import EngineResult, EnginesRun, OutputDifference
 from chainer_profile.record.recording import Environment, Layer, Recording, Settings
 from tests.conftest import FakeClock, make_layers
@@ -39,14 +39,12 @@ class FakeEngine:
     given: EngineProfile | None = None
     log: list[str] = field(default_factory=list)
     calls: int = 0
-    network: Network | None = None
     layer_trials: int = 0
 
     def prepare(self, network):
         self.clock.advance(1_000_000)
         if self.fails_to_prepare:
             raise EngineError(self.fails_to_prepare)
-        self.network = network
 
     def run(self, inputs):
         self.calls += 1
@@ -119,7 +117,7 @@ def recordings():
     fused = profile([60, 5, 30], [(0, 1, 2), (), (3, 4)], 100)
     settings = Settings(**{**vars(SETTINGS), "engine": "fast 1.0"})
     fused = EngineProfile(fused.nodes, fused.node_ns, fused.run_ns, gone=(5,))
-    fast = engine_recording(fused, layers(), settings, **_trials(100))
+    fast = replace(engine_recording(fused, layers(), settings), **_trials(100))
     return {"chainer": chainer, "fast": fast}
 
 

@@ -1,15 +1,13 @@
-"""Networks drawn by a seed, for engines: what ordinary Chainer code does, in any order.
+"""Networks drawn by a seed: what ordinary Chainer code does, in any order.
 
 ``drawn(seed)`` gives a network and its inputs. Layers are drawn one after another, each on values
-that are there, mostly the latest; the network is run while it is drawn, and what Chainer does not
-take is left out.
+that are there, mostly the latest; what Chainer does not take is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import chainer
@@ -29,14 +27,11 @@ def shuffled(x: Any) -> Any:
     return F.reshape(F.transpose(halves, (0, 2, 1, 3, 4)), x.shape)
 
 
-def viewed(x: Any) -> Any:
-    return F.reshape(F.tanh(F.reshape(x, (len(x), -1))), x.shape)
-
-
 ACTIVATIONS: list[Layer] = [
     *(F.relu, F.relu, F.sigmoid, F.tanh, F.leaky_relu, F.identity, F.dropout, abs),
     lambda x: F.clipped_relu(x, 0.5),
     lambda x: F.maximum(x, F.tanh(x)),
+    lambda x: F.reshape(F.tanh(F.reshape(x, (len(x), -1))), x.shape),
 ]
 SHAPES: list[Layer] = [
     lambda x: F.reshape(x, (len(x), -1)),
@@ -52,7 +47,6 @@ SHAPES: list[Layer] = [
     lambda x: F.pad(x, ((0, 0), (0, 0), (1, 1), (0, 1)), "constant"),
     lambda x: F.space2depth(x, 2),
     shuffled,
-    lambda x: F.split_axis(x, 2, axis=1)[0],
     lambda x: F.split_axis(x, 2, axis=1)[1],
     lambda x: F.matmul(F.softmax(F.matmul(x, x, transb=True), axis=2), x),
 ]
@@ -69,53 +63,61 @@ SUMS: list[Layer] = [
 ]
 
 
-@dataclass
-class Drawing:
-    """A network that is being drawn."""
+class Drawn(chainer.ChainList):
+    """A network of steps: the numbers of the values it takes, and its function or link's number."""
 
-    rng: np.random.Generator
-    model: chainer.Chain
-    dtype: Any
-    #: The variables that are there.
-    values: list[Any]
-    #: How each of those beyond the inputs is made: of which values, and by what; a link is named.
-    layers: list[tuple[tuple[int, ...], Layer | str]] = field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[tuple[Sequence[int], Layer | int]] = []
+        self.outputs: list[int] = []
+
+    def forward(self, *inputs: Any) -> Any:
+        values = [chainer.as_variable(x) for x in inputs]
+        for sources, layer in self.steps:
+            call = self[layer] if isinstance(layer, int) else layer
+            values.append(call(*(values[n] for n in sources)))
+        outputs = tuple(values[n] for n in self.outputs)
+        return outputs if len(outputs) > 1 else outputs[0]
+
+
+class Drawing:
+    """A network that is being drawn, and its values so far."""
+
+    def __init__(self, rng: np.random.Generator, inputs: Sequence[Any]) -> None:
+        self.rng, self.model = rng, Drawn()
+        self.values = [chainer.as_variable(x) for x in inputs]
 
     def among(self, *ways: Any) -> Any:
         return ways[self.rng.integers(len(ways))]
 
-    def add(self, of: tuple[int, ...], layer: Layer) -> int:
-        """The number of its value."""
-        value = layer(*(self.values[n] for n in of))
-        if not 0 < value.size <= 20000:
-            raise ValueError("empty or too large")
-        name = f"l{len(self.layers)}"
-        if isinstance(layer, chainer.Link):
-            with self.model.init_scope():
-                setattr(self.model, name, layer)
+    def add(self, layer: Layer, *sources: int) -> int:
+        """The number of the new value."""
+        value = layer(*(self.values[n] for n in sources))
+        # ONNX Runtime's maximum of NaN and 0 is 0, Chainer's is NaN.
+        if not 0 < value.size <= 20000 or np.isnan(value.array).any():
+            raise ValueError("empty, too large, or not a number")
         self.values.append(value)
-        self.layers.append((of, name if isinstance(layer, chainer.Link) else layer))
+        if isinstance(layer, chainer.Link):
+            self.model.append(layer)
+            self.model.steps.append((sources, len(self.model) - 1))
+        else:
+            self.model.steps.append((sources, layer))
         return len(self.values) - 1
 
-    def number(self, x: Any) -> Layer:
-        """Arithmetic with a number, or an array."""
+    def arithmetic(self, x: Any) -> Layer:
+        """With a number, an array, or a mask that is always the same."""
         n = float(np.round(self.rng.uniform(-2, 2), 2))
         shape = self.among((), (1,), x.shape[-1:], (1, *x.shape[1:]))
-        a = self.rng.uniform(-1, 1, shape).astype(self.dtype)
+        a = self.rng.uniform(-1, 1, shape).astype(x.dtype)
+        fixed = np.broadcast_to(self.rng.random(x.shape[1:]) < 0.5, x.shape)
         ways: list[Layer] = [lambda x: x + n, lambda x: n - x, lambda x: x * n]
-        ways += [lambda x: x + a, lambda x: x * a]
-        fixed = self.rng.random(x.shape[1:]) < 0.5  # a mask that is always the same
-        ways.append(lambda x: F.where(np.broadcast_to(fixed, x.shape), x, F.tanh(x)))
+        ways += [lambda x: x + a, lambda x: x * a, lambda x: F.where(fixed, x, F.tanh(x))]
         layer: Layer = self.among(*ways)
         return layer
 
-    def convolution(self, x: Any, out: int = 0) -> Any:
-        """Of so many channels and the same sides, or of any."""
-        if out:
-            size = self.among(1, 3)
-            return L.Convolution2D(x.shape[1], out, size, pad=size // 2)
-        groups = self.among(1, 1, 1, x.shape[1], 2)
-        size, stride, dilate = self.among(1, 1, 2, 3, 3), self.among(1, 1, 2, 3), self.among(1, 2)
+    def convolution(self, x: Any) -> Any:
+        groups, dilate = self.among(1, 1, 1, x.shape[1], 2), self.among(1, 2)
+        size, stride = self.among(1, 1, 2, 3, 3), self.among(1, 1, 2, 3)
         pad, out = self.among(0, size // 2, 1), groups * self.among(1, 2, 3, 4)
         sizes = x.shape[1], out, size, stride, pad, self.among(True, False)
         return L.Convolution2D(*sizes, dilate=dilate, groups=groups)
@@ -131,56 +133,44 @@ class Drawing:
 
     def layer(self, at: int) -> None:
         x = self.values[at]
-        made: Any = self.among(
+        make: Any = self.among(
             *2 * [lambda: self.among(*ACTIVATIONS)],
-            *2 * [lambda: self.number(x)],
+            *2 * [lambda: self.arithmetic(x)],
             *4 * [lambda: self.among(*SHAPES)],
             *2 * [self.pooling],
             lambda: L.BatchNormalization(x.shape[1]),
             lambda: self.among(L.Scale, L.Bias)(1, x.shape[1:2]),
             *2 * [lambda: L.Linear(int(np.prod(x.shape[1:])), self.among(2, 4, 9))],
         )
-        self.add((at,), made())
+        self.add(make(), at)
 
     def block(self, at: int) -> None:
         """A convolution, and what usually follows one."""
-        at = self.add((at,), self.convolution(self.values[at]))
+        at = self.add(self.convolution(self.values[at]), at)
         if self.among(True, False):
-            at = self.add((at,), L.BatchNormalization(self.values[at].shape[1]))
+            at = self.add(L.BatchNormalization(self.values[at].shape[1]), at)
         if self.among(True, False):
-            self.add((at,), F.relu)
+            self.add(F.relu, at)
 
     def join(self, at: int) -> None:
-        """A sum or product of two values of one shape, a concatenation, a maximum."""
+        """Two values of one shape."""
         shape = self.values[at].shape
         alike = [n for n, value in enumerate(self.values) if value.shape == shape]
-        self.add((at, self.among(*alike)), self.among(*SUMS))
+        self.add(self.among(*SUMS), at, self.among(*alike))
 
-    def branches(self, at: int) -> None:
-        """Two ways from one value that come together again: a residual block of any kind."""
-        ends = [at, at]
+    def residual(self, at: int) -> None:
+        """Up to two convolutions, with and without normalisation, on each way to a sum."""
+        channels, ends = self.values[at].shape[1], [at, at]
         for way in (0, 1):
-            for _ in range(self.among(0, 1, 1, 2, 3)):
-                x = self.values[ends[way]]
-                made: Any = self.among(
-                    *2 * [lambda x=x: self.convolution(x, x.shape[1])],
-                    lambda x=x: L.BatchNormalization(x.shape[1]),
-                    lambda: F.relu,
-                    lambda: viewed,
-                )
-                ends[way] = self.add((ends[way],), made())
-        end = self.add(tuple(self.among(ends, ends[::-1])), self.among(*SUMS[:4]))
+            for _ in range(self.among(0, 1, 1, 2)):
+                size = self.among(1, 3)
+                make = L.Convolution2D(channels, channels, size, pad=size // 2)
+                ends[way] = self.add(make, ends[way])
+                following = self.among(L.BatchNormalization(channels), F.relu)
+                ends[way] = self.add(following, ends[way])
+        end = self.add(self.among(*SUMS[:4]), *self.among(ends, ends[::-1]))
         if self.among(True, False):
-            self.add((end,), F.relu)
-
-
-class Drawn(chainer.Chain):
-    """A network that was drawn; copies of it share what ``run`` does."""
-
-    run: Any = None
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.run(self, inputs)
+            self.add(F.relu, end)
 
 
 def drawn(seed: int) -> tuple[Any, tuple[Any, ...]]:
@@ -189,31 +179,22 @@ def drawn(seed: int) -> tuple[Any, tuple[Any, ...]]:
     rng = np.random.default_rng(seed)
     dtype = np.dtype(rng.choice(["f", "f", "f", "f", "d", "e"]))
     with chainer.using_config("dtype", dtype), in_test_mode():
-        model, inputs = Drawn(), _inputs(rng, dtype)
-        d = Drawing(rng, model, dtype, [chainer.as_variable(x) for x in inputs])
+        inputs = _inputs(rng, dtype)
+        d = Drawing(rng, inputs)
         if dtype != inputs[0].dtype:
-            d.add((0,), L.EmbedID(11, int(rng.integers(2, 5))))
+            d.add(L.EmbedID(11, int(rng.integers(2, 5))), 0)
         for _ in range(int(rng.integers(2, 14))):
-            step = d.among(*9 * [d.layer], *3 * [d.block], *2 * [d.join, d.branches])
+            step = d.among(*9 * [d.layer], *3 * [d.block], *2 * [d.join, d.residual])
             real = [n for n, value in enumerate(d.values) if value.dtype.kind == "f"]
             with suppress(Exception):  # Chainer does not take this shape
                 step(d.among(real[-1], d.among(*real)))
-        if not d.layers:
-            d.add((0,), F.identity)
+        if not d.model.steps:
+            d.add(F.identity, 0)
     made = range(len(inputs), len(d.values))
-    chosen = [made[-1], *(int(n) for n in rng.choice(made, int(rng.integers(0, 3))))]
-
-    def run(model: Any, given: tuple[Any, ...]) -> Any:
-        values = [chainer.as_variable(x) for x in given]
-        for of, layer in d.layers:
-            call = model[layer] if isinstance(layer, str) else layer
-            values.append(call(*(values[n] for n in of)))
-        return values[chosen[0]] if len(chosen) == 1 else tuple(values[n] for n in chosen)
-
-    model.run = run
-    if rng.random() < 0.9:  # in the others normalisations do nothing
-        model = with_other_parameters(model) or model
-    return model, inputs
+    d.model.outputs = [made[-1], *(int(n) for n in rng.choice(made, int(rng.integers(0, 3))))]
+    # Where no parameter is drawn, normalisations do nothing.
+    other = with_other_parameters(d.model) if rng.random() < 0.9 else None
+    return other or d.model, inputs
 
 
 def _inputs(rng: Any, dtype: Any) -> tuple[Any, ...]:

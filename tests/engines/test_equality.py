@@ -25,23 +25,17 @@ from tests.engines.exporting import images, net, network_of
 from tests.engines.fake_engines import FakeEngine
 
 SOME = np.array([1.0, -4.0, 2.0], np.float32)
-ZEROS = np.zeros(3, np.float32)
 
 
 def test_the_largest_difference_of_all_outputs():
     result = difference((SOME, SOME), (SOME + np.float32(0.25), SOME * np.float32(1.5)))
-    assert (result.largest, result.magnitude) == (2.0, 4.0)
-    assert result.relative == 0.5
-    for value in (np.nan, np.inf):
-        odd, other = np.array([value, 1.0], np.float32), np.array([0.0, 1.0])
-        opposite = np.array([-value if value > 0 else 0.0, 1.0])
-        assert difference((odd,), (odd,)).relative == 0.0
-        assert difference((odd,), (other,)).relative == math.inf
-        assert difference((other,), (odd,)).relative == math.inf
-        assert difference((odd,), (opposite,)).largest == math.inf
-    assert difference((SOME[:0],), (SOME[:0],)).relative == 0.0
-    assert difference((ZEROS,), (ZEROS,)).relative == 0.0
-    assert difference((ZEROS,), (SOME,)).relative == math.inf
+    assert (result.largest, result.magnitude, result.relative) == (2.0, 4.0, 0.5)
+    nan, inf, zero = (np.array([value, 1.0], np.float32) for value in (np.nan, np.inf, 0.0))
+    for same in (nan, inf, zero, SOME[:0]):
+        assert difference((same,), (same,)).relative == 0.0
+    for expected, got in ((nan, zero), (zero, nan), (inf, zero), (zero, inf), (inf, -inf)):
+        assert difference((expected,), (got,)).largest == math.inf
+    assert difference((0 * SOME,), (SOME,)).relative == math.inf
     with pytest.raises(EngineError, match="returns 2 outputs, but Chainer 1 output"):
         difference((SOME,), (SOME, SOME))
     with pytest.raises(EngineError, match="output 0 has shape 1x3, but Chainer's has 3"):
@@ -94,11 +88,10 @@ def test_other_inputs_are_of_the_same_shapes_and_within_the_same_limits(array):
 
 
 def test_other_inputs_are_no_permutation_and_other_numbers():
-    for seed in range(5):
-        array = images(3, 4, seed=seed)
-        (other,) = other_inputs((array,))
-        assert abs(other.sum() - array.sum()) > 1e-3
-        assert not np.array_equal(np.sort(other, None), np.sort(array, None))
+    array = images(3, 4)
+    (other,) = other_inputs((array,))
+    assert abs(other.sum() - array.sum()) > 1e-3
+    assert not np.array_equal(np.sort(other, None), np.sort(array, None))
     for number in (0.0, 2.5):
         (other,) = other_inputs((np.full((3, 4), number, np.float32),))
         assert len(set(other.flat)) == 12

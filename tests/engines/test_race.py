@@ -1,6 +1,7 @@
 """Engines in turn, on a clock that only they advance."""
 
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -38,10 +39,9 @@ def test_every_trial_takes_what_the_engine_takes_and_progress_counts_all_togethe
     slow, fast = contest.contestants
     assert slow.clean_ns.tolist() == [1000] * 60
     assert fast.clean_ns.tolist() == [100] * 60
-    begins = np.concatenate([c.start_ns for c in contest.contestants])
-    ends = np.concatenate([c.start_ns + c.clean_ns for c in contest.contestants])
-    order = np.argsort(begins)
-    assert (begins[order][1:] >= ends[order][:-1]).all()
+    times = [zip(c.start_ns, c.start_ns + c.clean_ns, strict=True) for c in contest.contestants]
+    begins, ends = np.transpose(sorted(chain(*times)))
+    assert (begins[1:] >= ends[:-1]).all()
     assert slow.prepare_s == fast.prepare_s == pytest.approx(1e-3)
     assert contest.ended == COMPLETE
     assert [d.relative for d in fast.differences] == [0.0, 0.0, 0.0]
@@ -52,13 +52,12 @@ def test_every_trial_takes_what_the_engine_takes_and_progress_counts_all_togethe
 def test_engines_take_turns_in_an_order_that_changes(clock):
     log = []
     engines = [FakeEngine(clock, 10, name, log=log) for name in ("chainer", "b", "c")]
-    ran(clock, *engines, trials=60, warmups=0)
-    # Two runs of each for its outputs, which Chainer makes twice, and one at the end.
+    ran(clock, *engines, warmups=0)
+    # Two runs of each for its outputs, which Chainer makes twice, and one at the end. Each block
+    # is an untimed run and two trials.
     trials = log[8:-3]
-    # Blocks of two: an untimed run comes before them.
-    blocks = [trials[at : at + 3] for at in range(0, len(trials), 3)]
-    assert all(len(set(block)) == 1 for block in blocks)
-    order = [block[0] for block in blocks]
+    blocks = [set(trials[at : at + 3]) for at in range(0, len(trials), 3)]
+    order = [name for block in blocks for name in block]
     assert order[:9] == ["chainer", "b", "c", "b", "c", "chainer", "c", "chainer", "b"]
     assert len(order) == 90
     # There are many rounds of few trials.
@@ -112,24 +111,21 @@ def test_wrong_outputs_are_seen(clock, monkeypatch):
     shows, silent = (FakeEngine(clock, name=name, function=lambda x: x) for name in ("a", "b"))
     shows.intermediates = lambda inputs: {0: X, 3: X + 1}
     silent.intermediates = raising(RuntimeError("nothing to show"))
-    _, off, of_first, broken, right, *named = ran(
+    _, right, off, of_first, broken, *named = ran(
         clock,
         chainer(clock, function=again),
-        FakeEngine(clock, function=lambda x: x * 2 + 0.1),
+        FakeEngine(clock, function=theirs),
+        FakeEngine(clock, name="off", function=lambda x: x * 2 + 0.1),
         FakeEngine(clock, name="of the first input", function=lambda x: kept),
         breaking,
-        FakeEngine(clock, name="again", function=theirs),
         *(shows, silent),
     ).contestants
+    assert [d.relative for d in right.differences] == [0.0] * 3
     assert off.wrong
     assert off.difference.largest == pytest.approx(0.1, rel=1e-5)
-    assert off.difference.magnitude <= 10.0
     assert (off.tolerance, len(off.clean_ns)) == (1e-4, 60)
-    first, second, last = of_first.differences
-    assert (first.relative, last.relative) == (0.0, 0.0)
-    assert second.relative > 0.1
+    assert [d.relative > 0.1 for d in of_first.differences] == [False, True, False]
     assert [d.relative for d in broken.differences] == [0.0, 0.0, 0.5]
-    assert [d.relative for d in right.differences] == [0.0] * 3
     assert [each.worst_layer for each in named] == [
         "the first layer that differs is 3_Convolution2DFunction at /res2/1/conv1",
         "the first differing layer is unknown (RuntimeError: nothing to show)",
@@ -148,9 +144,6 @@ def test_a_signal_and_a_time_limit_end_it_with_what_was_measured(clock):
     assert abs(slow - fast) <= 2
     contest.profile_nodes(10)
     assert engine.layer_trials == 0
-    nothing = ran(clock, chainer(clock), FakeEngine(clock), stop=lambda: "interrupted")
-    assert [len(c.clean_ns) for c in nothing.contestants] == [0, 0]
-    assert nothing.ended == "interrupted"
     # The limit is one of the trials alone.
     engine = FakeEngine(clock, 100, given=profile([1], [()], 2))
     contest = ran(clock, chainer(clock), engine, max_seconds=20e-6)
@@ -158,8 +151,7 @@ def test_a_signal_and_a_time_limit_end_it_with_what_was_measured(clock):
     assert 0 < len(contest.contestants[0].clean_ns) < 20
     contest.profile_nodes(10)
     assert engine.layer_trials == 10
-    enough = ran(clock, chainer(clock), trials=3, max_seconds=6000e-9)
-    assert enough.ended == COMPLETE
+    assert ran(clock, chainer(clock), trials=3, max_seconds=6e-6).ended == COMPLETE
 
 
 def test_nodes_are_timed_for_a_while_only(clock):
@@ -170,10 +162,11 @@ def test_nodes_are_timed_for_a_while_only(clock):
     contest = ran(clock, chainer(clock), engine, silent, failing)
     contest.profile_nodes(200, max_seconds=0.05)
     assert engine.layer_trials == 50
-    assert contest.contestants[1].profile is given
-    assert contest.contestants[2].note == "it does not report the times of its nodes"
-    assert contest.contestants[3].note == "no node times: ZeroDivisionError: division by zero"
-    assert not any(c.error for c in contest.contestants)
+    assert [(c.profile, c.note, c.error) for c in contest.contestants[1:]] == [
+        (given, "", ""),
+        (None, "it does not report the times of its nodes", ""),
+        (None, "no node times: ZeroDivisionError: division by zero", ""),
+    ]
 
 
 def test_memory_is_that_of_the_runs(clock, monkeypatch):
@@ -185,12 +178,11 @@ def test_memory_is_that_of_the_runs(clock, monkeypatch):
             return (engine.calls - self.before) << 20
 
     monkeypatch.setattr("chainer_profile.engines.race.Growth", FakeGrowth)
-    for run_ns, device, nbytes in (
-        (1000, "cpu", 3 << 20),
-        (4 * 10**9, "cpu", 3 << 20),  # a warm-up takes about ten seconds at most
-        (1000, "gpu:0", None),
+    for run_ns, warmups, device, nbytes in (
+        (1000, 3, "cpu", 3 << 20),
+        (4 * 10**9, 50, "cpu", 3 << 20),  # a warm-up takes about ten seconds at most
+        (1000, 3, "gpu:0", None),
     ):
         engine = FakeEngine(clock, run_ns, "chainer")
-        warmups = 3 if run_ns == 1000 else 50
         (contestant,) = ran(clock, engine, device=device, trials=1, warmups=warmups).contestants
         assert contestant.memory_nbytes == nbytes

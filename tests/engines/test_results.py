@@ -30,7 +30,6 @@ from chainer_profile.measure import runner
 from chainer_profile.record.recording import (
     Calibration,
     Conditions,
-    Environment,
     Settings,
 )
 from tests.command import Net
@@ -62,15 +61,14 @@ def test_a_row_stands_for_the_layers_that_the_node_does():
     assert (fused.flops, fused.macs, fused.nbytes_read) == (612, 900, None)
     assert (own.path, own.function, own.covers, own.flops) == ("/", "Fused", (), None)
     assert (last.path, last.covers) == ("/res2/1/conv1", (3, 4))
-    # A layer that several nodes do has no work in any.
-    nodes = [EngineNode("a", "A", (0,)), EngineNode("b", "B", (0, 1)), EngineNode("c", "C", (2,))]
-    assert [row.flops for row in node_rows(nodes, layers())] == [None, None, 6]
-    # Arrays are those of a layer that it does alone.
-    kept = tuple(replace(layer, nbytes_read=8, output_nbytes=4) for layer in layers(1))
-    (alone,) = node_rows(nodes[:1], kept)
-    assert (alone.nbytes_read, alone.output_nbytes, alone.dtype) == (8, 4, "float32")
-    assert main_layer((1, 2, 3), layers()) == 3
-    assert main_layer((1, 2), layers()) == 1
+    # A layer that several nodes do has no work in any. Of one alone there are bytes.
+    covers = ((0,), (0, 1), (2,), (3, 4))
+    nodes = [EngineNode("a", "A", covered) for covered in covers]
+    kept = [replace(layer, nbytes_read=8, output_nbytes=4) for layer in layers()]
+    rows = [(row.flops, row.nbytes_read, row.output_nbytes) for row in node_rows(nodes, kept)]
+    assert rows == [(None, None, None), (None, None, None), (6, 8, 4), (606, None, None)]
+    # Of layers of the same work it is the first.
+    assert [main_layer(covers, layers()) for covers in ((1, 2, 3), (1, 2))] == [3, 1]
 
 
 @given(
@@ -120,7 +118,14 @@ class Reference(FakeEngine):
     def layers(self, inputs, trials):
         nodes = tuple(EngineNode(str(i), "Layer", (i,)) for i in range(2))
         own = EngineProfile(nodes, np.full((trials, 2), 400), np.full(trials, 1000))
-        self.recording = self.recording or chainer_recording(own, Settings())
+        more = {
+            "host_ns": own.node_ns,
+            "gap_ns": own.node_ns * 0,
+            "conditions": Conditions(window_ns=50.0),
+        }
+        more |= dict.fromkeys(("launch_ns", "span_ns"), own.run_ns)
+        recording = chainer_recording(own, Settings())
+        self.recording = replace(recording, start_ns=np.arange(trials), **more)
         return own
 
 
@@ -144,29 +149,16 @@ def fused(*covers):
 def test_recordings_are_of_one_run_and_what_chainers_recorder_knows_is_kept(reference):
     run, recordings, _ = measured(reference, FakeEngine(reference.clock, 100, given=fused(0, 1)))
     chainer, fake = recordings.values()
-    assert fake.settings.trials == 5
-    assert fake.clean_ns.tolist() == [100] * 12
-    assert fake.links == chainer.links
-    assert len(fake.conditions.calibrations) == 2
     assert run.n_layers == 2
-    reference.recording = replace(
-        chainer,
-        start_ns=np.arange(5),
-        host_ns=chainer.self_ns,
-        gap_ns=chainer.self_ns * 0,
-        launch_ns=chainer.trial_ns,
-        span_ns=chainer.trial_ns,
-        settings=Settings(),
-        environment=Environment(),
-        conditions=Conditions(window_ns=50.0),
-    )
-    again = measured(reference)[1]["chainer"]
-    assert again.on_device
-    assert again.start_ns is None
-    assert (again.settings, again.environment) == (chainer.settings, chainer.environment)
-    assert again.conditions.window_ns == 50.0
-    assert again.conditions.calibrations == chainer.conditions.calibrations
-    assert again.clean_ns.tolist() == [1000] * 12
+    assert [each.settings.trials for each in (chainer, fake)] == [5, 5]
+    assert [each.clean_ns.tolist() for each in (chainer, fake)] == [[1000] * 12, [100] * 12]
+    assert fake.links == chainer.links
+    assert chainer.on_device
+    assert chainer.start_ns is None
+    assert chainer.environment == fake.environment
+    assert chainer.conditions.window_ns == 50.0
+    assert chainer.conditions.calibrations == fake.conditions.calibrations
+    assert len(fake.conditions.calibrations) == 2
 
 
 def test_what_goes_wrong_is_said_and_keeps_the_others(reference, monkeypatch):

@@ -5,6 +5,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import product
 from types import ModuleType
 
 import pytest
@@ -105,18 +106,17 @@ def in_thread(does):
         return pool.submit(does).result()
 
 
-@st.composite
-def openings(draw):
-    """What opens one, whether it keeps memory, and its threads: None where it is not fast."""
-    if draw(st.booleans()):
-        return keeping_memory, True, None
-    keep, threads = draw(st.booleans()), draw(st.sampled_from([None, 1, 2, 3]))
-    return lambda: accelerate(keep_memory=keep, threads=threads), keep, threads or 0
-
-
+#: What opens one, whether it keeps memory, and its threads: None where it is not fast.
+OPENINGS = [
+    (keeping_memory, True, None),
+    *(
+        (partial(accelerate, keep_memory=keep, threads=threads), keep, threads or 0)
+        for keep, threads in product([True, False], [None, 1, 2, 3])
+    ),
+]
 STEPS = st.lists(
     st.tuples(
-        openings(),
+        st.sampled_from(OPENINGS),
         st.integers(-3, 5),
         st.sampled_from([lambda does: does(), in_thread]),
         st.one_of(st.just(0), st.integers(1, 120)),

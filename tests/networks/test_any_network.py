@@ -18,8 +18,8 @@ FEW = ("--trials", "2", "--clean-trials", "1", "-w", "0", "--skip", "machine,mem
 
 #: By network its command, which the page of the manual has.
 WORDS = dict(re.findall(r"`\$NETS:(\w+) (.*?)`", (ROOT / "docs" / "running.md").read_text()))
-#: A function of each network, with its calls.
-KNOWN = {
+#: A function of each network, and how often it is called.
+CALLS = {
     "MLP": ("LinearFunction", 3),
     "classifier": ("SoftmaxCrossEntropy", 1),
     "LSTMOnIds": ("EmbedIDFunction", 6),
@@ -30,29 +30,32 @@ KNOWN = {
 }
 
 
-def recorded(tmp_path, name, words):
-    out = tmp_path / "run"
-    asked = ["--model", f"{NETS}:{name}", *words.split(), *FEW, "-o", str(out), "-q"]
-    assert run_main([*asked, "--format", "none"]) == 0
+def run(out, words):
+    """The exit status of the command with these words after the network's file."""
+    name, *rest = words.split()
+    return run_main(["--model", f"{NETS}:{name}", *rest, *FEW, "-o", str(out), "--format", "none"])
+
+
+def recorded(out, words):
+    assert run(out, words + " -q") == 0
     return Recording.load(out / "recording.npz")
 
 
 def test_one_command_profiles_it(tmp_path, subtests):
-    assert WORDS.keys() == KNOWN.keys()
+    assert WORDS.keys() == CALLS.keys()
     for name, words in WORDS.items():
         with subtests.test(name):
-            recording = recorded(tmp_path / name, name, words)
-            function, count = KNOWN[name]
+            recording = recorded(tmp_path / name, f"{name} {words}")
+            function, count = CALLS[name]
             assert [layer.function for layer in recording.layers].count(function) == count
-            asked = words.partition("-b ")[2] or "1"
-            assert recording.settings.batchsize == int(asked)
+            assert recording.settings.batchsize == int(words.partition("-b ")[2] or "1")
             # The layers have links, and the times add up.
             assert any(layer.path != "/" for layer in recording.layers)
             assert (recording.trial_ns >= recording.self_ns.sum(axis=1)).all()
 
 
 def test_a_loss_that_the_network_gives_is_trained(tmp_path):
-    recording = recorded(tmp_path, "classifier", WORDS["classifier"] + " --phase train")
+    recording = recorded(tmp_path, f"classifier {WORDS['classifier']} --phase train")
     assert recording.settings.loss == "output"
     assert {"forward", "backward", "update"} <= {layer.phase for layer in recording.layers}
 
@@ -67,10 +70,7 @@ def test_arrays_of_files(tmp_path):
         ("both.npz", "classifier", "arrays of both.npz, 2 arguments"),
         ("named.npz", "MLP --model-args 5", "arrays of named.npz"),
     ):
-        name, _, more = words.partition(" ")
-        settings = recorded(
-            tmp_path / file[:-4], name, f"{more} --input {tmp_path / file}"
-        ).settings
+        settings = recorded(tmp_path / file[:-4], f"{words} --input {tmp_path / file}").settings
         assert (settings.input, settings.input_shape) == (description, (3, 784))
         assert settings.batchsize == 3
 
@@ -92,19 +92,14 @@ NO_FIT = [
 
 
 def test_arguments_that_do_not_fit_are_refused_in_one_line(tmp_path, capsys, subtests):
-    def run(words):
-        name, _, rest = words.partition(" ")
-        asked = ["--model", f"{NETS}:{name}", *rest.split(), *FEW, "-o", str(tmp_path / "run")]
-        return run_main(asked), capsys.readouterr().err
-
-    for words, said in NO_FIT:
+    for words, expected in NO_FIT:
         with subtests.test(words):
-            code, error = run(words)
-            assert code == (1 if "nothing.npz" in words else 2)
+            assert run(tmp_path, words) == (1 if "nothing.npz" in words else 2)
+            error = capsys.readouterr().err
             assert error.count("\n") == 1
-            assert said in error.replace(str(NETS), "NETS")
+            assert expected in error
     empty = type("Net", (chainer.Chain,), {"forward": lambda self: None})()
     said = refusal(check_arguments, empty, (np.zeros(3),), {}, error=UsageError)
     assert said == "Net takes no argument, but its forward must take the input"
     # Classifier takes whatever comes, and says so itself.
-    assert run("classifier --input-shape 784")[0] != 0
+    assert run(tmp_path, "classifier --input-shape 784") != 0

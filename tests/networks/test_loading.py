@@ -88,20 +88,19 @@ def test_networks_of_files_and_modules(net, monkeypatch):
 
 
 UNITS = "UNITS = 7\n"
-NET_OF_UNITS = "import chainer.links as L\ndef net():\n    return L.Linear(1, UNITS)\n"
-#: Code of a network's file, and the modules beside it; a package's after two underscores.
+#: Code of a network's file, and the modules beside it.
 NEIGHBOURS = [
     # It is there when the network is built.
     (
         "def net():\n    import later_next_door\n    return L.Linear(1, later_next_door.UNITS)\n",
-        {"later_next_door": UNITS},
+        {"later_next_door.py": UNITS},
     ),
     # It goes before an imported module, but does not replace it.
-    ("from models.tiny import UNITS\n", {"models__tiny": UNITS}),
+    ("from models.tiny import UNITS\n", {"models/__init__.py": "", "models/tiny.py": UNITS}),
     # It never stands in for the standard library or NumPy.
     (
         f"import json, numpy, chainer\n{UNITS}",
-        dict.fromkeys(("numpy", "json", "chainer"), "raise RuntimeError('not this one')\n"),
+        dict.fromkeys(("numpy.py", "json.py", "chainer.py"), "raise RuntimeError('not this')\n"),
     ),
 ]
 
@@ -109,15 +108,14 @@ NEIGHBOURS = [
 def test_a_file_finds_its_neighbours(tmp_path, subtests):
     import models
 
+    code_of_net = "import chainer.links as L\ndef net():\n    return L.Linear(1, UNITS)\n"
     for number, (code, files) in enumerate(NEIGHBOURS):
         with subtests.test(code):
-            for name, text in {**files, "net": NET_OF_UNITS + code}.items():
-                path = tmp_path / str(number) / f"{name.replace('__', '/')}.py"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text)
-                if name != path.stem:
-                    (path.parent / "__init__.py").touch()
-            assert find(f"{tmp_path}/{number}/net.py:net").build().W.shape == (7, 1)
+            folder = tmp_path / str(number)
+            for name, text in {**files, "net.py": code_of_net + code}.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_text(text)
+            assert find(f"{folder}/net.py:net").build().W.shape == (7, 1)
             assert sys.modules["models"] is models
             assert "models.tiny" not in sys.modules
     assert find("resnet20").build().count_params() == 272_474

@@ -2,7 +2,6 @@
 
 import os
 import zipfile
-from pathlib import Path
 
 import chainer
 import chainer.functions as F
@@ -50,16 +49,15 @@ def refused(model, path):
     return text
 
 
-def snapshot(path, predictor, target):
-    """Trains for one epoch, and writes a Trainer's own snapshot."""
-    data = [(np.full(3, i, dtype=np.float32), np.int32(i % 2)) for i in range(4)]
+def snapshot(path, target):
+    """A Trainer's own snapshot, after an update."""
+    data = [(np.full(3, i, dtype=np.float32), np.int32(i % 2)) for i in range(2)]
     updater = training.updaters.StandardUpdater(
         chainer.iterators.SerialIterator(data, 2),
         chainer.optimizers.Adam().setup(target),
-        loss_func=lambda x, t: F.softmax_cross_entropy(predictor(x), t),
+        loss_func=lambda x, t: F.sum(getattr(target, "predictor", target)(x)),
     )
-    trainer = training.Trainer(updater, (1, "epoch"), out=Path(path).parent)
-    trainer.extend(training.extensions.LogReport(filename=None))
+    trainer = training.Trainer(updater, (1, "epoch"), out=path.parent)
     trainer.extend(training.extensions.snapshot(filename=path.name), trigger=(1, "epoch"))
     trainer.run()
 
@@ -68,8 +66,8 @@ def snapshot(path, predictor, target):
 WRITERS = {
     "": lambda path, model: serializers.save_npz(path, model),
     "predictor/": lambda path, model: serializers.save_npz(path, L.Classifier(model)),
-    "updater/model:main/": lambda path, model: snapshot(path, model, model),
-    "updater/model:main/predictor/": lambda path, model: snapshot(path, model, L.Classifier(model)),
+    "updater/model:main/": lambda path, model: snapshot(path, model),
+    "updater/model:main/predictor/": lambda path, model: snapshot(path, L.Classifier(model)),
 }
 
 
@@ -116,12 +114,11 @@ def test_files_that_are_no_npz_files_or_damaged(path, trained):
     assert "is a zip file without arrays" in refused(make(), path)
     serializers.save_npz(path, trained, compression=False)
     content = path.read_bytes()
-    for kept in (0.3, 0.9, 0.999):
-        path.write_bytes(content[: int(len(content) * kept)])
-        assert "is cut short or damaged" in refused(make(), path)
     at = content.index(trained.l2.W.array.tobytes())
-    path.write_bytes(content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :])
-    assert "is cut short or damaged: l2/W cannot be read" in refused(make(), path)
+    flipped = content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :]
+    for damaged in (*(content[: int(len(content) * kept)] for kept in (0.3, 0.999)), flipped):
+        path.write_bytes(damaged)
+        assert "is cut short or damaged" in refused(make(), path)
 
 
 class Evil:
@@ -137,15 +134,10 @@ class Evil:
 def test_a_pickled_program_in_a_weights_file_is_not_run(path, trained):
     trap, evil = path.parent / "ran", np.empty((), dtype=object)
     evil[()] = Evil(trap)
-    arrays = arrays_of(trained) | {"l1/W": evil}
-    del arrays["bn/beta"]
-    np.savez(path, **arrays)
+    np.savez(path, **arrays_of(trained) | {"l1/W": evil})
     assert "l1/W is a Python object, not an array" in refused(make(), path)
     # Of a version of the format whose header is not looked at.
-    with zipfile.ZipFile(path, "a") as archive, archive.open("bn/beta.npy", "w") as file:
+    with zipfile.ZipFile(path, "w") as archive, archive.open("l1/W.npy", "w") as file:
         np.lib.format.write_array(file, evil, version=(3, 0))
-    assert "bn/beta cannot be read" in refused(make(), path)
+    assert "l1/W cannot be read" in refused(make(), path)
     assert not trap.exists()
-    # The trap works: reading the same file the ordinary way springs it.
-    np.load(path, allow_pickle=True)["l1/W"]
-    assert trap.exists()
