@@ -22,24 +22,6 @@ from tests.conftest import make_layers, make_recording, make_training
 MS = 1_000_000
 
 
-def by_hand(**changes):
-    """Three layers, two trials: means 4, 1 and 3 ms, framework 1 and 3 ms."""
-    values = {
-        "layers": make_layers(3),
-        "self_ns": np.array([[3, 1, 2], [5, 1, 4]], np.int64) * MS,
-        "trial_ns": np.array([7, 13], np.int64) * MS,
-        "start_ns": np.array([0, 7], np.int64) * MS,
-        "clean_ns": np.array([8, 10], np.int64) * MS,
-        "clean_start_ns": np.array([20, 28], np.int64) * MS,
-        "settings": Settings(batchsize=4, trials=2),
-    }
-    return Recording(**(values | changes))
-
-
-NOT_TIMED = {"trial_ns": None, "start_ns": None}
-NOT_CLEAN = dict.fromkeys(("clean_ns", "clean_start_ns"), np.zeros(0, np.int64))
-
-
 def near(value):
     return pytest.approx(value, rel=1e-12)
 
@@ -91,7 +73,7 @@ def test_a_layer_that_is_slow_once_is_neither_hot_nor_first():
 
 
 def test_what_is_missing_is_not_known_and_the_layers_are():
-    for n_trials, n_layers in ((0, 0), (0, 3), (3, 0)):
+    for n_trials, n_layers in ((0, 3), (3, 0)):
         recording = Recording(make_layers(n_layers), np.zeros((n_trials, n_layers), np.int64))
         with pytest.raises(ProfileError, match="no complete profiled trial"):
             summarise(recording)
@@ -99,51 +81,51 @@ def test_what_is_missing_is_not_known_and_the_layers_are():
         warnings.simplefilter("error")
         totals = summarise(make_recording(clean_ns=np.zeros(10, np.int64))).totals
     assert totals.overhead is totals.fps is None  # clean trials of no time
+    # Means of the layers are 4, 1 and 3 ms, of the framework 2 ms.
+    whole = {
+        "trial_ns": np.array([7, 13]) * MS,
+        "start_ns": np.array([0, 7]) * MS,
+        "clean_ns": np.array([8, 10]) * MS,
+        "clean_start_ns": np.array([20, 28]) * MS,
+        "settings": Settings(batchsize=4, trials=2),
+    }
+    none = np.zeros(0, np.int64)
     for changes, missing, fps in (
-        (NOT_TIMED | NOT_CLEAN, {"profiled", "clean", "framework", "overhead", "trial"}, None),
-        (NOT_CLEAN, {"clean", "overhead"}, 4 / 10e-3),
+        ({"trial_ns": None, "start_ns": None, "clean_ns": none, "clean_start_ns": none},
+         {"profiled", "clean", "framework", "overhead", "trial", "framework_share"}, None),
+        ({"clean_ns": none, "clean_start_ns": none}, {"clean", "overhead"}, 4 / 10e-3),
         ({"start_ns": None}, {"overhead"}, 4 / 9e-3),
-    ):
-        totals = summarise(by_hand(**changes)).totals
-        names = ("profiled", "clean", "framework", "overhead", "trial")
-        assert {name for name in names if getattr(totals, name) is None} == missing, changes
-        assert totals.layers_s == near(8e-3), changes
-        assert totals.fps == (fps and near(fps)), changes
-        assert (totals.framework_share is None) == ("framework" in missing), changes
-        assert totals.trial is (totals.clean or totals.profiled), changes
+    ):  # fmt: skip
+        self_ns = np.array([[3, 1, 2], [5, 1, 4]]) * MS
+        totals = summarise(Recording(make_layers(3), self_ns, **whole | changes)).totals
+        names = ("profiled", "clean", "framework", "overhead", "trial", "framework_share")
+        assert {name for name in names if getattr(totals, name) is None} == missing
+        assert (totals.layers_s, totals.fps) == (near(8e-3), fps and near(fps))
+        assert totals.trial is (totals.clean or totals.profiled)
 
 
-def timeline(blocks, added, pace, jitter=0.0, seed=0):
-    """A run of blocks ('P' or 'C', trials): unprofiled trials take 10 ms x pace(i), others more."""
-    rng = np.random.default_rng(seed)
-    kinds = np.array([kind for kind, count in blocks for _ in range(count)])
-    i = np.arange(len(kinds)) / len(kinds)
-    times = 10 * MS * np.array([pace(v) for v in i]) * np.where(kinds == "P", 1 + added, 1)
-    times = np.rint(times * (1 + jitter * rng.standard_normal(len(kinds)))).astype(np.int64)
-    starts = np.concatenate([[0], np.cumsum(times)[:-1]])
-    profiled = kinds == "P"
+def alternating(pace, added, cycles, jitter=0.0, seed=0):
+    """Cycles of so many profiled trials with 10 others in their middle, 10 ms x pace(progress)."""
+    kinds = np.concatenate([np.repeat([1, 0, 1], [n // 2, 10, n // 2]) for n in cycles]) == 1
+    noise = 1 + jitter * np.random.default_rng(seed).standard_normal(len(kinds))
+    times = 10 * MS * pace(np.linspace(0, 1, len(kinds))) * (1 + added * kinds) * noise
+    times = np.rint(times).astype(np.int64)
+    starts = times.cumsum() - times
     # The layers come last in a trial of this kind; their times do not matter here.
     return Recording(
         make_layers(1),
-        times[profiled, None] // 2,
-        trial_ns=times[profiled],
-        start_ns=starts[profiled],
-        clean_ns=times[~profiled],
-        clean_start_ns=starts[~profiled],
+        times[kinds, None] // 2,
+        trial_ns=times[kinds],
+        start_ns=starts[kinds],
+        clean_ns=times[~kinds],
+        clean_start_ns=starts[~kinds],
     )
 
 
-def cycles(count, profiled, clean):
-    """Blocks as a run makes them: each clean block in the middle of its cycle."""
-    half = profiled // 2
-    return [("P", profiled - half), ("C", clean), ("P", half)] * count
-
-
 def test_drift_does_not_count_as_added_time():
+    """The machine slows by 40 %; the first half has three times the profiled trials."""
     for added in (0.0, 0.008, 0.05):
-        # The machine slows by 40 %; the first half of the run has three times the profiled trials.
-        blocks = cycles(10, 90, 10) + cycles(10, 30, 10)
-        recording = timeline(blocks, added, lambda i: 1 + 0.4 * i)
+        recording = alternating(lambda at: 1 + 0.4 * at, added, [90] * 10 + [30] * 10)
         assert abs(recording.trial_ns.mean() / recording.clean_ns.mean() - 1 - added) > 0.02, added
         overhead = summarise(recording).totals.overhead
         assert overhead.fraction == pytest.approx(added, abs=2e-4), added
@@ -151,17 +133,13 @@ def test_drift_does_not_count_as_added_time():
 
 
 def test_the_interval_holds_the_added_time_of_noisy_runs_and_few_blocks_have_none():
-    few = summarise(timeline(cycles(5, 10, 5), 0.02, lambda i: 1)).totals.overhead
+    few = summarise(alternating(np.ones_like, 0.02, [10] * 5)).totals.overhead
     assert few.fraction == near(0.02)
-    assert math.isnan(few.low)
-    assert math.isnan(few.high)
-    covered, fractions = 0, []
-    for seed in range(60):
-        recording = timeline(cycles(20, 20, 10), 0.01, lambda i: 1 + 0.1 * i, 0.02, seed)
-        overhead = summarise(recording).totals.overhead
-        covered += overhead.low <= 0.01 <= overhead.high
-        fractions.append(overhead.fraction)
-    assert covered >= 52
+    assert math.isnan(few.low + few.high)
+    runs = (alternating(lambda at: 1 + 0.1 * at, 0.01, [20] * 20, 0.02, seed) for seed in range(40))
+    overheads = [summarise(recording).totals.overhead for recording in runs]
+    assert sum(overhead.low <= 0.01 <= overhead.high for overhead in overheads) >= 34
+    fractions = [overhead.fraction for overhead in overheads]
     assert np.mean(fractions) == pytest.approx(0.01, abs=0.001)
 
 
@@ -180,37 +158,26 @@ def test_rows_that_not_every_iteration_has_go_by_their_means() -> None:
         assert layers["share"].sum() + summary.totals.framework_share == pytest.approx(1)
 
 
-# Memory of layers
-
-
-def of_layers(layers: list[Layer], peaks: list[int]) -> Any:
-    memory = MemoryUse(tuple(peaks), (0,) * len(layers), 1, 2, 3, None)
-    return make_recording(len(layers), layers=tuple(layers), memory=memory)
-
-
-def cells(table: pd.DataFrame | dict[str, Any], name: str) -> list[int | None]:
-    return [None if pd.isna(value) else int(value) for value in table[name]]
-
-
 def test_what_is_measured_and_what_is_known_of_the_arrays() -> None:
-    layer = Layer(
-        0, "/", "A", input_nbytes=300, parameter_nbytes=20, output_nbytes=64, dtype="float32"
-    )
-    columns = layer_memory(of_layers([layer], [100]))
-    assert {name.removesuffix("_nbytes"): values[0] for name, values in columns.items()} == {
-        **{"peak": 100, "retained": 0, "input": 300, "parameter": 20, "output": 64},
-        "workspace": 36,
-    }
+    def memory_of(layer: Layer, peak: int) -> dict[str, Any]:
+        memory = MemoryUse((peak,), (0,), 1, 2, 3, None)
+        columns = layer_memory(make_recording(1, layers=(layer,), memory=memory))
+        return {
+            name.removesuffix("_nbytes"): None if pd.isna(values[0]) else int(values[0])
+            for name, values in columns.items()
+        }
+
+    layer = Layer(0, "/", "A", input_nbytes=300, parameter_nbytes=20, output_nbytes=64, dtype="f4")
+    known = {"peak": 100, "retained": 0, "input": 300, "parameter": 20, "output": 64}
+    assert memory_of(layer, 100) == known | {"workspace": 36}
+    assert memory_of(layer, 50)["workspace"] == 0
     # Of a backward it is not told.
-    backward = replace(layer, phase="backward")
-    assert cells(layer_memory(of_layers([backward], [100])), "workspace_nbytes") == [None]
+    assert memory_of(replace(layer, phase="backward"), 100) == known | {"workspace": None}
     # Others have outputs by their shapes, whether NumPy knows the data type or not.
     for dtype, nbytes in (("bfloat16", 12), ("float16", 12), ("", None), ("no type", None)):
         layer = Layer(0, "/", "A", output_shapes=((2, 3),), dtype=dtype)
-        table = layer_memory(of_layers([layer] * 2, [15, 5]))
-        assert cells(table, "output_nbytes") == [nbytes] * 2, dtype
-        assert cells(table, "workspace_nbytes") == [nbytes and 3, nbytes and 0], dtype
-        assert cells(table, "peak_nbytes") == [15, 5], dtype
+        memory = memory_of(layer, 15)
+        assert (memory["output"], memory["workspace"]) == (nbytes, nbytes and 3), dtype
 
 
 # Amdahl's law: what a faster layer would bring to a trial
@@ -225,13 +192,9 @@ def test_a_layer_of_half_the_trial_and_where_layers_add_up_to_no_trial() -> None
     factors = if_twice(clean_for(), np.array([500e-6, 100e-6, 0.0]))
     np.testing.assert_allclose(factors, [4 / 3, 1 / 0.95, 1.0])
     # Without clean trials it is of the profiled ones.
-    unprofiled = replace(
-        clean_for(), clean_ns=np.zeros(0, np.int64), clean_start_ns=np.zeros(0, int)
-    )
-    assert unprofiled.trial_ns is not None
-    assert trial_s(unprofiled) == pytest.approx(float(np.median(unprofiled.trial_ns)) * 1e-9)
+    profiled = make_recording(n_clean=0)
+    assert trial_s(profiled) == pytest.approx(np.median(profiled.trial_ns) * 1e-9)
     inclusive = replace(clean_for(), settings=Settings(inclusive=True))
-    assert trial_s(inclusive) is None
     assert np.isnan(if_twice(inclusive, np.ones(3))).all()
     assert ways(inclusive, np.ones(3), 2.0) is None
 
