@@ -19,7 +19,6 @@ from chainer_profile.comparison.significance import (
     common_part,
     discovery_corrected,
     judge_repeated,
-    judge_runs,
     log_intervals,
     n_blocks,
     rank_test,
@@ -59,17 +58,6 @@ def test_intervals_cover_the_true_ratio():
     low, high = log_intervals(before, after)
     covered = (low <= np.log(1.1)) & (np.log(1.1) <= high)
     assert 0.90 <= covered.mean() <= 0.99
-
-
-def test_resampled_medians_are_those_of_drawn_blocks():
-    for count in (5, 6):
-        blocks = np.random.default_rng(count).random((count, 3))
-        resampled = significance._resampled(blocks, 7)
-        rng = np.random.default_rng(7)
-        weights = rng.multinomial(count, np.full(count, 1 / count), size=len(resampled))
-        for weight, medians in zip(weights[:50], resampled[:50], strict=True):
-            drawn = np.repeat(blocks, weight, axis=0)
-            np.testing.assert_allclose(medians, np.median(drawn, axis=0))
 
 
 def groups(function, shape=None):
@@ -128,16 +116,11 @@ def test_p_values_of_layers_are_even_though_their_median_is_taken_off(runs, monk
 def test_the_variance_in_common_is_found():
     """Variances drawn as the model has them: chi-squares of scaled inverse chi-squares."""
     rng = np.random.default_rng(6)
-    degrees, degrees_0, variance_0 = 4, 10.0, 0.02**2
-    true = variance_0 * degrees_0 / rng.chisquare(degrees_0, 20_000)
-    seen = true * rng.chisquare(degrees, 20_000) / degrees
-    found_variance, found_degrees = variance_prior(seen, degrees)
-    assert found_degrees == pytest.approx(degrees_0, rel=0.1)
-    assert found_variance == pytest.approx(variance_0, rel=0.05)
+    true = 0.02**2 * 10 / rng.chisquare(10, 20_000)
+    variance, degrees = variance_prior(true * rng.chisquare(4, 20_000) / 4, 4)
+    assert (variance, degrees) == (pytest.approx(0.02**2, rel=0.05), pytest.approx(10, rel=0.1))
     # Equal ones are one, and few tell nothing.
-    variance, degrees = variance_prior(np.full(100, 3.0), 4)
-    assert degrees == float("inf")
-    assert variance > 0
+    assert variance_prior(np.full(100, 3.0), 4)[1] == float("inf")
     assert variance_prior(np.array([1.0, 2.0]), 4) == (0.0, 0.0)
 
 
@@ -156,20 +139,6 @@ def test_repeated_runs():
     p_values = judge_repeated(before, after, np.zeros(4000)).p_value
     for level in (0.01, 0.05, 0.5):
         assert (p_values < level).mean() == pytest.approx(level, rel=0.35)
-
-
-def test_one_run_of_each_needs_more_than_the_runs_differ_by():
-    rng = np.random.default_rng(10)
-    before, after = (
-        (rng.gamma(1e4, 10, (400, 2)) * [1, factor]).astype(np.int64) for factor in (1, 1.02)
-    )
-    sure = judge_runs(before, after, np.full(2, 1e-6), np.zeros(2))
-    unsure = judge_runs(before, after, np.full(2, 0.02), np.zeros(2))
-    assert sure.p_value[1] < 1e-6
-    assert unsure.p_value[1] > 0.1
-    assert unsure.low[1] < 0 < unsure.high[1]
-    explained = judge_runs(before, after, np.full(2, 1e-6), np.array([0, 0.02]))
-    assert explained.p_value[1] > 0.001
 
 
 def test_what_docs_compare_md_promises():
