@@ -25,17 +25,17 @@ from tests.counting import counters
 from tests.report.working import DEVICE_BOUND, LAUNCH_BOUND, make_device_recording
 
 US = 1000
-NONE = np.zeros(0, np.int64)
 
 
-def run(walls_us, layers_us=(300, 100), clean_us=None, layer_noise=None, **changes):
+def run(walls_us, layers_us=(300, 100), clean_us=(), layer_noise=1, **changes):
     """A run of the given trial times; its layers take fixed times, or vary by a given factor."""
-    walls = np.rint(np.asarray(walls_us, float) * US).astype(np.int64)
-    factor = np.ones((len(walls), 1)) if layer_noise is None else np.asarray(layer_noise)
-    self_ns = np.rint(np.outer(np.ones(len(walls)), layers_us) * US * factor).astype(np.int64)
+    walls, clean = (
+        np.rint(np.asarray(us, float) * US).astype(np.int64) for us in (walls_us, clean_us)
+    )
+    self_ns = np.outer(np.ones(len(walls)), layers_us) * US * layer_noise
+    self_ns = np.rint(self_ns).astype(np.int64)
     walls = np.maximum(walls, self_ns.sum(axis=1))
-    starts = np.concatenate([[0], np.cumsum(walls)[:-1]])
-    clean = NONE if clean_us is None else np.rint(np.asarray(clean_us) * US).astype(np.int64)
+    starts = walls.cumsum() - walls
     values = {
         "layers": make_layers(len(layers_us)),
         "self_ns": self_ns,
@@ -84,11 +84,11 @@ def probed(rounds_us, blas_threads=1, **changes):
     return run([1000] * 100, probe_ns=times, probe_threads=threads, **(where | changes))
 
 
-def alternating(added, spread=0.0, cycles=8):
-    """Eight cycles of 20 profiled and 10 unprofiled trials."""
-    kinds = np.tile(np.repeat([True, False, True], 10), cycles)
-    times = noise(len(kinds), spread, seed=4) * np.where(kinds, 1 + added, 1) * US
-    times = np.rint(times).astype(np.int64)
+def alternating(added, spread=0.0, profiled=(20,) * 8, pace=np.ones_like, seed=4):
+    """Cycles of so many profiled trials, which take longer by a part, and 10 others amid them."""
+    kinds = np.concatenate([np.repeat([1, 0, 1], [n // 2, 10, n // 2]) for n in profiled]) == 1
+    times = noise(len(kinds), spread, seed) * pace(np.linspace(0, 1, len(kinds)))
+    times = np.rint(times * (1 + added * kinds) * US).astype(np.int64)
     starts = np.cumsum(times) - times
     return run(
         times[kinds] / US,
@@ -160,14 +160,11 @@ def test_what_is_chance_is_no_finding():
     assert overhead.low < 0.02 < overhead.fraction
     assert "overhead" not in findings(recording)
     # System time of one trial alone.
-    recording = counted()
-    uneven = tuple(
-        replace(counter, trial=(0, 0, 0, sum(counter.trial)))
-        if counter.name == "system_ns"
-        else counter
-        for counter in recording.counters.counted
-    )
-    uneven = replace(recording, counters=replace(recording.counters, counted=uneven))
+    recording = counted(system_us=9)
+    whole = recording.counters
+    once = [replace(x, trial=(0, 0, 0, sum(x.trial))) for x in whole.counted if "sys" in x.name]
+    others = [counter for counter in whole.counted if "sys" not in counter.name]
+    uneven = replace(recording, counters=replace(whole, counted=(*others, *once)))
     codes = [{finding.code for finding in summarise(of).findings} for of in (recording, uneven)]
     assert codes[0] - codes[1] == {"page-faults"}
 

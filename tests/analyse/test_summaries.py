@@ -17,6 +17,7 @@ from chainer_profile.analyse.amdahl import if_twice, trial_s, ways
 from chainer_profile.analyse.summaries import layer_memory, summarise
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.recording import Layer, MemoryUse, Recording, Settings
+from tests.analyse.test_checks import alternating
 from tests.conftest import make_layers, make_recording, make_training
 
 MS = 1_000_000
@@ -104,28 +105,10 @@ def test_what_is_missing_is_not_known_and_the_layers_are():
         assert totals.trial is (totals.clean or totals.profiled)
 
 
-def alternating(pace, added, cycles, jitter=0.0, seed=0):
-    """Cycles of so many profiled trials with 10 others in their middle, 10 ms x pace(progress)."""
-    kinds = np.concatenate([np.repeat([1, 0, 1], [n // 2, 10, n // 2]) for n in cycles]) == 1
-    noise = 1 + jitter * np.random.default_rng(seed).standard_normal(len(kinds))
-    times = 10 * MS * pace(np.linspace(0, 1, len(kinds))) * (1 + added * kinds) * noise
-    times = np.rint(times).astype(np.int64)
-    starts = times.cumsum() - times
-    # The layers come last in a trial of this kind; their times do not matter here.
-    return Recording(
-        make_layers(1),
-        times[kinds, None] // 2,
-        trial_ns=times[kinds],
-        start_ns=starts[kinds],
-        clean_ns=times[~kinds],
-        clean_start_ns=starts[~kinds],
-    )
-
-
 def test_drift_does_not_count_as_added_time():
     """The machine slows by 40 %; the first half has three times the profiled trials."""
     for added in (0.0, 0.008, 0.05):
-        recording = alternating(lambda at: 1 + 0.4 * at, added, [90] * 10 + [30] * 10)
+        recording = alternating(added, profiled=[90] * 10 + [30] * 10, pace=lambda at: 1 + 0.4 * at)
         assert abs(recording.trial_ns.mean() / recording.clean_ns.mean() - 1 - added) > 0.02, added
         overhead = summarise(recording).totals.overhead
         assert overhead.fraction == pytest.approx(added, abs=2e-4), added
@@ -133,11 +116,12 @@ def test_drift_does_not_count_as_added_time():
 
 
 def test_the_interval_holds_the_added_time_of_noisy_runs_and_few_blocks_have_none():
-    few = summarise(alternating(np.ones_like, 0.02, [10] * 5)).totals.overhead
-    assert few.fraction == near(0.02)
-    assert math.isnan(few.low + few.high)
-    runs = (alternating(lambda at: 1 + 0.1 * at, 0.01, [20] * 20, 0.02, seed) for seed in range(40))
-    overheads = [summarise(recording).totals.overhead for recording in runs]
+    few = summarise(alternating(0.02, profiled=[10] * 5)).totals.overhead
+    assert (few.fraction, math.isnan(few.low + few.high)) == (near(0.02), True)
+    overheads = [
+        summarise(alternating(0.01, 0.02, [20] * 20, lambda at: 1 + 0.1 * at, seed)).totals.overhead
+        for seed in range(40)
+    ]
     assert sum(overhead.low <= 0.01 <= overhead.high for overhead in overheads) >= 34
     fractions = [overhead.fraction for overhead in overheads]
     assert np.mean(fractions) == pytest.approx(0.01, abs=0.001)
