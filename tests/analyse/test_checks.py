@@ -191,22 +191,17 @@ def test_any_finding_of_any_run_is_fit_to_print(walls, layers_us, seed, **change
 
 STATES = st.none() | st.builds(
     GpuState,
-    st.none() | st.integers(0, 3000),
-    st.none() | st.integers(0, 3000),
+    sm_mhz=st.none() | st.integers(0, 3000),
     throttle=st.lists(st.sampled_from(["power cap", "clocks set by an application"])).map(tuple),
 )
 
 
 @given(
-    st.sampled_from([LAUNCH_BOUND, DEVICE_BOUND, ((0,), (0,), (0,), (0,))]),
-    st.fixed_dictionaries(
-        {
-            "wait_us": st.integers(0, 30_000),
-            "n_trials": st.integers(1, 100),
-            "n_held": st.integers(0, 2),
-            "conditions": st.builds(Conditions, gpu_before=STATES, gpu_after=STATES),
-        }
-    ),
+    times=st.sampled_from([LAUNCH_BOUND, DEVICE_BOUND, ((0,), (0,), (0,), (0,))]),
+    wait_us=st.integers(0, 30_000),
+    n_trials=st.integers(1, 100),
+    n_held=st.integers(0, 2),
+    conditions=st.builds(Conditions, gpu_before=STATES, gpu_after=STATES),
 )
-def test_any_finding_of_any_run_on_a_gpu_is_fit_to_print(times, changes):
+def test_any_finding_of_any_run_on_a_gpu_is_fit_to_print(times, **changes):
     findings(make_device_recording(times, **changes))

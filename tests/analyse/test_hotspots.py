@@ -62,20 +62,3 @@ def test_equal_layers_are_all_hot_in_any_unit(ns, count, percent):
         assert hot([ns * 1e-9, (ns - 1) * 1e-9], text) == [0]
     assert len(hot([ns * 1e-9] * count, f"{100 / count!r}%")) == count
     assert hot([0.1] * count, f"pareto:{percent}%") == list(range(count))
-
-
-@given(st.lists(st.integers(0, 10**7), min_size=1, max_size=60), st.integers(1, 100))
-def test_pareto_is_enough_and_ends_at_a_gap(times_ns, percent):
-    chosen = hot(times_ns, f"pareto:{percent}%")
-    times = np.array(sorted(times_ns, reverse=True), np.float64)
-    if not times.any():
-        assert chosen == []
-        return
-    assert sorted((times_ns[at] for at in chosen), reverse=True) == list(times[: len(chosen)])
-    enough = times.cumsum() >= percent / 100 * times.sum() * (1 - 1e-9)
-    fewest, last = int(enough.argmax()), len(chosen) - 1
-    # All beyond the fewest are about as slow as the last of those, and no gap there is larger.
-    assert times[fewest] >= times[last] >= 0.9 * times[fewest]
-    nearby = times >= 0.9 * times[fewest]
-    falls = np.append(times[1:], 0) / np.where(times > 0, times, 1)
-    assert falls[last] == falls[fewest : int(nearby.sum())].min()

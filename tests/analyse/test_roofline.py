@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from chainer_profile.analyse import roofline, verdicts
 from chainer_profile.analyse.counted import layer_counters
@@ -86,31 +84,10 @@ def test_a_function_is_mostly_what_more_than_half_of_its_time_is():
         table = roofline.work_by_function(work(layers, [1500, 1000, slow_us]))
         assert table["verdict"].tolist() == [verdict], slow_us
     # Of one that has no formula the work of all is not known.
-    table = roofline.work_by_function(work([*layers[:2], layer(2)], [1500, 1000, 5]))
+    layers = work([*layers[:2], layer(2)], [1500, 1000, 5])
+    table = roofline.work_by_function(layers)
     assert table[["flops", "reached"]].isna().all(axis=None)
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.none() | st.integers(0, 10**12), st.integers(0, 10**10), st.integers(0, 10**6)
-        ),
-        min_size=1,
-        max_size=12,
-    )
-)
-def test_sums_and_bounds(rows):
-    layers = [layer(i, flops, nbytes, "AB"[i % 2]) for i, (flops, nbytes, _) in enumerate(rows)]
-    table = work(layers, [time for *_, time in rows])
-    by_function = roofline.work_by_function(table)
-    assert by_function["total_s"].sum() == pytest.approx(table["mean_s"].sum())
-    assert by_function["layers"].sum() == len(rows)
-    bound = table[table["bound"] != ""]
-    assert (bound["bound_s"] >= bound["flops"].astype(float) / 1e11 * (1 - 1e-12)).all()
-    assert (bound["verdict"].isin((COMPUTE, MEMORY)) == bound["reached"].ge(roofline.REACHED)).all()
-    hidden = roofline.without_formula(table)
-    assert hidden["layers"].sum() == sum(flops is None for flops, *_ in rows)
-    assert hidden["share"].is_monotonic_decreasing
+    assert roofline.without_formula(layers)["layers"].to_dict() == {"F": 1}
 
 
 # What takes most of a layer's time: by hand
