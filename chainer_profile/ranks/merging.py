@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from chainer_profile.analyse.grouping import framework_by_phase
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.sentences import fill
@@ -318,11 +319,10 @@ def _merged(members: Sequence[_Member], common: Sequence[int], notes: tuple[str,
 def _phase_ns(recording: Recording, phases: Sequence[str]) -> Ints:
     """Time in every phase and outside of all, (trials, phases + 1)."""
     own = np.zeros((recording.n_trials, len(phases) + 1), np.int64)
+    framework = framework_by_phase(recording)
     for at, phase in enumerate(phases):
         rows = [row.index for row in recording.layers if row.phase == phase]
-        own[:, at] = recording.self_ns[:, rows].sum(axis=1)
-        if phase in recording.phases and recording.framework_ns is not None:
-            own[:, at] += recording.framework_ns[:, recording.phases.index(phase)]
+        own[:, at] = recording.self_ns[:, rows].sum(axis=1) + framework.get(phase, 0)
     if recording.trial_ns is not None:
         own[:, -1] = recording.trial_ns - own.sum(axis=1)
     return own
