@@ -170,15 +170,14 @@ def by_phase(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
         several phases where it is not known by phase.
     """
     of_layers = [layer.phase for layer in recording.layers]
-    framework = framework_by_phase(recording)
-    rows, add = _adding(of_layers, [*of_layers, *recording.phases, *framework])
-    layers_s = add(layers["mean_s"].to_numpy())
     # Whole nanoseconds: a difference of means would leave a rest where there is none.
-    sums_ns = [framework[phase].sum() if phase in framework else 0 for phase in rows]
-    framework_s = np.array(sums_ns) / recording.n_trials * NS
-    if not framework:
-        framework_s[:] = math.nan
-    total_s = layers_s + framework_s if framework else layers_s
+    framework = framework_by_phase(recording).items()
+    spent_ns = {phase: float(times_ns.sum()) for phase, times_ns in framework}
+    rows, add = _adding(of_layers, [*of_layers, *recording.phases, *spent_ns])
+    rest_ns = 0.0 if spent_ns else math.nan
+    framework_s = np.array([spent_ns.get(row, rest_ns) for row in rows]) / recording.n_trials * NS
+    layers_s = add(layers["mean_s"].to_numpy())
+    total_s = layers_s + framework_s if spent_ns else layers_s
     whole_s = float(total_s.sum())
     table = {
         "layers": add(np.ones(len(layers))).astype(int),

@@ -41,7 +41,7 @@ CLEAN, CPU, PROFILED = "unprofiled trial", "CPU time", "profiled trial"
 LAYERS, FRAMEWORK = "layers", "framework"
 MIN_EFFECT = 0.02
 #: Empty windows of the recorder that a difference must exceed.
-_MIN_WINDOWS = 2
+MIN_WINDOWS = 2
 #: Share of the layers' time from which a layer that is slower fails a gate.
 GATE_SHARE = 0.01
 
@@ -330,7 +330,7 @@ def _judge(sides: Sequence[Side], min_effect: float, moved: Sequence[Movement]) 
         min_effect=min_effect,
         ends=allowance(moved),
         several=len(windows_ns) > 2,
-        window_s=_MIN_WINDOWS * NS * max(windows_ns),
+        window_s=MIN_WINDOWS * NS * max(windows_ns),
     )
 
 

@@ -15,6 +15,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import plural
 from chainer_profile.basics.words import COMMUNICATION
+from chainer_profile.comparison.compare import MIN_WINDOWS
 from chainer_profile.comparison.significance import Floats, Ints
 from chainer_profile.ranks.stragglers import Judged, judge
 from chainer_profile.record.budget import RUNNING
@@ -38,8 +39,6 @@ MAX_NAMED = 8
 _BROADCAST = "Bcast"
 #: Ends of programs and recordings that are no failures.
 _IN_ORDER = frozenset({COMPLETE, "exit code 0", "interrupted", INTERVAL, TIME_LIMIT})
-#: Empty windows of the recorder that a difference must exceed.
-_MIN_WINDOWS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,7 +310,7 @@ def _merged(members: Sequence[_Member], common: Sequence[int], notes: tuple[str,
         arrived_ns=arrived,
         waiting_ns=waiting,
         moving_ns=left - arrived - waiting,
-        window_s=_MIN_WINDOWS * NS * max(run.conditions.window_ns or 0.0 for run, _ in runs),
+        window_s=MIN_WINDOWS * NS * max(run.conditions.window_ns or 0.0 for run, _ in runs),
         notes=notes,
     )
 
