@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from chainer_profile.analyse.counted import trial_counters
 from chainer_profile.analyse.findings import (
-    LEAST_GAIN,
     NOTE,
     WARNING,
     Finding,
@@ -74,11 +73,7 @@ def check(summary: Summary) -> tuple[Finding, ...]:
         *THREADS.findings(summary, of_programs),
         *steps(summary),
     ]
-    return in_order(
-        finding
-        for finding in findings
-        if isinstance(finding, Finding) and (finding.gain is None or finding.gain >= LEAST_GAIN)
-    )
+    return in_order(finding for finding in findings if isinstance(finding, Finding))
 
 
 # -- the trials

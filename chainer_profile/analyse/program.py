@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from chainer_profile.analyse.extensions import beside_the_network
-from chainer_profile.analyse.findings import LEAST_GAIN, STEP, Finding, gain_without, in_order
+from chainer_profile.analyse.findings import STEP, Finding, gain_without, in_order
 from chainer_profile.analyse.grouping import OUTSIDE, framework_by_phase
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import NS
@@ -240,6 +240,4 @@ def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Fi
             if finding.severity == STEP and finding.gain:
                 gain = gain_without(share * (1 - 1 / finding.gain))
                 findings.append(replace(finding, gain=gain))
-    return in_order(
-        finding for finding in findings if finding.gain is None or finding.gain >= LEAST_GAIN
-    )
+    return in_order(findings)
