@@ -120,6 +120,9 @@ def test_groups_and_phases_add_up(recording: Recording, by: str) -> None:
     )
     assert table.index.is_unique
     assert math.fsum(table["total_s"]) == sum_of(layers["mean_s"])
+    assert math.fsum(layers["mean_s"]) == near(totals.layers_s)
+    slowest = layers.sort_values("share", ascending=False, kind="stable")
+    assert slowest["cumulative_share"].tolist() == near(slowest["share"].cumsum().tolist())
     # One whole for all: the framework is its other part.
     framework, takes_time = summary.totals.framework_share, (layers["mean_s"] > 0).any()
     part = float(takes_time) if framework is None else 1.0 - framework
@@ -143,6 +146,7 @@ def test_groups_and_phases_add_up(recording: Recording, by: str) -> None:
         assert math.fsum(phases["total_s"]) == near(totals.layers_s)
     else:
         assert math.fsum(phases["framework_s"]) == near(totals.framework.mean_s)
+        assert totals.layers_s + totals.framework.mean_s == near(totals.profiled.mean_s)
         assert math.fsum(phases["total_s"]) == near(totals.profiled.mean_s)
         assert (phases["framework_s"] >= 0).all()
     if recording.framework_ns is not None:
