@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -148,7 +148,7 @@ def _of_phase(summary: Summary, phase: str) -> tuple[pd.DataFrame, float]:
 @STEPS.step(
     "The update takes {share:%} of the {whole} ({update_s:s}).",
     evidence={
-        "hooks": "{hooks} {count:goes|go} over all parameters in {count:a pass of its|passes of "
+        "hooks": "{hooks} {hooks:goes|go} over all parameters in {hooks:a pass of its|passes of "
         "their} own: {part:%} of the update.",
         "calls": "The update rule makes {calls:call}, and even the fastest takes {least_s:s}; this "
         "minimum alone is {minimum:%} of their time. Fewer, larger parameters would shorten the "
@@ -165,7 +165,7 @@ def _update(summary: Summary) -> Iterator[Facts]:
     hooks = rows[rows["path"] == "optimizer"]
     part = float(hooks["mean_s"].sum()) / update_s
     if part >= _MUCH_OF_UPDATE:
-        facts |= {"hooks": _listed(hooks["function"]), "count": len(hooks), "part": part}
+        facts |= {"hooks": hooks["function"].tolist(), "part": part}
     params = rows[rows["path"].str.startswith("/")]
     calls, params_s = params["calls"].sum(), float(params["mean_s"].sum())
     # No call is quicker than what any call costs.
@@ -355,8 +355,8 @@ def _framework(summary: Summary) -> Iterator[Facts]:
 
 
 @STEPS.step(
-    "{functions} {count:takes|take} {share:%} of the {whole}: dense arithmetic, which a GPU does "
-    "well.",
+    "{functions} {functions:takes|take} {share:%} of the {whole}: dense arithmetic, which a GPU "
+    "does well.",
     "If you have one, try {way}.",
     evidence={"stays": "{stays} would stay on the CPU{at_most}."},
 )
@@ -372,7 +372,7 @@ def _gpu(summary: Summary) -> Iterator[Facts]:
     way = "--gpu 0" if takes_options(settings) else "it"
     if in_python(settings):
         way = 'model.to_device("@cupy:0")'
-    facts = {"functions": _listed(dense.index), "count": len(dense), "share": share, "way": way}
+    facts = {"functions": dense.index.tolist(), "share": share, "way": way}
     framework = summary.totals.framework_share
     if framework and not settings.engine:
         of_data = summary.layers["mean_s"][summary.layers["phase"] == DATA]
@@ -382,8 +382,3 @@ def _gpu(summary: Summary) -> Iterator[Facts]:
         facts["stays"] = f"The framework{' and loading of data' if loading else ''}"
         facts["at_most"] = fill(sentence, most=most)
     yield facts
-
-
-def _listed(names: Iterable[object]) -> str:
-    words = [str(name) for name in names]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

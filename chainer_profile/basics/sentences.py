@@ -24,6 +24,11 @@ class _Filler(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         if shown := _SHOWN_AS.get(format_spec):
             return shown(value)
+        if isinstance(value, list):
+            if not format_spec:
+                *first, last = map(str, value)
+                return f"{', '.join(first)} and {last}" if first else last
+            value = len(value)
         if "|" in format_spec:
             singular, other = format_spec.split("|")
             return singular if value == 1 else other
@@ -39,7 +44,8 @@ def fill(words: str, /, **facts: Any) -> str:
     Behind a colon stands how a number is shown: ``{share:%}`` is ``12.3 %`` (``%0`` without a
     point), ``{took:s}`` a time, ``{factor:x}`` ``1.29x``, ``{count:n}``, ``{size:B}`` bytes and
     ``{rate:G}`` billions; ``{count:layer}`` is ``1 layer`` or ``66 layers``, and
-    ``{count:takes|take}`` the word that goes with the count.
+    ``{count:takes|take}`` the word that goes with the count. A list is shown as ``a, b and c``, and
+    counts as its length.
     """
     return str(_FILLER.vformat(words, (), facts))
 
