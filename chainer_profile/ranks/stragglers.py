@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -118,38 +118,35 @@ def judge(self_ns: Ints, layers: Sequence[Layer], iteration_s: float, window_s: 
     common, is_slow = _common_to_layers(logs)
     factors = np.where(is_slow, np.exp(common), 1.0)
 
-    def straggler(rank: int, layer: int, p_value: float, at_times: bool) -> Straggler:
-        apart_s = (self_ns[rank, :, layer] - others_ns[rank, :, layer] / 2 * factors[rank]) * NS
-        return Straggler(
-            rank,
-            layer,
-            float(here_s[rank, layer]),
-            float(times.elsewhere_s[rank, layer] * factors[rank]),
-            float(np.median(apart_s)),
-            *(_mean_interval(apart_s) if at_times else median_interval(apart_s)),
-            p_value,
-            float(apart_s.mean()),
-            float(times.late_s[rank, layer]),
-            at_times,
-        )
+    def stragglers_at(
+        places: NDArray[np.bool_], p_values: Floats, at_times: bool
+    ) -> Iterator[Straggler]:
+        for rank, layer in np.argwhere(places).tolist():
+            apart_s = (self_ns[rank, :, layer] - others_ns[rank, :, layer] / 2 * factors[rank]) * NS
+            yield Straggler(
+                rank,
+                layer,
+                float(here_s[rank, layer]),
+                float(times.elsewhere_s[rank, layer] * factors[rank]),
+                float(np.median(apart_s)),
+                *(_mean_interval(apart_s) if at_times else median_interval(apart_s)),
+                float(p_values[rank, layer]),
+                float(apart_s.mean()),
+                float(times.late_s[rank, layer]),
+                at_times,
+            )
 
     least_s = max(LEAST_SHARE * iteration_s, window_s)
     shortest_ns = np.minimum(here_s, times.elsewhere_s) / NS
     effects, p_values = _always(logs - common[:, None], errors, shortest_ns, layer_groups(layers))
     always = (p_values < LEVEL) & (effects > np.log1p(MIN_EFFECT))
-    stragglers = [
-        straggler(rank, layer, float(p_values[rank, layer]), at_times=False)
-        for rank, layer in np.argwhere(always).tolist()
-    ]
-    stragglers = [item for item in stragglers if item.excess_s > least_s]
+    every = stragglers_at(always, p_values, at_times=False)
+    stragglers = [straggler for straggler in every if straggler.excess_s > least_s]
     costs_s, p_values = _at_times(self_ns, iteration_s)
     at_times = (p_values < LEVEL) & (costs_s > np.maximum(least_s, MIN_EFFECT * here_s))
-    for item in stragglers:
-        at_times[item.rank, item.layer] = False
-    stragglers += [
-        straggler(rank, layer, float(p_values[rank, layer]), at_times=True)
-        for rank, layer in np.argwhere(at_times).tolist()
-    ]
+    for straggler in stragglers:
+        at_times[straggler.rank, straggler.layer] = False
+    stragglers += stragglers_at(at_times, p_values, at_times=True)
     slow = [
         SlowRank(rank, float(factors[rank]), float(here_s[rank].sum() * (1 - 1 / factors[rank])))
         for rank in np.flatnonzero(is_slow).tolist()
