@@ -254,7 +254,7 @@ def test_bytes():
         assert moved == bytes_moved, name
 
 
-def test_a_convolution_whose_input_needs_no_gradient():
+def test_inputs_without_gradients_and_numbers_of_numpy():
     ran = case("convolution")
     whole, without_x = ran.backward(), ran.backward((False, True, True))
     assert without_x.macs == whole.macs // 2
@@ -270,6 +270,9 @@ def test_a_convolution_whose_input_needs_no_gradient():
     assert run(lambda a, b: a + b, ones, ones).forward() == Work(6, 48, 24)
     ran = run(lambda x: x * np.float32(2), real(2, 3).astype("f"))
     assert ran.forward() == Work(6, 24, 24)
+    # A number of NumPy is one place, a boolean of NumPy copies.
+    moved = [run(lambda x, at=at: x[at], real(2, 3)).forward() for at in (np.int64(1), np.True_)]
+    assert moved == [Work(0, 0, 0), Work(0, 49, 48)]
     assert Work(10, 4, 1, 5) + Work(2, 1, 0, about=True) == Work(12, 5, 1, 5, about=True)
 
 
