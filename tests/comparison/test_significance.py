@@ -11,8 +11,6 @@ from scipy.stats import false_discovery_control, mannwhitneyu, ttest_ind
 from benchmarks.comparison_simulated import same_code, slower_code
 from chainer_profile.comparison import significance
 from chainer_profile.comparison.significance import (
-    LEAST_SPREAD,
-    MOST_SPREAD,
     Groups,
     Judge,
     block_medians,
@@ -22,7 +20,6 @@ from chainer_profile.comparison.significance import (
     log_intervals,
     n_blocks,
     rank_test,
-    spread,
     variance_prior,
 )
 
@@ -76,25 +73,6 @@ def test_what_is_in_common_is_by_shape_then_by_function_then_of_all():
     assert set(common[21:]) == {np.median(logs[:22])}
     few = np.array([0.5, np.nan, 0.2])
     assert common_part(few, groups([0, 0, 0]))[0].tolist() == [0.5, 0, 0.2]
-
-
-def test_spread_is_robust_by_function_and_bounded():
-    rng = np.random.default_rng(5)
-    logs = np.concatenate([rng.normal(0.2, 0.01, 200), rng.normal(0, 0.02, 200), [0.0, 0.0]])
-    logs[:20] += 0.5
-    long = np.full(402, 1e9)
-    spreads = spread(logs, groups([0] * 200 + [1] * 200 + [2, 3]), long)
-    assert spreads[0] == pytest.approx(0.01, rel=0.25)
-    assert spreads[399] == pytest.approx(0.02, rel=0.25)
-    np.testing.assert_allclose(spreads[400:], MOST_SPREAD)
-    assert set(spread(np.zeros(20), groups([0] * 20), long[:20])) == {LEAST_SPREAD}
-    wide = spread(rng.normal(0, 1, 50), groups([0] * 50), long[:50])
-    np.testing.assert_allclose(wide, MOST_SPREAD)
-    # Of two layers nothing is known but the bound; a short call, and a machine that moves.
-    logs, two = np.zeros(2), groups([0, 1])
-    spreads = spread(logs, two, np.array([5e3, 1e9]))
-    np.testing.assert_allclose(spreads, [np.hypot(0.2, MOST_SPREAD), MOST_SPREAD])
-    np.testing.assert_allclose(spread(logs, two, long[:2], 0.3), np.hypot(0.3, MOST_SPREAD))
 
 
 @pytest.mark.parametrize("runs", [3, 5])
