@@ -21,6 +21,8 @@ _SHOWN_AS: dict[str, Callable[[Any], str]] = {
 
 
 class _Filler(string.Formatter):
+    """Shows numbers as the sign says, and a list as ``a, b and c``, which counts as its length."""
+
     def format_field(self, value: Any, format_spec: str) -> str:
         if shown := _SHOWN_AS.get(format_spec):
             return shown(value)
@@ -44,8 +46,7 @@ def fill(words: str, /, **facts: Any) -> str:
     Behind a colon stands how a number is shown: ``{share:%}`` is ``12.3 %`` (``%0`` without a
     point), ``{took:s}`` a time, ``{factor:x}`` ``1.29x``, ``{count:n}``, ``{size:B}`` bytes and
     ``{rate:G}`` billions; ``{count:layer}`` is ``1 layer`` or ``66 layers``, and
-    ``{count:takes|take}`` the word that goes with the count. A list is shown as ``a, b and c``, and
-    counts as its length.
+    ``{count:takes|take}`` the word that goes with the count.
     """
     return str(_FILLER.vformat(words, (), facts))
 
