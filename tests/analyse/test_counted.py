@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from chainer_profile.analyse.counted import layer_counters, trial_counters
+from chainer_profile.analyse.counted import counters_by, layer_counters, trial_counters
 from chainer_profile.analyse.device_use import DEVICE, device_use, layer_device, phase_device
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Counted, Counters
@@ -21,6 +21,8 @@ def test_shares_of_a_trial_and_what_is_not_counted():
     assert columns["cpu_s"].tolist() == pytest.approx([1.5e-6, 4e-6])
     # What this machine does not count, or was not asked for.
     assert np.isnan([*columns["page_faults"], trial.system_share, trial.fault_s]).all()
+    by_function = counters_by(summarise(recording).layers, "function")
+    assert by_function["page_faults"].isna().all()
     recording = make_recording(3)
     assert trial_counters(recording) is None
     trial = trial_counters(replace(recording, counters=counters(recording)))
