@@ -40,7 +40,12 @@ def test_a_run_is_launch_bound_below_a_tenth_of_waiting():
         ({"wait_us": 434}, False),
         ({"times": (*LAUNCH_BOUND[:3], (3700, 0, 0, 0, 0, 0))}, False),  # a busy device
     ):
-        assert device_use(make_device_recording(**changes)).launch_bound is launch_bound, changes
+        use = device_use(make_device_recording(**changes))
+        assert use.launch_bound is launch_bound, changes
+        assert use.launch_s + use.wait_s == pytest.approx(use.trial_s)
+        assert use.layers_s + use.gaps_s + use.rest_s == pytest.approx(use.span_s)
+    # A device that is busy for longer than the trial, by its own clock.
+    assert replace(use, busy_s=2 * use.trial_s).busy_share == 1
 
 
 def test_without_held_trials_it_is_not_known_how_busy_the_device_is():
