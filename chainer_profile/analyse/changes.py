@@ -18,7 +18,7 @@ from chainer_profile.analyse.findings import (
 )
 from chainer_profile.analyse.findings import Untried as Untried
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
-from chainer_profile.analyse.rules import Facts, Rules, whole
+from chainer_profile.analyse.rules import Facts, Rules, part_of_whole, whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import format_nbytes, format_percent
@@ -65,15 +65,10 @@ def _at_limits(summary: Summary) -> float | None:
     return whole(summary)[0] / least_s if least_s else None
 
 
-def _part(summary: Summary, time_s: float) -> float:
-    whole_s, _ = whole(summary)
-    return float(time_s) / whole_s if whole_s else 0.0
-
-
 def _share(summary: Summary, names: tuple[str, ...]) -> float:
     """The part of a trial that functions of these names take."""
     functions = summary.functions
-    return _part(summary, functions["total_s"][functions.index.str.startswith(names)].sum())
+    return part_of_whole(summary, functions["total_s"][functions.index.str.startswith(names)].sum())
 
 
 def embeddings(summary: Summary, of_words: Callable[[Shape], bool]) -> pd.DataFrame:
@@ -127,7 +122,7 @@ def _kernels(summary: Summary) -> Iterator[Facts | Untried]:
         return
     changes: tuple[Change, ...] = (torch, numpy)
     # Where embeddings get gradients that accelerate() adds at once.
-    embedding = _part(summary, embeddings(summary, _are_many)["mean_s"].sum())
+    embedding = part_of_whole(summary, embeddings(summary, _are_many)["mean_s"].sum())
     share = _share(summary, _REPLACED) + embedding
     if share < MUCH:
         why = "the functions that it replaces take {} of a trial"
@@ -136,14 +131,19 @@ def _kernels(summary: Summary) -> Iterator[Facts | Untried]:
         if share < MUCH:
             yield Untried(torch.name, why.format(format_percent(share)))
             return
-    name = changes[-1].name
+    name, tries = changes[-1].name, trying_again(settings.command)
     code = f"{'import chainer_profile; ' if program else ''}chainer_profile.{name}"
-    shares = {"share": share, "embedding": embedding if embedding > share / 2 else 0.0}
-    tries = trying_again(settings.command)
-    ours = {"ours": is_run(settings.command), "command": tries or _command(summary, code)}
-    ours |= {"tries": bool(tries)}
-    gain = {"gain": _at_most(summary, share), "changes": changes}
-    yield {"name": name, "program": program} | shares | ours | gain
+    yield {
+        "name": name,
+        "program": program,
+        "share": share,
+        "embedding": embedding if embedding > share / 2 else 0.0,
+        "ours": is_run(settings.command),
+        "tries": tries,
+        "command": tries or _command(summary, code),
+        "gain": _at_most(summary, share),
+        "changes": changes,
+    }
 
 
 @PROPOSALS.step(
@@ -200,12 +200,15 @@ def _page_faults(summary: Summary) -> Iterator[Facts | Untried]:
             "returns memory to the kernel",
         )
         return
-    option = takes_options(settings)
-    facts: Facts = {"changes": (change,), "option": option, "faults": ""}
-    tries = trying_again(settings.command)
-    facts["tries"] = bool(tries)
-    facts["command"] = "--keep-memory" if option else tries or "chainer_profile.accelerate()"
-    facts["up_to"] = "" if peak is None else f", up to {format_nbytes(peak)} a layer"
+    option, tries = takes_options(settings), trying_again(settings.command)
+    facts: Facts = {
+        "changes": (change,),
+        "option": option,
+        "tries": tries,
+        "command": "--keep-memory" if option else tries or "chainer_profile.accelerate()",
+        "up_to": "" if peak is None else f", up to {format_nbytes(peak)} a layer",
+        "faults": "",
+    }
     faults = "" if counted is None else _faults(summary.layers, counted)
     if counted is not None and faults and counted.system_s > 2 * counted.system_error_s:
         gain = gain_without(counted.system_share)
@@ -255,10 +258,13 @@ def _batch(summary: Summary) -> Iterator[Facts | Untried]:
             "a larger batch saves no more than that",
         )
     else:
-        per_call_s = between.mean_s / int(summary.layers["calls"].sum())
-        trains = BACKWARD in set(summary.layers["phase"])
-        gain = {"gain": gain_without(framework), "changes": (Change(batchsize=larger),)}
-        yield {"per_call_s": per_call_s, "mostly": _mostly_in(summary), "trains": trains} | gain
+        yield {
+            "per_call_s": between.mean_s / int(summary.layers["calls"].sum()),
+            "mostly": _mostly_in(summary),
+            "trains": BACKWARD in set(summary.layers["phase"]),
+            "gain": gain_without(framework),
+            "changes": (Change(batchsize=larger),),
+        }
 
 
 def _mostly_in(summary: Summary) -> str:

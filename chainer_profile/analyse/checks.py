@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from chainer_profile.analyse.counted import trial_counters
 from chainer_profile.analyse.findings import (
-    LEAST_GAIN,
     NOTE,
     WARNING,
     Finding,
@@ -74,11 +73,7 @@ def check(summary: Summary) -> tuple[Finding, ...]:
         *THREADS.findings(summary, of_programs),
         *steps(summary),
     ]
-    return in_order(
-        finding
-        for finding in findings
-        if isinstance(finding, Finding) and (finding.gain is None or finding.gain >= LEAST_GAIN)
-    )
+    return in_order(finding for finding in findings if isinstance(finding, Finding))
 
 
 # -- the trials
@@ -141,11 +136,6 @@ def _wide_interval(summary: Summary) -> Iterator[Facts]:
     wide = {kind: of for kind, of in timed.items() if of and of.half_width > WIDE_INTERVAL}
     if summary.recording.n_trials < MIN_TRIALS or not wide:
         return
-    widths = (
-        fill("{width:%} of the median of the {count}", width=of.half_width, count=count)
-        for kind, of in wide.items()
-        for count in (plural(of.count, f"{kind} trial"),)
-    )
     # The width falls with the root of the number of trials.
     needed = {
         kind: math.ceil(of.count * (of.half_width / WIDE_INTERVAL) ** 2)
@@ -153,10 +143,14 @@ def _wide_interval(summary: Summary) -> Iterator[Facts]:
     }
     names = {"unprofiled": "clean_trials", "profiled": "trials"}
     options = " ".join(option(settings, names[kind], n) for kind, n in needed.items()).strip()
-    more = " and ".join(plural(n, f"{kind} trial") for kind, n in needed.items())
+    few_enough = max(needed.values()) <= MOST_TRIALS
     yield {
-        "widths": " and ".join(widths),
-        "more": more if max(needed.values()) <= MOST_TRIALS else "",
+        "widths": [
+            f"{format_percent(of.half_width)} of the median of the "
+            f"{plural(of.count, f'{kind} trial')}"
+            for kind, of in wide.items()
+        ],
+        "more": [plural(n, f"{kind} trial") for kind, n in needed.items()] if few_enough else [],
         "options": bracketed(options),
         "off": max((of.half_width for of in wide.values() if of is totals.trial), default=0.0),
     }
@@ -385,8 +379,8 @@ def _disturbed(summary: Summary) -> Iterator[Facts]:
 
 
 @CHECKS.warning(
-    "{variables} {count:was|were} set: libraries may use slower instructions than this processor "
-    "has{kernels}.",
+    "{variables} {variables:was|were} set: libraries may use slower instructions than this "
+    "processor has{kernels}.",
     "Unset {names} and run again, unless you want to measure exactly that.",
 )
 def _held_back(summary: Summary) -> Iterator[Facts]:
@@ -395,10 +389,9 @@ def _held_back(summary: Summary) -> Iterator[Facts]:
     if variables:
         kernels = ", ".join(library.kernels for library in environment.blas if library.kernels)
         yield {
-            "variables": " and ".join(variables),
-            "count": len(variables),
+            "variables": list(variables),
             "kernels": bracketed(f"BLAS ran {kernels} kernels" if kernels else ""),
-            "names": " and ".join(variable.partition("=")[0] for variable in variables),
+            "names": [variable.partition("=")[0] for variable in variables],
             "off": math.inf,
         }
 

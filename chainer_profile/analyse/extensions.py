@@ -39,13 +39,10 @@ def beside_the_network(budget: Budget, own_ns: int) -> Iterator[Finding]:
             alike.setdefault((part, less), []).append(spent)
     for (part, (advice, command, saved)), several in alike.items():
         share = sum(spent.ns for spent in several) / own_ns if own_ns else 0.0
-        *first, last = (spent.name or part.capitalize() for spent in several)
-        names = f"{', '.join(first)} and {last}" if first else last
         if saved:
             text = fill(
-                "{names} {count:takes|take} {share:%} of the program.",
-                names=names,
-                count=len(several),
+                "{names} {names:takes|take} {share:%} of the program.",
+                names=[spent.name or part.capitalize() for spent in several],
                 share=share,
             )
             gain = gain_without(share * saved)

@@ -103,7 +103,7 @@ class Untried:
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Warnings, then what may take less time, then notes.
+    """Warnings, then what may take less time by at least :data:`LEAST_GAIN`, then notes.
 
     Of warnings the one comes first that moves the headline most, of steps the largest gain.
     """
@@ -112,7 +112,8 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         weight = {WARNING: finding.off, STEP: finding.gain or 0.0}.get(finding.severity, 0.0)
         return SEVERITIES.index(finding.severity), -weight
 
-    return tuple(sorted(findings, key=place))
+    worth = (finding for finding in findings if finding.gain is None or finding.gain >= LEAST_GAIN)
+    return tuple(sorted(worth, key=place))
 
 
 def next_step(findings: Iterable[Finding]) -> Finding | None:

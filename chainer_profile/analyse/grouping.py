@@ -31,6 +31,24 @@ def time_of_shares(recording: Recording, layers_s: float) -> float:
     return layers_s if trial_ns is None or not trial_ns.any() else float(trial_ns.mean()) * NS
 
 
+def framework_by_phase(recording: Recording) -> dict[str, NDArray[np.int64]]:
+    """Time between the rows of each phase, and :data:`OUTSIDE` of all, in ns, (trials,) each.
+
+    Where it is not known by phase it is that of the only phase, or outside of several. Empty
+    where trials were not timed.
+    """
+    if recording.trial_ns is None:
+        return {}
+    between_ns = recording.trial_ns - recording.self_ns.sum(axis=1)
+    by_phase: dict[str, NDArray[np.int64]] = {}
+    if recording.framework_ns is not None:
+        by_phase = dict(zip(recording.phases, recording.framework_ns.T, strict=True))
+    phases = {*recording.phases, *(layer.phase for layer in recording.layers)}
+    if not by_phase and len(phases) == 1:
+        return {phases.pop(): between_ns}
+    return {**by_phase, OUTSIDE: between_ns - sum(by_phase.values())}
+
+
 def group(layers: pd.DataFrame, recording: Recording, by: str) -> pd.DataFrame:
     """The layers added up by one of :data:`~.words.GROUPS`, slowest group first.
 
@@ -152,24 +170,14 @@ def by_phase(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
         several phases where it is not known by phase.
     """
     of_layers = [layer.phase for layer in recording.layers]
-    rows = list(dict.fromkeys([*of_layers, *recording.phases]))
-    spent: dict[str, float] = dict.fromkeys(rows, math.nan)
-    if recording.trial_ns is not None:
-        by_phase: dict[str, int] = {}
-        if recording.framework_ns is not None:
-            sums = recording.framework_ns.sum(axis=0).tolist()
-            by_phase = dict(zip(recording.phases, sums, strict=True))
-        # Whole nanoseconds: a difference of means would leave a rest where there is none.
-        between = int(recording.trial_ns.sum()) - int(recording.self_ns.sum())
-        if not by_phase and len(rows) == 1:
-            by_phase[rows[0]] = between
-        else:
-            rows.append(OUTSIDE)
-            by_phase[OUTSIDE] = between - sum(by_phase.values())
-        spent = {phase: by_phase.get(phase, 0) / recording.n_trials * NS for phase in rows}
-    rows, add = _adding(of_layers, rows)
-    layers_s, framework_s = add(layers["mean_s"].to_numpy()), np.array(list(spent.values()))
-    total_s = layers_s if recording.trial_ns is None else layers_s + framework_s
+    # Whole nanoseconds: a difference of means would leave a rest where there is none.
+    framework = framework_by_phase(recording).items()
+    spent_ns = {phase: float(times_ns.sum()) for phase, times_ns in framework}
+    rows, add = _adding(of_layers, [*of_layers, *recording.phases, *spent_ns])
+    rest_ns = 0.0 if spent_ns else math.nan
+    framework_s = np.array([spent_ns.get(row, rest_ns) for row in rows]) / recording.n_trials * NS
+    layers_s = add(layers["mean_s"].to_numpy())
+    total_s = layers_s + framework_s if spent_ns else layers_s
     whole_s = float(total_s.sum())
     table = {
         "layers": add(np.ones(len(layers))).astype(int),

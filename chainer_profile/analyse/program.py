@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from chainer_profile.analyse.extensions import beside_the_network
-from chainer_profile.analyse.findings import LEAST_GAIN, STEP, Finding, gain_without, in_order
-from chainer_profile.analyse.grouping import OUTSIDE
+from chainer_profile.analyse.findings import STEP, Finding, gain_without, in_order
+from chainer_profile.analyse.grouping import OUTSIDE, framework_by_phase
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.paths import joined
@@ -200,18 +200,13 @@ def _phases(trials: Sequence[Recording]) -> dict[str, list[Part]]:
             path = joined(network, layer.path) if layer.path.startswith("/") else layer.path
             times_ns.setdefault(layer.phase, Counter())[path, layer.function] += layer_ns
             counts[layer.phase, path, layer.function] += n_calls
-        if recording.trial_ns is None:
-            continue
-        rest_ns = int(recording.trial_ns.sum()) - sum(sums_ns)
-        if recording.framework_ns is not None:
-            sums_ns = recording.framework_ns.sum(axis=0).tolist()
-            between_ns.update(dict(zip(recording.phases, sums_ns, strict=True)))
-            rest_ns -= sum(sums_ns)
         for phase in recording.phases:
             times_ns.setdefault(phase, Counter())
         single = next(iter(times_ns)) if len(times_ns) == 1 else OUTSIDE
-        times_ns.setdefault(single, Counter())
-        between_ns[single] += rest_ns
+        for phase, framework_ns in framework_by_phase(recording).items():
+            at = single if phase == OUTSIDE else phase
+            times_ns.setdefault(at, Counter())
+            between_ns[at] += int(framework_ns.sum())
     return {
         phase: [
             *(
@@ -245,6 +240,4 @@ def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Fi
             if finding.severity == STEP and finding.gain:
                 gain = gain_without(share * (1 - 1 / finding.gain))
                 findings.append(replace(finding, gain=gain))
-    return in_order(
-        finding for finding in findings if finding.gain is None or finding.gain >= LEAST_GAIN
-    )
+    return in_order(findings)

@@ -92,3 +92,9 @@ def whole(summary: Summary) -> tuple[float, str]:
         iterates = summary.recording.of_program and summary.several_phases
         return profiled.mean_s, "iteration" if iterates else "trial"
     return float(summary.layers["mean_s"].sum()), "layers' time"
+
+
+def part_of_whole(summary: Summary, time_s: float) -> float:
+    """A time as a part of the time that shares are of."""
+    whole_s, _ = whole(summary)
+    return float(time_s) / whole_s if whole_s else 0.0

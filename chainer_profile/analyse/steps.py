@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -11,7 +11,7 @@ from chainer_profile.analyse.changes import MUCH, are_few, embeddings, proposed
 from chainer_profile.analyse.findings import Finding, gain_without, in_python, takes_options
 from chainer_profile.analyse.grouping import place_of_most
 from chainer_profile.analyse.roofline import COMPUTE, MEMORY, REACHED
-from chainer_profile.analyse.rules import Facts, Rules, whole
+from chainer_profile.analyse.rules import Facts, Rules, part_of_whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.verdicts import BELOW
 from chainer_profile.basics.sentences import fill
@@ -67,17 +67,16 @@ def _launch_bound(summary: Summary) -> Iterator[Facts]:
     by_function = summary.layers.groupby("function", sort=False)[["host_s", "calls"]].sum()
     name, most = place_of_most(by_function["host_s"], use.calls_s), ""
     if name is not None:
-        host_s, calls = by_function["host_s"][name], int(by_function["calls"][name])
-        most = fill(
-            ", most of it in {calls:call} of {name} ({host_s:s}, {each_s:s} each)",
-            calls=calls,
-            name=name,
-            host_s=host_s,
-            each_s=host_s / calls,
-        )
-    gain = 1 / use.busy_share if use.busy_share else None
-    facts = {"use": use, "busy": use.busy_s is not None, "gain": gain}
-    yield facts | {"within": use.calls_s / use.launch_s, "most": most}
+        host_s, calls = by_function.loc[name, ["host_s", "calls"]]
+        sentence = ", most of it in {calls:call} of {name} ({host_s:s}, {each_s:s} each)"
+        most = fill(sentence, calls=int(calls), name=name, host_s=host_s, each_s=host_s / calls)
+    yield {
+        "use": use,
+        "busy": use.busy_s is not None,
+        "gain": 1 / use.busy_share if use.busy_share else None,
+        "within": use.calls_s / use.launch_s,
+        "most": most,
+    }
 
 
 @STEPS.step(
@@ -91,7 +90,7 @@ def _launch_bound(summary: Summary) -> Iterator[Facts]:
 )
 def _most_time(summary: Summary) -> Iterator[Facts]:
     first = summary.functions.iloc[0]
-    share = first["total_s"] / whole(summary)[0]
+    share = part_of_whole(summary, first["total_s"])
     facts = {"function": first.name, "share": share, "calls": first["calls"]}
     # Where the host sets the pace, a faster function on the GPU would not shorten the trial.
     if not summary.launch_bound:
@@ -120,18 +119,17 @@ def _backward(summary: Summary) -> Iterator[Facts]:
     """Backward against forward, and the function that makes most of the difference."""
     if not {FORWARD, BACKWARD} <= set(summary.phases.index):
         return
-    totals, whole_s = summary.phases["total_s"], whole(summary)[0]
-    forward_s, backward_s = (float(totals[name]) for name in (FORWARD, BACKWARD))
+    forward_s, backward_s = summary.phases["total_s"][[FORWARD, BACKWARD]]
     ratio = format_ratio(backward_s, forward_s)
     if not ratio:
         return
-    facts = {"share": backward_s / whole_s, "ratio": ratio}
+    facts = {"share": part_of_whole(summary, backward_s), "ratio": ratio}
     facts |= {"backward_s": backward_s, "forward_s": forward_s}
     # A phase of framework alone has no column.
     times = summary.functions.reindex(columns=["forward_s", "backward_s"], fill_value=0.0)
     both = times[(times > 0).all(axis=1)]
     more_s = both["backward_s"] - both["forward_s"]
-    if len(more_s) and more_s.max() >= MUCH * whole_s:
+    if len(more_s) and part_of_whole(summary, more_s.max()) >= MUCH:
         gap = both.loc[more_s.idxmax()]
         dense = str(gap.name).startswith(_DENSE_MATHS)
         usual = " (the arithmetic of two gradients is twice as much)" if dense else ""
@@ -140,18 +138,17 @@ def _backward(summary: Summary) -> Iterator[Facts]:
     yield facts
 
 
-def _of_phase(summary: Summary, phase: str) -> tuple[pd.DataFrame, float, float]:
-    """The layers of a phase, its time and its part of the whole; no layers if that is not much."""
+def _of_phase(summary: Summary, phase: str) -> tuple[pd.DataFrame, float]:
+    """The layers of a phase, and its part of the whole; no layers if that is not much."""
     rows = summary.layers[summary.layers["phase"] == phase]
-    phase_s = float(summary.phases["total_s"].get(phase, 0.0))
-    share = phase_s / whole(summary)[0]
-    return (rows if share >= MUCH else rows.head(0)), phase_s, share
+    share = part_of_whole(summary, summary.phases["total_s"].get(phase, 0.0))
+    return (rows if share >= MUCH else rows.head(0)), share
 
 
 @STEPS.step(
     "The update takes {share:%} of the {whole} ({update_s:s}).",
     evidence={
-        "hooks": "{hooks} {count:goes|go} over all parameters in {count:a pass of its|passes of "
+        "hooks": "{hooks} {hooks:goes|go} over all parameters in {hooks:a pass of its|passes of "
         "their} own: {part:%} of the update.",
         "calls": "The update rule makes {calls:call}, and even the fastest takes {least_s:s}; this "
         "minimum alone is {minimum:%} of their time. Fewer, larger parameters would shorten the "
@@ -160,14 +157,15 @@ def _of_phase(summary: Summary, phase: str) -> tuple[pd.DataFrame, float, float]
 )
 def _update(summary: Summary) -> Iterator[Facts]:
     """What the update costs, and what of it its hooks and the number of its calls do."""
-    rows, update_s, share = _of_phase(summary, UPDATE)
+    rows, share = _of_phase(summary, UPDATE)
     if rows.empty:
         return
+    update_s = float(summary.phases["total_s"][UPDATE])
     facts: Facts = {"share": share, "update_s": update_s}
     hooks = rows[rows["path"] == "optimizer"]
     part = float(hooks["mean_s"].sum()) / update_s
     if part >= _MUCH_OF_UPDATE:
-        facts |= {"hooks": _listed(hooks["function"]), "count": len(hooks), "part": part}
+        facts |= {"hooks": hooks["function"].tolist(), "part": part}
     params = rows[rows["path"].str.startswith("/")]
     calls, params_s = params["calls"].sum(), float(params["mean_s"].sum())
     # No call is quicker than what any call costs.
@@ -185,11 +183,11 @@ def _update(summary: Summary) -> Iterator[Facts]:
     },
 )
 def _data(summary: Summary) -> Iterator[Facts]:
-    rows, _, share = _of_phase(summary, DATA)
+    rows, share = _of_phase(summary, DATA)
     if len(rows):
         facts: Facts = {"share": share, "function": rows["function"][rows["typical_s"].idxmax()]}
         serial = rows[rows["function"] == "SerialIterator"]
-        hidden = float(serial["mean_s"].sum()) / whole(summary)[0]
+        hidden = part_of_whole(summary, serial["mean_s"].sum())
         if hidden >= MUCH:
             command = "chainer.iterators.MultiprocessIterator(train, batchsize)"
             facts |= {"hidden": hidden, "command": command, "gain": gain_without(hidden)}
@@ -205,12 +203,12 @@ def _data(summary: Summary) -> Iterator[Facts]:
 )
 def _embedding(summary: Summary) -> Iterator[Facts]:
     """Embeddings that are called several times a trial, each time for an array of all words."""
-    layers, whole_s = summary.layers, whole(summary)[0]
+    layers = summary.layers
     added = layers[layers["function"] == "gradient_accumulation"].groupby("path")["mean_s"].sum()
     for path, rows in embeddings(summary, are_few).groupby("path", sort=False):
         # The arrays of all calls are added up, too.
         calls, times_s = int(rows["calls"].sum()), rows["mean_s"].sum() + added.get(path, 0.0)
-        share = float(times_s) / whole_s
+        share = part_of_whole(summary, times_s)
         if calls > 1 and share >= MUCH:
             gain = gain_without(share * (1 - 1 / calls))
             yield {"path": path, "share": share, "calls": calls, "gain": gain}
@@ -223,7 +221,7 @@ def _embedding(summary: Summary) -> Iterator[Facts]:
 def _accumulation(summary: Summary) -> Iterator[Facts]:
     if "gradient_accumulation" in summary.functions.index:
         row = summary.functions.loc["gradient_accumulation"]
-        share = row["total_s"] / whole(summary)[0]
+        share = part_of_whole(summary, row["total_s"])
         if share >= MUCH:
             yield {"share": share, "calls": row["calls"]}
 
@@ -322,7 +320,7 @@ def _normalisations(summary: Summary) -> Iterator[Facts]:
     foldable = layers[fixed & _follow_convolutions(layers)]
     # Where the host sets the pace of a GPU, what is saved is the host's time.
     times_s = foldable["host_s" if summary.launch_bound else "mean_s"]
-    share = float(times_s.sum()) / whole(summary)[0]
+    share = part_of_whole(summary, times_s.sum())
     if share >= MUCH:
         # Less launching is worth more than what it saves of it.
         gain = None if summary.launch_bound else gain_without(share)
@@ -357,8 +355,8 @@ def _framework(summary: Summary) -> Iterator[Facts]:
 
 
 @STEPS.step(
-    "{functions} {count:takes|take} {share:%} of the {whole}: dense arithmetic, which a GPU does "
-    "well.",
+    "{functions} {functions:takes|take} {share:%} of the {whole}: dense arithmetic, which a GPU "
+    "does well.",
     "If you have one, try {way}.",
     evidence={"stays": "{stays} would stay on the CPU{at_most}."},
 )
@@ -374,17 +372,13 @@ def _gpu(summary: Summary) -> Iterator[Facts]:
     way = "--gpu 0" if takes_options(settings) else "it"
     if in_python(settings):
         way = 'model.to_device("@cupy:0")'
-    facts = {"functions": _listed(dense.index), "count": len(dense), "share": share, "way": way}
+    facts = {"functions": dense.index.tolist(), "share": share, "way": way}
     framework = summary.totals.framework_share
     if framework and not settings.engine:
-        loading_s = float(summary.layers["mean_s"][summary.layers["phase"] == DATA].sum())
-        most = 1 / (framework + loading_s / whole(summary)[0])
+        of_data = summary.layers["mean_s"][summary.layers["phase"] == DATA]
+        loading = part_of_whole(summary, of_data.sum())
+        most = 1 / (framework + loading)
         sentence = ", so the gain is at most {most:x} at this batch" if most <= _TELLING else ""
-        facts["stays"] = f"The framework{' and loading of data' if loading_s else ''}"
+        facts["stays"] = f"The framework{' and loading of data' if loading else ''}"
         facts["at_most"] = fill(sentence, most=most)
     yield facts
-
-
-def _listed(names: Iterable[object]) -> str:
-    words = [str(name) for name in names]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

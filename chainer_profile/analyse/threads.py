@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from chainer_profile.analyse.findings import gain_without, option
-from chainer_profile.analyse.rules import Facts, Rules, whole
+from chainer_profile.analyse.rules import Facts, Rules, part_of_whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import median_interval
 from chainer_profile.basics.units import format_interval, plural
@@ -84,10 +84,15 @@ def _slow_program(summary: Summary) -> Iterator[Facts]:
     recording, slow = summary.recording, _slow_products(summary)
     if slow is not None and _blas_chose(recording):
         share, rate = slow
-        tries, threads = trying_again(recording.settings.command), blas_threads(recording)
-        command = tries or _single_thread(recording)
-        rates = {"share": share, "rate": rate, "threads": threads}
-        yield rates | {"tries": bool(tries), "command": command, "gain": gain_without(share)}
+        tries = trying_again(recording.settings.command)
+        yield {
+            "share": share,
+            "rate": rate,
+            "threads": blas_threads(recording),
+            "tries": tries,
+            "command": tries or _single_thread(recording),
+            "gain": gain_without(share),
+        }
 
 
 def _blas_chose(recording: Recording) -> bool:
@@ -111,7 +116,7 @@ def _slow_products(summary: Summary) -> tuple[float, float] | None:
     if limits is None or not time_s or not summary.recording.of_program:
         return None
     rate = float(products["flops"].sum()) / time_s / limits.flops_per_s
-    share = float(products["mean_s"].sum()) / whole(summary)[0]
+    share = part_of_whole(summary, products["mean_s"].sum())
     return (share, rate) if share >= MANY_PRODUCTS and rate < SLOW_PRODUCTS else None
 
 

@@ -12,7 +12,7 @@ from itertools import groupby, islice, repeat
 
 import numpy as np
 
-from chainer_profile.analyse.grouping import parent_of
+from chainer_profile.analyse.grouping import OUTSIDE, framework_by_phase, parent_of
 from chainer_profile.basics.paths import below, shared
 from chainer_profile.record.recording import Recording
 
@@ -87,19 +87,15 @@ def evenly(total: int, parts: int) -> list[int]:
     return [size + (part < rest) for part in range(parts)]
 
 
-def phase_framework_ns(
-    recording: Recording, totals_ns: Sequence[int], between_ns: int
-) -> tuple[dict[str, int], int]:
+def bounded(framework_ns: Mapping[str, int]) -> tuple[dict[str, int], int]:
     """Framework time of the phases for which it is known, and what is outside of all phases."""
     # A phase gets no more than there is: the clocks of a host and a device may differ a bit.
-    left = max(0, between_ns)
-    phases = {layer.phase for layer in recording.layers}
-    if not totals_ns:
-        return ({phases.pop(): left}, 0) if len(phases) == 1 else ({}, left)
+    left = max(0, sum(framework_ns.values()))
     by_phase: dict[str, int] = {}
-    for phase, spent in zip(recording.phases, totals_ns, strict=True):
-        by_phase[phase] = min(max(0, spent), left)
-        left -= by_phase[phase]
+    for phase, spent in framework_ns.items():
+        if phase != OUTSIDE:
+            by_phase[phase] = min(max(0, spent), left)
+            left -= by_phase[phase]
     return by_phase, left
 
 
@@ -108,11 +104,9 @@ def lay_out(recording: Recording, trial: int) -> Slice:
     whole = wall_ns(recording)[trial]
     if recording.host_ns is None or recording.launch_ns is None:
         calls = _Calls(recording, recording.self_ns[trial].tolist())
-        by_phase: Sequence[int] = ()
-        if recording.framework_ns is not None and recording.trial_ns is not None:
-            by_phase = recording.framework_ns[trial].tolist()
-        phases_ns, left = phase_framework_ns(recording, by_phase, whole - sum(calls.own_ns))
-        return calls.laid(calls.gaps_by_phase(phases_ns, left), 0, whole)
+        of_trial = framework_by_phase(recording).items()
+        by_phase, left = bounded({phase: int(times_ns[trial]) for phase, times_ns in of_trial})
+        return calls.laid(calls.gaps_by_phase(by_phase, left), 0, whole)
     calls = _Calls(recording, recording.host_ns[trial].tolist())
     launched = int(recording.launch_ns[trial])
     laid = calls.laid(calls.gaps_by_phase({}, launched - sum(calls.own_ns)), 0, whole)

@@ -24,9 +24,16 @@ _SHOWN_AS: dict[str, Callable[[Any], str]] = {
 
 
 class _Filler(string.Formatter):
+    """Shows numbers as the sign says, and a list as ``a, b and c``, which counts as its length."""
+
     def format_field(self, value: Any, format_spec: str) -> str:
         if shown := _SHOWN_AS.get(format_spec):
             return shown(value)
+        if isinstance(value, list):
+            if not format_spec:
+                *first, last = map(str, value)
+                return f"{', '.join(first)} and {last}" if first else last
+            value = len(value)
         if "|" in format_spec:
             singular, other = format_spec.split("|")
             return singular if value == 1 else other

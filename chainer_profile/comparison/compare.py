@@ -41,7 +41,7 @@ CLEAN, CPU, PROFILED = "unprofiled trial", "CPU time", "profiled trial"
 LAYERS, FRAMEWORK = "layers", "framework"
 MIN_EFFECT = 0.02
 #: Empty windows of the recorder that a difference must exceed.
-_MIN_WINDOWS = 2
+MIN_WINDOWS = 2
 #: Share of the layers' time from which a layer that is slower fails a gate.
 GATE_SHARE = 0.01
 
@@ -253,54 +253,33 @@ def compare(
         ProfileError: A run contains no trial, the runs of a side measured different things, the
             sides have no layer in common, or an engine ran another network.
     """
-    sides = [
+    given = [
         side if isinstance(side, Side) else Side(name, (side,))
         for side, name in ((before, "before"), (after, "after"))
     ]
-    keys = [_side_keys(side) for side in sides]
-    batches = [side.runs[0].settings.batchsize for side in sides]
-    if all(batches) and len(set(batches)) > 1:
-        sides = [replace(side, inputs=n) for side, n in zip(sides, batches, strict=True)]
-    names = [engine_name(side.runs[0]) for side in sides]
-    rows = [len(side.runs[0].layers) for side in sides]
+    for side in given:
+        _check(side)
+    sides = _by_input(given)
     engines = any(run.settings.engine for side in sides for run in side.runs)
     if engines:
         runs = iter(merged([run for side in sides for run in side.runs]))
         sides = [replace(side, runs=tuple(next(runs) for _ in side.runs)) for side in sides]
-        keys = [_keys(side.runs[0]) for side in sides]
-    common = [key for key in keys[0] if key in keys[1]]
     first, second = (side.runs[0] for side in sides)
+    keys = _keys(first), _keys(second)
+    common = [key for key in keys[0] if key in keys[1]]
     if not common:
         raise ProfileError(_nothing_common(first, second))
-    at = [[index_of[key] for key in common] for index_of in keys]
-    layers = pd.DataFrame(
-        [(*key[:4], *indices) for key, *indices in zip(common, *at, strict=True)],
-        columns=["path", "function", "phase", "covers", "before_index", "after_index"],
-    )
     others = tuple(differences(first, second))
     # The machine's own work, by which its speed is measured, is another on a GPU.
-    devices = [difference for difference in others if difference.name == "device"]
-    same_work = all((item.before == "cpu") == (item.after == "cpu") for item in devices)
+    same_work = (first.settings.device == "cpu") == (second.settings.device == "cpu")
     moved = tuple(movements(sides[0].runs, sides[1].runs)) if same_work else ()
-    same_place = not any(difference.of_place for difference in others)
-    windows_ns = [
-        (run.conditions.window_ns or 0.0) / side.inputs for side in sides for run in side.runs
-    ]
-    judge = Judge(
-        min_effect=min_effect,
-        ends=allowance(moved if same_place else ()),
-        several=len(windows_ns) > 2,
-        window_s=_MIN_WINDOWS * NS * max(windows_ns),
-    )
-    samples: list[list[Any]] = [
-        [run.self_ns[:, indices] / side.inputs for run in side.runs]
-        for side, indices in zip(sides, at, strict=True)
-    ]
-    groups = layer_groups([first.layers[index] for index in at[0]])
-    table, run_spread = judge.layers(samples[0], samples[1], groups)
-    layers = layers.join(table)
-    for name, side in zip(("before", "after"), sides, strict=True):
-        layers[f"{name}_share"] = [side.share(index) for index in layers[f"{name}_index"]]
+    judge = _judge(sides, min_effect, () if any(other.of_place for other in others) else moved)
+    layers, run_spread = _layers(sides, [[index[key] for key in common] for index in keys], judge)
+    fusion = None
+    if engines:
+        rows = [len(side.runs[0].layers) for side in given]
+        names = engine_name(first), engine_name(second)
+        fusion = Fusion(*names, before_rows=rows[0], after_rows=rows[1], groups=len(common))
     return Comparison(
         before=sides[0],
         after=sides[1],
@@ -312,12 +291,12 @@ def compare(
         differences=others,
         movements=moved,
         run_spread=run_spread,
-        fusion=Fusion(names[0], names[1], rows[0], rows[1], len(common)) if engines else None,
+        fusion=fusion,
     )
 
 
-def _side_keys(side: Side) -> dict[Key, int]:
-    """The layers of a side, which all its runs must have."""
+def _check(side: Side) -> None:
+    """Raise an error unless the runs of a side have trials and measured the same thing."""
     first, *others = side.runs
     for run in side.runs:
         if not run.self_ns.size:
@@ -333,7 +312,52 @@ def _side_keys(side: Side) -> dict[Key, int]:
     for run, other in combinations(side.runs, 2):
         if _is_same(run, other):
             raise ProfileError(f"{side.name}: a run is given twice; record another run instead")
-    return _keys(first)
+
+
+def _by_input(sides: Sequence[Side]) -> list[Side]:
+    """The sides, whose times are divided by the batch if theirs differ."""
+    batches = [side.runs[0].settings.batchsize for side in sides]
+    if not all(batches) or len(set(batches)) == 1:
+        return list(sides)
+    return [replace(side, inputs=n) for side, n in zip(sides, batches, strict=True)]
+
+
+def _judge(sides: Sequence[Side], min_effect: float, moved: Sequence[Movement]) -> Judge:
+    windows_ns = [
+        (run.conditions.window_ns or 0.0) / side.inputs for side in sides for run in side.runs
+    ]
+    return Judge(
+        min_effect=min_effect,
+        ends=allowance(moved),
+        several=len(windows_ns) > 2,
+        window_s=MIN_WINDOWS * NS * max(windows_ns),
+    )
+
+
+def _layers(
+    sides: Sequence[Side], indices: Sequence[list[int]], judge: Judge
+) -> tuple[pd.DataFrame, float]:
+    """The table of matched layers, by their indices on both sides, and their spread by run."""
+    common = [sides[0].runs[0].layers[index] for index in indices[0]]
+    layers = pd.DataFrame(
+        {
+            "path": [layer.path for layer in common],
+            "function": [layer.function for layer in common],
+            "phase": [layer.phase for layer in common],
+            "covers": [layer.covers for layer in common],
+            "before_index": indices[0],
+            "after_index": indices[1],
+        }
+    )
+    samples: list[list[Any]] = [
+        [run.self_ns[:, at] / side.inputs for run in side.runs]
+        for side, at in zip(sides, indices, strict=True)
+    ]
+    table, run_spread = judge.layers(samples[0], samples[1], layer_groups(common))
+    layers = layers.join(table)
+    for name, side in zip(("before", "after"), sides, strict=True):
+        layers[f"{name}_share"] = [side.share(index) for index in layers[f"{name}_index"]]
+    return layers, run_spread
 
 
 def _is_same(a: Recording, b: Recording) -> bool:

@@ -9,11 +9,13 @@ from itertools import pairwise
 
 import numpy as np
 
+from chainer_profile.analyse.grouping import framework_by_phase
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import plural
 from chainer_profile.basics.words import COMMUNICATION
+from chainer_profile.comparison.compare import MIN_WINDOWS
 from chainer_profile.comparison.significance import Floats, Ints
 from chainer_profile.ranks.stragglers import Judged, judge
 from chainer_profile.record.budget import RUNNING
@@ -37,8 +39,6 @@ MAX_NAMED = 8
 _BROADCAST = "Bcast"
 #: Ends of programs and recordings that are no failures.
 _IN_ORDER = frozenset({COMPLETE, "exit code 0", "interrupted", INTERVAL, TIME_LIMIT})
-#: Empty windows of the recorder that a difference must exceed.
-_MIN_WINDOWS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,7 +310,7 @@ def _merged(members: Sequence[_Member], common: Sequence[int], notes: tuple[str,
         arrived_ns=arrived,
         waiting_ns=waiting,
         moving_ns=left - arrived - waiting,
-        window_s=_MIN_WINDOWS * NS * max(run.conditions.window_ns or 0.0 for run, _ in runs),
+        window_s=MIN_WINDOWS * NS * max(run.conditions.window_ns or 0.0 for run, _ in runs),
         notes=notes,
     )
 
@@ -318,11 +318,10 @@ def _merged(members: Sequence[_Member], common: Sequence[int], notes: tuple[str,
 def _phase_ns(recording: Recording, phases: Sequence[str]) -> Ints:
     """Time in every phase and outside of all, (trials, phases + 1)."""
     own = np.zeros((recording.n_trials, len(phases) + 1), np.int64)
+    framework = framework_by_phase(recording)
     for at, phase in enumerate(phases):
         rows = [row.index for row in recording.layers if row.phase == phase]
-        own[:, at] = recording.self_ns[:, rows].sum(axis=1)
-        if phase in recording.phases and recording.framework_ns is not None:
-            own[:, at] += recording.framework_ns[:, recording.phases.index(phase)]
+        own[:, at] = recording.self_ns[:, rows].sum(axis=1) + framework.get(phase, 0)
     if recording.trial_ns is not None:
         own[:, -1] = recording.trial_ns - own.sum(axis=1)
     return own

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtr
 
 from chainer_profile.basics.describe import CONFIDENCE, NS, median_interval
@@ -18,6 +19,7 @@ from chainer_profile.comparison.significance import (
     MIN_GROUP,
     MIN_TRIALS,
     Floats,
+    Groups,
     Ints,
     block_medians,
     common_part,
@@ -89,90 +91,110 @@ class Judged:
     excess_s: Floats  #: Median differences.
     mean_s: Floats  #: Mean differences.
     late_s: Floats  #: Differences of the 95th percentiles.
-    stragglers: tuple[Straggler, ...]  #: The longest excess first.
-    slow: tuple[SlowRank, ...]  #: The slowest first.
-    judged: bool  #: Whether the iterations are enough for verdicts.
+    stragglers: tuple[Straggler, ...] = ()  #: The longest excess first.
+    slow: tuple[SlowRank, ...] = ()  #: The slowest first.
+    judged: bool = False  #: Whether the iterations are enough for verdicts.
 
 
 def judge(self_ns: Ints, layers: Sequence[Layer], iteration_s: float, window_s: float) -> Judged:
     """Find stragglers and slow ranks by the layers' self times, (ranks, iterations, layers)."""
     n_ranks, count, width = self_ns.shape
-    here = np.median(self_ns, axis=1) * NS
+    here_s = np.median(self_ns, axis=1) * NS
     if n_ranks < 2:
-        unknown = np.full_like(here, np.nan)
-        return Judged(unknown, unknown, unknown, unknown, (), (), False)
+        unknown = np.full_like(here_s, np.nan)
+        return Judged(unknown, unknown, unknown, unknown)
     others_ns = elsewhere(self_ns)
-    others = np.median(others_ns, axis=1) * NS / 2
     apart_ns = 2 * self_ns - others_ns
-    excess, mean = (of(apart_ns, axis=1) * NS / 2 for of in (np.median, np.mean))
     late_ns = np.rint(np.percentile(self_ns, 95, axis=1)).astype(np.int64)
-    late = (late_ns - elsewhere(late_ns) / 2) * NS
-    times = others, excess, mean, late
+    times = Judged(
+        elsewhere_s=np.median(others_ns, axis=1) * NS / 2,
+        excess_s=np.median(apart_ns, axis=1) * NS / 2,
+        mean_s=apart_ns.mean(axis=1) * NS / 2,
+        late_s=(late_ns - elsewhere(late_ns) / 2) * NS,
+    )
     if count < MIN_TRIALS or not width:
-        return Judged(*times, (), (), False)
+        return times
     logs, errors = _ratios(self_ns, others_ns)
-    groups = layer_groups(layers)
-    common = np.zeros(n_ranks)
-    if width >= MIN_COMMON:
+    common, is_slow = _common_to_layers(logs)
+    factors = np.where(is_slow, np.exp(common), 1.0)
+
+    def stragglers_at(
+        places: NDArray[np.bool_], p_values: Floats, at_times: bool
+    ) -> Iterator[Straggler]:
+        for rank, layer in np.argwhere(places).tolist():
+            apart_s = (self_ns[rank, :, layer] - others_ns[rank, :, layer] / 2 * factors[rank]) * NS
+            yield Straggler(
+                rank,
+                layer,
+                float(here_s[rank, layer]),
+                float(times.elsewhere_s[rank, layer] * factors[rank]),
+                float(np.median(apart_s)),
+                *(_mean_interval(apart_s) if at_times else median_interval(apart_s)),
+                float(p_values[rank, layer]),
+                float(apart_s.mean()),
+                float(times.late_s[rank, layer]),
+                at_times,
+            )
+
+    least_s = max(LEAST_SHARE * iteration_s, window_s)
+    shortest_ns = np.minimum(here_s, times.elsewhere_s) / NS
+    effects, p_values = _always(logs - common[:, None], errors, shortest_ns, layer_groups(layers))
+    always = (p_values < LEVEL) & (effects > np.log1p(MIN_EFFECT))
+    every = stragglers_at(always, p_values, at_times=False)
+    stragglers = [straggler for straggler in every if straggler.excess_s > least_s]
+    costs_s, p_values = _at_times(self_ns, iteration_s)
+    at_times = (p_values < LEVEL) & (costs_s > np.maximum(least_s, MIN_EFFECT * here_s))
+    for straggler in stragglers:
+        at_times[straggler.rank, straggler.layer] = False
+    stragglers += stragglers_at(at_times, p_values, at_times=True)
+    slow = [
+        SlowRank(rank, float(factors[rank]), float(here_s[rank].sum() * (1 - 1 / factors[rank])))
+        for rank in np.flatnonzero(is_slow).tolist()
+    ]
+    return replace(
+        times,
+        stragglers=tuple(sorted(stragglers, key=lambda item: -item.costs_s)),
+        slow=tuple(sorted(slow, key=lambda item: -item.factor)),
+        judged=True,
+    )
+
+
+def _common_to_layers(logs: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """What a rank's layers have in common, if they are slow alike, and whether the rank is slow.
+
+    Logarithms of factors, (ranks,), of those of the layers' ratios, (ranks, layers).
+    """
+    common = np.zeros(len(logs))
+    if logs.shape[1] >= MIN_COMMON:
         common = np.nan_to_num(np.nanmedian(logs, axis=1))
-    quarter = np.nan_to_num(np.nanpercentile(np.where(np.isnan(logs), 0.0, logs), 25, axis=1))
     distances = np.abs(logs - common[:, None])
     alike = np.nan_to_num(np.nanmedian(distances, axis=1)) < _MAX_SPREAD_ALIKE
-    is_slow = alike & (common > _USUAL) & (quarter > common / 2)
-    beyond = logs - np.where(alike, common, 0.0)[:, None]
-    shift = np.clip([common_part(row, groups)[0] for row in beyond], -_USUAL, _USUAL)
-    shortest = np.minimum(here, others) / NS
-    scatter = np.array([spread(row, groups, t) for row, t in zip(beyond, shortest, strict=True)])
-    scatter = np.median(scatter, axis=0)
-    alike = np.bincount(groups.function)[groups.function]
-    of_functions = np.where(alike < MIN_GROUP, DEGREES, np.minimum(WORTH * alike, DEGREES))
-    of_ranks = WORTH * (n_ranks - 2)
-    degrees = of_functions + of_ranks
-    over_ranks = _half_spread(beyond)
-    variance = (of_functions * scatter**2 + of_ranks * over_ranks**2) / degrees
-    effect = beyond - shift
-    p_values = stdtr(degrees, -effect / np.hypot(errors, np.sqrt(variance)))
-    p_values = discovery_corrected(np.where(np.isnan(p_values), 1.0, p_values).ravel())
-    p_values = p_values.reshape(effect.shape)
-    factor = np.where(is_slow, np.exp(common), 1.0)
-    least = max(LEAST_SHARE * iteration_s, window_s)
-    stragglers = {}
+    quarter = np.percentile(np.nan_to_num(logs), 25, axis=1)
+    return np.where(alike, common, 0.0), alike & (common > _USUAL) & (quarter > common / 2)
 
-    def straggler(rank: int, layer: int, p_value: float, at_times: bool) -> Straggler:
-        apart = (self_ns[rank, :, layer] - others_ns[rank, :, layer] / 2 * factor[rank]) * NS
-        return Straggler(
-            rank,
-            layer,
-            float(here[rank, layer]),
-            float(others[rank, layer] * factor[rank]),
-            float(np.median(apart)),
-            *(_mean_interval(apart) if at_times else median_interval(apart)),
-            p_value,
-            float(apart.mean()),
-            float(late[rank, layer]),
-            at_times,
-        )
 
-    for rank, layer in np.argwhere((p_values < LEVEL) & (effect > np.log1p(MIN_EFFECT))).tolist():
-        candidate = straggler(rank, layer, float(p_values[rank, layer]), at_times=False)
-        if candidate.excess_s > least:
-            stragglers[rank, layer] = candidate
-    costs, p_values = _at_times(self_ns, iteration_s)
-    large = costs > np.maximum(least, MIN_EFFECT * here)
-    for rank, layer in np.argwhere((p_values < LEVEL) & large).tolist():
-        if (rank, layer) not in stragglers:
-            p_value = float(p_values[rank, layer])
-            stragglers[rank, layer] = straggler(rank, layer, p_value, at_times=True)
-    slow = [
-        SlowRank(int(rank), float(factor[rank]), float(here[rank].sum() * (1 - 1 / factor[rank])))
-        for rank in np.flatnonzero(is_slow)
-    ]
-    return Judged(
-        *times,
-        tuple(sorted(stragglers.values(), key=lambda item: -item.costs_s)),
-        tuple(sorted(slow, key=lambda item: -item.factor)),
-        True,
+def _always(
+    logs: Floats, errors: Floats, shortest_ns: Floats, groups: Groups
+) -> tuple[Floats, Floats]:
+    """By how much, as a logarithm, layers take longer in all iterations, and p-values.
+
+    Corrected for all layers of all ranks; (ranks, layers) each, like the arguments.
+    """
+    shift = np.clip([common_part(row, groups)[0] for row in logs], -_USUAL, _USUAL)
+    scatter = np.median(
+        [spread(row, groups, times) for row, times in zip(logs, shortest_ns, strict=True)], axis=0
     )
+    of_function = np.bincount(groups.function)[groups.function]
+    of_functions = np.where(
+        of_function < MIN_GROUP, DEGREES, np.minimum(WORTH * of_function, DEGREES)
+    )
+    of_ranks = WORTH * (len(logs) - 2)
+    degrees = of_functions + of_ranks
+    variance = (of_functions * scatter**2 + of_ranks * _half_spread(logs) ** 2) / degrees
+    effects = logs - shift
+    p_values = stdtr(degrees, -effects / np.hypot(errors, np.sqrt(variance)))
+    corrected = discovery_corrected(np.where(np.isnan(p_values), 1.0, p_values).ravel())
+    return effects, corrected.reshape(logs.shape)
 
 
 def _at_times(self_ns: Ints, iteration_s: float) -> tuple[Floats, Floats]:
@@ -240,10 +262,7 @@ def elsewhere(values: Ints) -> Ints:
     count = len(values)
     order = np.argsort(values, axis=0, kind="stable")
     ordered = np.take_along_axis(values, order, axis=0)
-    place = np.empty_like(order)
-    np.put_along_axis(
-        place, order, np.arange(count).reshape((-1, *[1] * (values.ndim - 1))), axis=0
-    )
+    place = np.argsort(order, axis=0)
     # Without the rank's own value, those after it move up by one.
     lower, upper = (count - 2) // 2, (count - 1) // 2
     twice: Ints = sum(np.where(at < place, ordered[at], ordered[at + 1]) for at in (lower, upper))

@@ -1,19 +1,12 @@
-"""What the counters pass says, by layer and of a trial."""
-
-from __future__ import annotations
+"""What the counters pass and a GPU say, by layer and of a trial."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from chainer_profile.analyse.counted import layer_counters, trial_counters
-from chainer_profile.analyse.device_use import (
-    DEVICE,
-    device_use,
-    layer_device,
-    phase_device,
-)
+from chainer_profile.analyse.counted import counters_by, layer_counters, trial_counters
+from chainer_profile.analyse.device_use import DEVICE, device_use, layer_device, phase_device
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.recording import Counted, Counters
 from tests.conftest import make_recording, make_training
@@ -25,11 +18,13 @@ def test_shares_of_a_trial_and_what_is_not_counted():
     values = (Counted("cpu_ns", (3000, 8000), (), (6000, 7000)),)
     recording = replace(make_recording(2), counters=Counters(2, values))
     columns, trial = layer_counters(recording), trial_counters(recording)
+    assert columns["cpu_s"].tolist() == pytest.approx([1.5e-6, 4e-6])
     # What this machine does not count, or was not asked for.
     assert np.isnan([*columns["page_faults"], trial.system_share, trial.fault_s]).all()
+    by_function = counters_by(summarise(recording).layers, "function")
+    assert by_function["page_faults"].isna().all()
     recording = make_recording(3)
     assert trial_counters(recording) is None
-    assert np.isnan(layer_counters(recording)["cpu_s"]).all()
     trial = trial_counters(replace(recording, counters=counters(recording)))
     shares = (trial.system_share, trial.off_share, trial.system_error_s)
     assert shares == pytest.approx((0.1, 0.1, 0))
@@ -38,7 +33,7 @@ def test_shares_of_a_trial_and_what_is_not_counted():
     assert trial_counters(more).off_share == 0
 
 
-def test_a_run_is_launch_bound_below_a_tenth_of_waiting() -> None:
+def test_a_run_is_launch_bound_below_a_tenth_of_waiting():
     for changes, launch_bound in (
         ({"wait_us": 390, "n_held": 0}, True),
         ({"wait_us": 433}, True),
@@ -46,22 +41,20 @@ def test_a_run_is_launch_bound_below_a_tenth_of_waiting() -> None:
         ({"times": (*LAUNCH_BOUND[:3], (3700, 0, 0, 0, 0, 0))}, False),  # a busy device
     ):
         use = device_use(make_device_recording(**changes))
-        assert use is not None
         assert use.launch_bound is launch_bound, changes
+        assert use.launch_s + use.wait_s == pytest.approx(use.trial_s)
+        assert use.layers_s + use.gaps_s + use.rest_s == pytest.approx(use.span_s)
+    # A device that is busy for longer than the trial, by its own clock.
+    assert replace(use, busy_s=2 * use.trial_s).busy_share == 1
 
 
-def test_without_held_trials_it_is_not_known_how_busy_the_device_is() -> None:
-    for recording in (
-        make_device_recording(n_held=0),
-        make_device_recording(held_ns=np.zeros((0, 6), int), held_span_ns=np.zeros(0, int)),
-    ):
+def test_without_held_trials_it_is_not_known_how_busy_the_device_is():
+    none = {"held_ns": np.zeros((0, 6), int), "held_span_ns": np.zeros(0, int)}
+    for recording in (make_device_recording(n_held=0), make_device_recording(**none)):
         use = device_use(recording)
-        assert use is not None
         assert (use.busy_s, use.busy_share, use.idle_s, use.held_span_s) == (None,) * 4
-        assert use.held_trials == 0
         assert np.isnan(layer_device(recording)["busy_s"]).all()
-    layers = summarise(make_device_training(n_held=0)).layers
-    assert phase_device(layers)["busy_s"].isna().all()
+    assert phase_device(summarise(make_device_training(n_held=0)).layers)["busy_s"].isna().all()
     # A run on the host has none of it.
     summary = summarise(make_training())
     assert summary.device is None

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from chainer_profile.analyse import roofline, verdicts
 from chainer_profile.analyse.counted import layer_counters
@@ -25,20 +21,21 @@ from chainer_profile.analyse.inside import (
 from chainer_profile.analyse.roofline import COMPUTE, MEMORY, layer_work
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.verdicts import BELOW, FAULTS
-from chainer_profile.record.recording import Layer, MachineLimits, Recording
+from chainer_profile.record.recording import Layer, MachineLimits, Recording, Settings
 from tests.counting import counters
 
 # 100 GFLOP/s, 10 GB/s: the ridge is at 10 operations a byte.
-CONV = "Convolution2DFunction"
 LIMITS = MachineLimits(
     "a machine", "cpu", "2026-01-01T00:00:00Z", 1, 1e11, None, 1e10, 5e9, 1 << 28
 )
+CONV = "Convolution2DFunction"
 
 
 def layer(index=0, flops=None, nbytes=0, function="F", phase="forward", **more):
-    work = {} if flops is None else {"nbytes_read": nbytes - nbytes // 3}
-    work |= {} if flops is None else {"nbytes_written": nbytes // 3, "flops": flops, "macs": 0}
-    return Layer(index, "/a", function, phase, dtype="float32", **(work | more))
+    if flops is not None:
+        more |= {"nbytes_read": nbytes - nbytes // 3, "nbytes_written": nbytes // 3}
+        more |= {"flops": flops, "macs": 0}
+    return Layer(index, "/a", function, phase, **{"dtype": "float32"} | more)
 
 
 def recording(layers, times_us, limits=LIMITS):
@@ -52,42 +49,33 @@ def work(*args, **kwargs):
 
 def test_what_limits_a_layer():
     for flops, nbytes, time_us, reached, verdict in (
-        (10**8, 10**6, 1000, 1.0, COMPUTE),  # 1 ms at 100 GFLOP/s
-        (10**8, 10**6, 1400, 1 / 1.4, COMPUTE),
+        (10**8, 10**6, 1400, 1 / 1.4, COMPUTE),  # 1 ms at 100 GFLOP/s
         (10**6, 10**7, 2000, 0.5, MEMORY),  # 1 ms at 10 GB/s
-        (10**6, 10**7, 2325, 0.43, MEMORY),
         (10**6, 10**7, 2900, 1 / 2.9, MEMORY),  # just reached
         (10**6, 10**7, 3100, 1 / 3.1, BELOW),
-        (1, 8, 5, 8e-10 / 5e-6, BELOW),
         (0, 0, 5, 0.0, BELOW),  # a view
         (10**6, 10**7, 500, 2.0, MEMORY),  # out of a cache
         (10**8, 10**7, 1000, 1.0, COMPUTE),  # at the ridge
     ):
         row = work([layer(flops=flops, nbytes=nbytes)], [time_us]).iloc[0]
-        assert row["reached"] == pytest.approx(reached, rel=1e-3), time_us
-        assert row["verdict"] == verdict, time_us
-        assert row["flops_per_s"] == pytest.approx(flops / time_us * 1e6), time_us
-        assert row["nbytes_per_s"] == pytest.approx(nbytes / time_us * 1e6), time_us
-        if nbytes:
-            assert row["intensity"] == pytest.approx(flops / nbytes), time_us
-        else:
-            assert np.isnan(row["intensity"]), time_us
+        assert (row["reached"], row["verdict"]) == (pytest.approx(reached), verdict), time_us
+        rates = row["flops_per_s"], row["nbytes_per_s"]
+        assert rates == pytest.approx((flops / time_us * 1e6, nbytes / time_us * 1e6)), time_us
+        intensity = flops / nbytes if nbytes else np.nan
+        assert row["intensity"] == pytest.approx(intensity, nan_ok=True), time_us
     for row, time_us, limits, rate in (
-        (layer(), 10, LIMITS, math.nan),  # without a formula
+        (layer(), 10, LIMITS, np.nan),  # without a formula
         (layer(flops=1000, nbytes=300), 10, None, 1e8),  # without limits
-        (layer(flops=10, nbytes=3), 0, LIMITS, math.nan),
+        (layer(flops=10, nbytes=3), 0, LIMITS, np.nan),
     ):
         cells = work([row, layer(1, flops=10, nbytes=3)], [time_us, 5], limits=limits).iloc[0]
-        assert pd.isna(cells["flops"]) == (row.flops is None), row
         assert cells["flops_per_s"] == pytest.approx(rate, nan_ok=True), row
-        assert np.isnan(cells["reached"]), row
-        assert cells["verdict"] == "", row
+        assert (np.isnan(cells["reached"]), cells["verdict"]) == (True, ""), row
     # Half precision may have a limit of its own.
     limits = replace(LIMITS, half_flops_per_s=4e11)
-    half = replace(layer(flops=10**8, nbytes=3), dtype="float16")
-    for limit, reached in ((limits, 0.25), (LIMITS, 1)):
-        assert work([half], [1000], limits=limit).iloc[0]["reached"] == pytest.approx(reached)
-    assert LIMITS.ridge == pytest.approx(10)
+    for dtype, of, reached in (("float16", limits, 0.25), ("float16", LIMITS, 1), ("f", limits, 1)):
+        row = work([layer(flops=10**8, nbytes=3, dtype=dtype)], [1000], limits=of).iloc[0]
+        assert row["reached"] == pytest.approx(reached)
 
 
 def test_a_function_is_mostly_what_more_than_half_of_its_time_is():
@@ -95,33 +83,11 @@ def test_a_function_is_mostly_what_more_than_half_of_its_time_is():
         layers = [layer(0, 10**8, 10), layer(1, 10**6, 10**7), layer(2, 10, 10)]
         table = roofline.work_by_function(work(layers, [1500, 1000, slow_us]))
         assert table["verdict"].tolist() == [verdict], slow_us
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.none() | st.integers(0, 10**12),
-            st.integers(0, 10**10),
-            st.integers(0, 10**6),
-            st.sampled_from("AB"),
-            st.sampled_from(["forward", "backward"]),
-        ),
-        min_size=1,
-        max_size=12,
-    )
-)
-def test_sums_and_bounds(rows):
-    layers = [layer(i, f, n, name, phase) for i, (f, n, _, name, phase) in enumerate(rows)]
-    table = work(layers, [time for _, _, time, _, _ in rows])
-    by_function = roofline.work_by_function(table)
-    assert by_function["total_s"].sum() == pytest.approx(table["mean_s"].sum())
-    assert by_function["layers"].sum() == len(rows)
-    bound = table[table["bound"] != ""]
-    assert (bound["bound_s"] >= bound["flops"].astype(float) / 1e11 * (1 - 1e-12)).all()
-    assert (bound["verdict"].isin((COMPUTE, MEMORY)) == bound["reached"].ge(roofline.REACHED)).all()
-    hidden = roofline.without_formula(table)
-    assert hidden["layers"].sum() == sum(f is None for f, *_ in rows)
-    assert hidden["share"].is_monotonic_decreasing
+    # Of one that has no formula the work of all is not known.
+    layers = work([*layers[:2], layer(2)], [1500, 1000, 5])
+    table = roofline.work_by_function(layers)
+    assert table[["flops", "reached"]].isna().all(axis=None)
+    assert roofline.without_formula(layers)["layers"].to_dict() == {"F": 1}
 
 
 # What takes most of a layer's time: by hand
@@ -132,44 +98,41 @@ def judged(layers, times_us, workspace=None, counted=None, inside=None, **change
     if counted is not None:
         run = replace(run, counters=counters(run, **counted))
     times_s = np.array(times_us) * 1e-6
-    columns = layer_work(run, times_s) | layer_counters(run)
-    sizes = [None] * len(layers) if workspace is None else workspace
-    return verdicts.verdicts(
-        run, columns | {"median_s": times_s, "workspace_nbytes": sizes}, inside
-    )
+    columns = layer_work(run, times_s) | layer_counters(run) | {"median_s": times_s}
+    columns["workspace_nbytes"] = workspace or [None] * len(layers)
+    return verdicts.verdicts(run, columns, inside)
 
 
-def slow(function="F", count=4):
+def slow(count, function="F"):
     """Layers with much less work than the machine could do in the time."""
     return [layer(at, 10, 10, function=function) for at in range(count)]
 
 
-def test_calls_that_take_hardly_longer_than_the_quickest():
-    assert judged(slow(), [2, 5, 7, 100]) == [CALLS, CALLS, BELOW, BELOW]
-    # A layer of several calls is held against one of them; of few layers none is the quickest.
-    layers = [*slow(count=3), replace(layer(3, 10, 10), calls=50)]
+def test_estimates_on_a_cpu():
+    # Calls that take hardly longer than the quickest; of few layers none is the quickest.
+    assert judged(slow(4), [2, 5, 7, 100]) == [CALLS, CALLS, BELOW, BELOW]
+    assert judged(slow(3), [2, 2, 2]) == [BELOW] * 3
+    # A layer of several calls is held against one of them.
+    layers = [*slow(3), replace(layer(3, 10, 10), calls=50)]
     assert judged(layers, [2, 100, 100, 200])[3] == CALLS
-    assert judged(slow(count=3), [2, 2, 2]) == [BELOW] * 3
-
-
-def test_a_convolution_that_copies_more_than_it_computes():
-    # 2 MB at 5 GB/s: 0.4 ms; its arithmetic takes nothing.
-    layers = [layer(0, 10, 10, function=CONV), layer(1, 10, 10, function="Pooling")]
-    assert judged(layers, [1000, 1000], [10**6, 10**6]) == [COPYING, BELOW]
-    assert judged(layers, [1000, 1000], [10**5, None]) == [BELOW, BELOW]
-    # Of one that computes for as long as it copies nothing is known.
-    dense = [layer(0, 5 * 10**7, 10, function=CONV)]
-    assert judged(dense, [2000], [10**6]) == [BELOW]
+    # A convolution's copy of 2 MB at 5 GB/s: 0.4 ms; its arithmetic takes nothing.
+    convolution, pooling = slow(1, CONV)[0], layer(1, 10, 10, function="Pooling")
+    assert judged([convolution, pooling], [1000] * 2, [10**6] * 2) == [COPYING, BELOW]
+    assert judged([convolution], [1000], [10**5]) == [BELOW]
+    # Of one that computes for as long as it copies nothing is known, nor of an engine's.
+    assert judged([layer(0, 5 * 10**7, 10, function=CONV)], [2000], [10**6]) == [BELOW]
+    engine = {"settings": Settings(engine="onnxruntime 1")}
+    assert judged([convolution], [1000], [10**6], **engine) == [BELOW]
     # This estimate stands beside what is counted.
-    assert judged(layers[:1], [1000], [10**6], {"page_faults": 350}) == [COPYING]
-    assert judged(layers[:1], [1000], [10**6], {"page_faults": 450}) == [FAULTS]
+    for faults, verdict in ((350, COPYING), (450, FAULTS)):
+        assert judged([convolution], [1000], [10**6], {"page_faults": faults}) == [verdict]
 
 
 def test_the_largest_part_that_was_counted():
+    layers = slow(2)
     for counted, verdict in (
         ({"page_faults": 220}, BELOW),
         ({"page_faults": 230}, FAULTS),
-        ({"page_faults": 0, "system_us": 90}, BELOW),  # system time without faults
         ({"page_faults": 900, "fault_ns": None}, BELOW),  # recorded by an older version
         ({"page_faults": 25, "fault_ns": 1100.0}, FAULTS),
         ({"cpu_us": 74, "waits": 1, "page_faults": 0}, WAITING),
@@ -180,15 +143,13 @@ def test_the_largest_part_that_was_counted():
         ({"cpu_us": 40, "waits": 1, "preemptions": 2, "page_faults": 110}, FAULTS),
         ({"cpu_us": 0, "wall_us": 0, "page_faults": 0}, BELOW),
     ):
-        assert judged(slow(count=2), [100, 100], counted=counted) == [verdict] * 2, counted
+        assert judged(layers, [100, 100], counted=counted) == [verdict] * 2, counted
     # What is mostly the reading of the counters says nothing.
-    layers = slow(count=2)
     read = counters(recording(layers, [100, 100]), page_faults=900)
     for window_us, verdict in ((4.9, FAULTS), (5.1, BELOW)):
         counted = tuple(replace(counter, window=1000.0 * window_us) for counter in read.counted)
         assert judged(layers, [100, 100], counters=replace(read, counted=counted)) == [verdict] * 2
     # Without limits there is only what is known by itself.
-    layers = [layer(0), layer(1, 10, 10)]
     assert judged(layers, [100, 100], limits=None) == ["", ""]
     assert judged(layers, [100, 100], limits=None, counted={"page_faults": 600}) == [FAULTS] * 2
 
@@ -199,7 +160,7 @@ def seen(name, row, **causes):
 
 
 def test_what_the_pass_inside_saw_takes_the_place_of_estimates():
-    layers = [layer(at, 10, 10, function=CONV) for at in range(3)]
+    layers = slow(3, CONV)
     product = seen("0", 0, **{PRODUCT: 0.5, COPYING: 0.4})
     copying = seen(CONV, None, **{PRODUCT: 0.1, COPYING: 0.6})
     inside = InsideParts((copying,), (product,), None)

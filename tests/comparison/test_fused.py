@@ -41,19 +41,14 @@ def recorded(draw):
     return ([chainer] if draw(st.booleans()) else []) + others
 
 
-def rows_of(recordings):
-    """Chainer's layers of every row, before any merging."""
-    for recording in recordings:
-        for layer in recording.layers:
-            yield layer.covers if recording.settings.engine else (layer.index,)
-
-
 @given(recorded())
 def test_whatever_is_recorded(recordings):
     """Groups are the finest that no row splits, and called the same; nothing is lost."""
     together, names = np.eye(N_LAYERS, dtype=bool), {}
-    for row in rows_of(recordings):
-        together[np.ix_(row, row)] = True
+    for recording in recordings:
+        for layer in recording.layers:
+            row = layer.covers if recording.settings.engine else (layer.index,)
+            together[np.ix_(row, row)] = True
     for _ in range(N_LAYERS):
         together = together @ together
     once = merged(recordings)

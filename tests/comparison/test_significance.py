@@ -11,19 +11,15 @@ from scipy.stats import false_discovery_control, mannwhitneyu, ttest_ind
 from benchmarks.comparison_simulated import same_code, slower_code
 from chainer_profile.comparison import significance
 from chainer_profile.comparison.significance import (
-    LEAST_SPREAD,
-    MOST_SPREAD,
     Groups,
     Judge,
     block_medians,
     common_part,
     discovery_corrected,
     judge_repeated,
-    judge_runs,
     log_intervals,
     n_blocks,
     rank_test,
-    spread,
     variance_prior,
 )
 
@@ -61,17 +57,6 @@ def test_intervals_cover_the_true_ratio():
     assert 0.90 <= covered.mean() <= 0.99
 
 
-def test_resampled_medians_are_those_of_drawn_blocks():
-    for count in (5, 6):
-        blocks = np.random.default_rng(count).random((count, 3))
-        resampled = significance._resampled(blocks, 7)
-        rng = np.random.default_rng(7)
-        weights = rng.multinomial(count, np.full(count, 1 / count), size=len(resampled))
-        for weight, medians in zip(weights[:50], resampled[:50], strict=True):
-            drawn = np.repeat(blocks, weight, axis=0)
-            np.testing.assert_allclose(medians, np.median(drawn, axis=0))
-
-
 def groups(function, shape=None):
     numbers = np.array(function)
     return Groups(shape=numbers if shape is None else np.array(shape), function=numbers)
@@ -88,25 +73,6 @@ def test_what_is_in_common_is_by_shape_then_by_function_then_of_all():
     assert set(common[21:]) == {np.median(logs[:22])}
     few = np.array([0.5, np.nan, 0.2])
     assert common_part(few, groups([0, 0, 0]))[0].tolist() == [0.5, 0, 0.2]
-
-
-def test_spread_is_robust_by_function_and_bounded():
-    rng = np.random.default_rng(5)
-    logs = np.concatenate([rng.normal(0.2, 0.01, 200), rng.normal(0, 0.02, 200), [0.0, 0.0]])
-    logs[:20] += 0.5
-    long = np.full(402, 1e9)
-    spreads = spread(logs, groups([0] * 200 + [1] * 200 + [2, 3]), long)
-    assert spreads[0] == pytest.approx(0.01, rel=0.25)
-    assert spreads[399] == pytest.approx(0.02, rel=0.25)
-    np.testing.assert_allclose(spreads[400:], MOST_SPREAD)
-    assert set(spread(np.zeros(20), groups([0] * 20), long[:20])) == {LEAST_SPREAD}
-    wide = spread(rng.normal(0, 1, 50), groups([0] * 50), long[:50])
-    np.testing.assert_allclose(wide, MOST_SPREAD)
-    # Of two layers nothing is known but the bound; a short call, and a machine that moves.
-    logs, two = np.zeros(2), groups([0, 1])
-    spreads = spread(logs, two, np.array([5e3, 1e9]))
-    np.testing.assert_allclose(spreads, [np.hypot(0.2, MOST_SPREAD), MOST_SPREAD])
-    np.testing.assert_allclose(spread(logs, two, long[:2], 0.3), np.hypot(0.3, MOST_SPREAD))
 
 
 @pytest.mark.parametrize("runs", [3, 5])
@@ -128,16 +94,11 @@ def test_p_values_of_layers_are_even_though_their_median_is_taken_off(runs, monk
 def test_the_variance_in_common_is_found():
     """Variances drawn as the model has them: chi-squares of scaled inverse chi-squares."""
     rng = np.random.default_rng(6)
-    degrees, degrees_0, variance_0 = 4, 10.0, 0.02**2
-    true = variance_0 * degrees_0 / rng.chisquare(degrees_0, 20_000)
-    seen = true * rng.chisquare(degrees, 20_000) / degrees
-    found_variance, found_degrees = variance_prior(seen, degrees)
-    assert found_degrees == pytest.approx(degrees_0, rel=0.1)
-    assert found_variance == pytest.approx(variance_0, rel=0.05)
+    true = 0.02**2 * 10 / rng.chisquare(10, 20_000)
+    variance, degrees = variance_prior(true * rng.chisquare(4, 20_000) / 4, 4)
+    assert (variance, degrees) == (pytest.approx(0.02**2, rel=0.05), pytest.approx(10, rel=0.1))
     # Equal ones are one, and few tell nothing.
-    variance, degrees = variance_prior(np.full(100, 3.0), 4)
-    assert degrees == float("inf")
-    assert variance > 0
+    assert variance_prior(np.full(100, 3.0), 4)[1] == float("inf")
     assert variance_prior(np.array([1.0, 2.0]), 4) == (0.0, 0.0)
 
 
@@ -156,20 +117,6 @@ def test_repeated_runs():
     p_values = judge_repeated(before, after, np.zeros(4000)).p_value
     for level in (0.01, 0.05, 0.5):
         assert (p_values < level).mean() == pytest.approx(level, rel=0.35)
-
-
-def test_one_run_of_each_needs_more_than_the_runs_differ_by():
-    rng = np.random.default_rng(10)
-    before, after = (
-        (rng.gamma(1e4, 10, (400, 2)) * [1, factor]).astype(np.int64) for factor in (1, 1.02)
-    )
-    sure = judge_runs(before, after, np.full(2, 1e-6), np.zeros(2))
-    unsure = judge_runs(before, after, np.full(2, 0.02), np.zeros(2))
-    assert sure.p_value[1] < 1e-6
-    assert unsure.p_value[1] > 0.1
-    assert unsure.low[1] < 0 < unsure.high[1]
-    explained = judge_runs(before, after, np.full(2, 1e-6), np.array([0, 0.02]))
-    assert explained.p_value[1] > 0.001
 
 
 def test_what_docs_compare_md_promises():

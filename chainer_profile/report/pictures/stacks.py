@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from chainer_profile.analyse import timeline
-from chainer_profile.analyse.grouping import parent_of
+from chainer_profile.analyse.grouping import framework_by_phase, parent_of
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.paths import below
 from chainer_profile.record.recording import Place
@@ -67,11 +67,8 @@ def _summed_stacks(summary: Summary) -> Iterator[tuple[str, int, int | None]]:
     """Stacks, their sums over all trials in ns, and their layers; framework ends its phase."""
     recording = summary.recording
     sums = [int(value) for value in recording.self_ns.sum(axis=0)]
-    of_phases: list[int] = []
-    if recording.framework_ns is not None and recording.trial_ns is not None:
-        of_phases = [int(value) for value in recording.framework_ns.sum(axis=0)]
-    between = sum(timeline.wall_ns(recording)) - sum(sums)
-    by_phase, outside = timeline.phase_framework_ns(recording, of_phases, between)
+    framework = framework_by_phase(recording).items()
+    by_phase, outside = timeline.bounded({phase: int(ns.sum()) for phase, ns in framework})
     phases = {*(layer.phase for layer in recording.layers), *by_phase}
     root = _frame(recording.settings.model or "network")
     tops = {phase: f"{root};{_frame(phase)}" if len(phases) > 1 else root for phase in phases}
