@@ -2,6 +2,7 @@
 
 import ctypes
 import socket
+from contextlib import nullcontext
 from typing import Any
 
 import chainer
@@ -101,98 +102,91 @@ class WithNccl(Made):
         self.nccl_comm.allReduce(11, 12, 5, 6, 0, 13)
 
 
-def network():
-    """Two layers; two more are not used, of which one has no array yet."""
-    links = {"a": L.Linear(3, 4, nobias=True), "b": L.Linear(4, 2)}
-    links |= {"aa": L.Linear(2, 2, nobias=True), "lazy": L.Linear(None, 2, nobias=True)}
-    return net(lambda self, x: F.sum(self.b(self.a(x))), **links)
-
-
 class Step:
-    """An update by ChainerMN's optimizer, as the step of a trial."""
+    """An update by ChainerMN's optimizer, as the step of a trial.
+
+    The network has two layers; two more are not used, of which one has no array yet.
+    """
 
     inputs = ()
 
     def __init__(self, communicator, **options):
-        self.communicator, self.model = communicator, network()
+        links = {"a": L.Linear(3, 4, nobias=True), "b": L.Linear(4, 2)}
+        links |= {"aa": L.Linear(2, 2, nobias=True), "lazy": L.Linear(None, 2, nobias=True)}
+        self.model = net(lambda self, x: F.sum(self.b(self.a(x))), **links)
         inner = chainer.optimizers.SGD()
         self.optimizer = create_multi_node_optimizer(inner, communicator, **options)
         self.optimizer.setup(self.model)
         self.roots = [("", self.model)]
-        self.prefix = ""
 
     def __call__(self):
         self.optimizer.update(self.model, X)
 
     def timed(self, enter, leave):
         replacements = Replacements()
-        time_optimizer(replacements, self.optimizer, enter, leave, self.prefix)
+        time_optimizer(replacements, self.optimizer, enter, leave, "")
         return replacements
 
-    def windows(self):
+    def moves(self):
         """The marks that an update enters within its communication."""
         entered = []
-        with self.timed(entered.append, lambda: entered.append("leave")):
+        with self.timed(entered.append, lambda: None):
             self()
-        begin = entered.index(Mark("communication"))
-        inside = entered[begin + 1 :]
-        return [mark for mark in inside if mark != "leave" and mark.phase == "communication"]
+        within = entered[entered.index(Mark("communication")) + 1 :]
+        return [mark for mark in within if mark.phase == "communication"]
 
 
 def spec(*shape, dtype="float32"):
     return ArraySpec(shape, dtype)
 
 
-def rows(function, *, unused):
-    moved = {"/a/W": spec(4, 3), "/aa/W": spec(2, 2), "/b/W": spec(2, 4), "/b/b": spec(2)}
-    if not unused:
-        del moved["/aa/W"]
-    return [Mark("communication", path, function, buffer) for path, buffer in moved.items()]
-
-
 @pytest.mark.parametrize("zero_fill", [False, True])
 def test_a_row_for_each_parameter(clock, zero_fill):
     step = Step(Made(clock), zero_fill=zero_fill)
-    assert step.windows() == rows("Bcast", unused=True)
-    # A parameter without a gradient is not moved.
-    assert step.windows() == rows("Allreduce", unused=zero_fill)
+    moved = {"/a/W": spec(4, 3), "/aa/W": spec(2, 2), "/b/W": spec(2, 4), "/b/b": spec(2)}
+    for function in ("Bcast", "Allreduce"):
+        assert step.moves() == [
+            Mark("communication", path, function, buffer) for path, buffer in moved.items()
+        ]
+        if not zero_fill:  # a parameter without a gradient is not moved
+            moved.pop("/aa/W", None)
 
 
-def test_buffers_of_other_kinds(clock):
-    for kind, moved in (
-        (Packed, {"/": spec(12 + 8 + 2 + 4)}),  # a bucket is one row
-        (WithNccl, {"/": spec(5, dtype="float16")}),  # which tells a number and a type
-    ):
-        step = Step(kind(clock))
-        step()
-        marks = step.windows()
-        assert {mark.path: mark.moved for mark in marks} == moved
-        assert {mark.function for mark in marks} == {"Allreduce"}
+@pytest.mark.parametrize(
+    ("kind", "moved"),
+    [
+        (Packed, spec(12 + 8 + 2 + 4)),  # a bucket is one row
+        (WithNccl, spec(5, dtype="float16")),  # which tells a number and a type
+    ],
+)
+def test_buffers_of_other_kinds(clock, kind, moved):
+    step = Step(kind(clock))
+    step()
+    assert step.moves() == [Mark("communication", "/", "Allreduce", moved)]
 
 
 @pytest.mark.parametrize("kind", [Made, Packed, WithNccl])
 @pytest.mark.parametrize("fails", [False, True])
 def test_all_is_left_as_it_was_found(kind, fails, clock):
-    step = Step(kind(clock))
+    communicator = kind(clock)
+    step = Step(communicator)
     step()
     step()
-    objects = step.communicator, step.optimizer, step.optimizer.actual_optimizer, step.model
-    # Methods and communicators, which others took the place of; an update changes all else.
-    names = ("update", "call_hook", "cleargrads", "bcast_data", "multi_node_mean_grad")
-    channels = dict(vars(step.communicator))
+    objects = communicator, step.optimizer, step.optimizer.actual_optimizer, step.model
+    channels = dict(vars(communicator))
     if fails:
         channel = channels.get("nccl_comm", channels["mpi_comm"])
         channel.allReduce = channel.Allreduce = lambda *_: 1 / 0
-        with step.timed(lambda mark: None, lambda: None), pytest.raises(ZeroDivisionError):
-            step()
-    else:
-        step.windows()
+    with pytest.raises(ZeroDivisionError) if fails else nullcontext():
+        step.moves()
+    # Methods and communicators, which others took the place of; an update changes all else.
+    names = ("update", "call_hook", "cleargrads", "bcast_data", "multi_node_mean_grad")
     assert not any(name in vars(owner) for owner in objects for name in names)
-    assert vars(step.communicator) == channels
+    assert vars(communicator) == channels
 
 
-def timed(communicator, clock):
-    """A trial of a step that was made before, and its rows."""
+def test_times_of_an_update_add_up_and_stamps_are_those_of_the_clock(clock):
+    communicator = Made(clock)
     step = Step(communicator)
     step()
     taped = TapedStep(step, clock.now_ns)
@@ -202,12 +196,6 @@ def timed(communicator, clock):
         taped.tape.start()
         step()
         trial = taped.tape.end()
-    assert trial.order is taped.order
-    return trial, taped
-
-
-def test_times_of_an_update_add_up_and_stamps_are_those_of_the_clock(clock):
-    trial, taped = timed(Made(clock), clock)
     moves = [layer for layer in taped.layers if layer.phase == "communication"]
     assert [(layer.path, layer.input_shapes, layer.input_nbytes) for layer in moves] == [
         *(("/a/W", ((4, 3),), 48), ("/aa/W", ((2, 2),), 16)),
@@ -224,8 +212,7 @@ def test_times_of_an_update_add_up_and_stamps_are_those_of_the_clock(clock):
 
 
 def test_which_rank_a_process_is(clock):
-    plain = chainer.optimizers.SGD().setup(chainer.links.Linear(2, 2))
-    for optimizers in ([plain], []):
-        assert rank_of(optimizers) is None
+    plain = chainer.optimizers.SGD().setup(L.Linear(2, 2))
+    assert rank_of([plain]) is rank_of([]) is None
     optimizer = create_multi_node_optimizer(plain, Made(clock))
     assert rank_of([plain, optimizer]) == Rank(1, 2, socket.gethostname())
