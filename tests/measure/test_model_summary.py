@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import chainer_profile
-from chainer_profile import ProfileError, UsageError
+from chainer_profile import UsageError
 from chainer_profile.report.content.network import COLUMNS
 from chainer_profile.report.views import model_text
 from tests.nets import net
