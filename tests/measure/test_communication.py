@@ -3,7 +3,7 @@
 import ctypes
 import socket
 from contextlib import nullcontext
-from typing import Any
+from types import SimpleNamespace
 
 import chainer
 import chainer.functions as F
@@ -14,6 +14,7 @@ from chainermn import create_multi_node_optimizer
 
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.costs.work import ArraySpec
+from chainer_profile.measure.communication import collectives
 from chainer_profile.measure.ranks import rank_of
 from chainer_profile.measure.taped_step import TapedStep
 from chainer_profile.measure.windows import Mark, time_optimizer
@@ -70,38 +71,6 @@ class Made:
                 self.mpi_comm.Allreduce(None, param.grad)
 
 
-class Packed(Made):
-    """As its flat one: all gradients are one buffer of single precision on a device."""
-
-    def multi_node_mean_grad(self, model, zero_fill=False):
-        nbytes = 4 * sum(param.size for param in model.params() if param.data is not None)
-        buffer = (ctypes.c_ubyte * nbytes)(), "MPI.FLOAT"
-        self.mpi_comm.Allreduce(buffer, buffer)
-
-
-class MadeNccl:
-    """NCCL's communicator, which knows addresses and no arrays."""
-
-    def allReduce(self, *args):  # noqa: N802
-        assert args == (11, 12, 5, 6, 0, 13)
-
-
-class WithNccl(Made):
-    """As its pure_nccl one, which connects within the first call."""
-
-    nccl_comm: Any = None
-
-    def _init_comms(self):
-        self.nccl_comm = vars(self).get("nccl_comm") or MadeNccl()
-
-    def multi_node_mean_grad(self, model, zero_fill=False):
-        self._multi_node_mean_grad_async(model, zero_fill, None)
-
-    def _multi_node_mean_grad_async(self, model, zero_fill, stream):
-        self._init_comms()
-        self.nccl_comm.allReduce(11, 12, 5, 6, 0, 13)
-
-
 class Step:
     """An update by ChainerMN's optimizer, as the step of a trial.
 
@@ -114,7 +83,7 @@ class Step:
         links = {"a": L.Linear(3, 4, nobias=True), "b": L.Linear(4, 2)}
         links |= {"aa": L.Linear(2, 2, nobias=True), "lazy": L.Linear(None, 2, nobias=True)}
         self.model = net(lambda self, x: F.sum(self.b(self.a(x))), **links)
-        inner = chainer.optimizers.SGD()
+        inner, self.communicator = chainer.optimizers.SGD(), communicator
         self.optimizer = create_multi_node_optimizer(inner, communicator, **options)
         self.optimizer.setup(self.model)
         self.roots = [("", self.model)]
@@ -143,6 +112,7 @@ def spec(*shape, dtype="float32"):
 @pytest.mark.parametrize("zero_fill", [False, True])
 def test_a_row_for_each_parameter(clock, zero_fill):
     step = Step(Made(clock), zero_fill=zero_fill)
+    optimizers = step.optimizer, step.optimizer.actual_optimizer
     moved = {"/a/W": spec(4, 3), "/aa/W": spec(2, 2), "/b/W": spec(2, 4), "/b/b": spec(2)}
     for function in ("Bcast", "Allreduce"):
         assert step.moves() == [
@@ -150,39 +120,40 @@ def test_a_row_for_each_parameter(clock, zero_fill):
         ]
         if not zero_fill:  # a parameter without a gradient is not moved
             moved.pop("/aa/W", None)
+    names = {"update", "call_hook", "bcast_data", "multi_node_mean_grad"}
+    assert all(names.isdisjoint(vars(owner)) for owner in (step.communicator, *optimizers))
 
 
 @pytest.mark.parametrize(
-    ("kind", "moved"),
+    ("channel", "method", "args", "moved"),
     [
-        (Packed, spec(12 + 8 + 2 + 4)),  # a bucket is one row
-        (WithNccl, spec(5, dtype="float16")),  # which tells a number and a type
+        # A bucket is one row: a buffer of a device with MPI's type, and its like.
+        ("mpi_comm", "Allreduce", [((ctypes.c_ubyte * 104)(), "MPI.FLOAT")] * 2, spec(26)),
+        # NCCL knows addresses, a number and a type.
+        ("nccl_comm", "allReduce", [11, 12, 5, 6, 0, 13], spec(5, dtype="float16")),
     ],
 )
-def test_buffers_of_other_kinds(clock, kind, moved):
-    step = Step(kind(clock))
-    step()
-    assert step.moves() == [Mark("communication", "/", "Allreduce", moved)]
-
-
-@pytest.mark.parametrize("kind", [Made, Packed, WithNccl])
 @pytest.mark.parametrize("fails", [False, True])
-def test_all_is_left_as_it_was_found(kind, fails, clock):
-    communicator = kind(clock)
-    step = Step(communicator)
-    step()
-    step()
-    objects = communicator, step.optimizer, step.optimizer.actual_optimizer, step.model
-    channels = dict(vars(communicator))
-    if fails:
-        channel = channels.get("nccl_comm", channels["mpi_comm"])
-        channel.allReduce = channel.Allreduce = lambda *_: 1 / 0
-    with pytest.raises(ZeroDivisionError) if fails else nullcontext():
-        step.moves()
-    # Methods and communicators, which others took the place of; an update changes all else.
-    names = ("update", "call_hook", "cleargrads", "bcast_data", "multi_node_mean_grad")
-    assert not any(name in vars(owner) for owner in objects for name in names)
-    assert vars(communicator) == channels
+def test_buffers_of_other_kinds(channel, method, args, moved, fails):
+    calls, begun = [], []
+
+    def collective(*args):
+        calls.append(args)
+        if fails:
+            raise ZeroDivisionError
+
+    communicator = SimpleNamespace()
+    inner = SimpleNamespace(**{method: collective})
+    communicator._init_comms = lambda: setattr(communicator, channel, inner)
+    with (
+        pytest.raises(ZeroDivisionError) if fails else nullcontext(),
+        collectives(
+            communicator, L.Linear(3, 2), "grad", lambda *of: begun.append(of), lambda: None
+        ),
+    ):
+        getattr(getattr(communicator, channel), method)(*args)
+    assert (calls, begun) == ([tuple(args)], [("Allreduce", "/", moved)])
+    assert getattr(communicator, channel) is inner
 
 
 def test_times_of_an_update_add_up_and_stamps_are_those_of_the_clock(clock):

@@ -97,27 +97,6 @@ def test_phases_of_a_device_are_those_of_the_host(clock, monkeypatch, phase, lau
         assert (recording.framework_ns == of_host.framework_ns).all()
 
 
-def test_an_exception_in_the_middle_of_a_trial_keeps_those_before(clock):
-    model = PlannedNet(
-        clock, LAUNCH_BOUND, BEFORE + 5, queues.fails(ValueError("broken\n on purpose"))
-    )
-    with pytest.raises(RunError) as caught:
-        run(model)
-    assert str(caught.value) == (
-        "the network fails after 4 trials, in PlannedNet at /: ValueError: broken on purpose"
-    )
-    recording = caught.value.recording
-    queues.check(recording)
-    assert recording.self_ns.tolist() == [OWN] * 4
-    assert recording.held_ns is None
-    assert not chainer.get_function_hooks()
-    assert clock.device.end_ns > clock.time_ns  # the device still works
-    # The next run is as if nothing had happened.
-    again = run(PlannedNet(clock, LAUNCH_BOUND))
-    assert again.self_ns.tolist() == [OWN] * 20
-    assert set(again.trial_ns.tolist()) == set(again.warmup_ns.tolist()) == {530}
-
-
 OWN = [130, 120, 150]  # of LAUNCH_BOUND's rows
 FULL = (
     "the GPU's memory is full with a batch of 8 (3.0 GiB of 8.0 GiB are free; "
@@ -147,6 +126,12 @@ def test_a_full_memory(clock, trial, done, where):
         assert recording.ended == f"failed: {caught.value}"
         assert recording.self_ns.tolist() == [OWN] * done
         assert (recording.held_ns is not None) == (trial > 26)
+    assert not chainer.get_function_hooks()
+    assert clock.device.end_ns > clock.time_ns  # the device still works
+    # The next run is as if nothing had happened.
+    again = run(PlannedNet(clock, LAUNCH_BOUND))
+    assert again.self_ns.tolist() == [OWN] * 20
+    assert set(again.trial_ns.tolist()) == {530}
 
 
 @pytest.mark.parametrize("trial", [1, 5, 20 + 5])
@@ -167,29 +152,22 @@ def test_other_calls_have_rows_by_link(clock, trial, count):
 
 
 @pytest.mark.parametrize(
-    ("launches_ns", "hold_ns", "count"),
+    ("launches_ns", "hold_ns", "count", "limit"),
     [
-        ([2 * MS, MS], 6 * MS, N_HELD),  # twice as long as launching
-        ([100], MS, N_HELD),  # a millisecond at least
+        ([2 * MS, MS], 6 * MS, N_HELD, {}),  # twice as long as launching
+        ([100], MS, N_HELD, {}),  # a millisecond at least
         # Long trials are few: of 100 ms of launching, so 300 ms in all, 6 in two seconds.
-        ([100 * MS], 200 * MS, 6),
-        ([400 * MS], 800 * MS, 3),
+        ([100 * MS], 200 * MS, 6, {}),
+        ([400 * MS], 800 * MS, 3, {}),
+        # Other trials take four fifths of the two seconds.
+        ([100 * MS], 200 * MS, 2, {"max_seconds": 2.0, "trials": 100, "clean_trials": 10}),
     ],
 )
-def test_how_long_and_how_often_trials_are_held(clock, launches_ns, hold_ns, count):
+def test_how_long_and_how_often_trials_are_held(clock, launches_ns, hold_ns, count, limit):
     plan = queues.calls(*(queues.kernel(launch_ns, 30) for launch_ns in launches_ns))
-    recording = run(PlannedNet(clock, plan))
+    recording = run(PlannedNet(clock, plan), asked(**limit))
     assert clock.device.holds == [hold_ns] * count
     assert recording.held_ns.tolist() == [[30] * len(launches_ns)] * count
-
-
-def test_a_time_limit_leaves_fewer_held_trials(clock):
-    # Trials take four fifths of the two seconds; a held one takes 300 ms.
-    limit = asked(max_seconds=2.0, trials=100, clean_trials=10)
-    recording = run(PlannedNet(clock, queues.calls(queues.kernel(100 * MS, 30))), limit)
-    assert recording.ended == "time limit reached"
-    assert len(recording.clean_ns) >= 1
-    assert len(recording.held_ns) == 2
 
 
 # Never for longer than a second: launching takes 300 ms and the 30 ns that are waited for.
