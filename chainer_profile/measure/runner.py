@@ -301,11 +301,11 @@ def run(
             clock,
             progress or (lambda done, total, mean_s: None),
             stop,
-            probe=probe.trials,
+            say or (lambda text: None),
+            limit,
+            probe.trials,
             trial_s=pass_s,
-            limit=limit,
             reserve_s=limit.at_most_s(rest_s, _RESERVE_PART),
-            say=say or (lambda text: None),
         )
         try:
             trials.run()

@@ -20,10 +20,14 @@ def test_every_call_runs_below_its_layer():
         """Note the layers on the stack, outermost first."""
         seen.append([frame.name for frame in traceback.extract_stack() if frame.filename == FILE])
 
+    class Nested(FunctionNode):
+        def forward(self, inputs):
+            look()  # this call has no frame of its own
+            return (inputs[0] * 2,)
+
     class Looking(FunctionNode):
         def forward(self, inputs):
-            look()
-            return (inputs[0] * 2,)
+            return (Nested().apply(inputs)[0].array,)
 
         def backward(self, indexes, gys):
             look()
