@@ -15,7 +15,7 @@ from chainer_profile.record.recording import GpuState
 from tests import queues
 from tests.conftest import FakeClock
 from tests.fake_queue import OutOfMemoryError
-from tests.nets import SlowHook, SlowOptimizer, Trained, slow_loss, slow_sums
+from tests.nets import SlowOptimizer, Trained, slow_loss, slow_sums
 from tests.queues import BEFORE, LAUNCH_BOUND, MS, N_HELD, PlannedNet, asked, device_clock, run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -62,39 +62,34 @@ def test_the_journal_holds_all_and_how_the_gpu_fares_is_asked_before_and_after(
 @pytest.mark.parametrize("launch_ns", [0, 1000])
 def test_phases_of_a_device_are_those_of_the_host(clock, monkeypatch, phase, launch_ns):
     """Every advance of the network, the loss and the optimizer is a kernel."""
-
-    def trained(host, **more):
-        optimizer = None
-        model = Trained(host)
-        with monkeypatch.context() as patch:
-            slow_sums(patch, host)
-            if phase == "train":
-                optimizer = SlowOptimizer(host).setup(model)
-                optimizer.add_hook(SlowHook(host, 17))
-            return run(model, asked(phase=phase), phase, slow_loss(host), optimizer, **more)
-
+    recordings = []
     host = FakeClock()
-    of_host = trained(host, clock=host)
-    recording = trained(queues.Launcher(clock, launch_ns), clock=clock)
-    queues.check(recording)
-    assert recording.phases == of_host.phases
+    for advancing, timing in ((host, host), (queues.Launcher(clock, launch_ns), clock)):
+        model, optimizer = Trained(advancing), None
+        if phase == "train":
+            optimizer = SlowOptimizer(advancing).setup(model)
+        with monkeypatch.context() as patch:
+            slow_sums(patch, advancing)
+            more = slow_loss(advancing), optimizer
+            recordings.append(run(model, asked(phase=phase), phase, *more, clock=timing))
+    of_host, of_device = recordings
+    queues.check(of_device)
+    assert of_device.phases == of_host.phases
     # Held, the device works through all of them without waiting, whatever the host needs.
-    assert (recording.held_ns == of_host.self_ns[0]).all()
-    assert set(recording.held_span_ns.tolist()) == {int(of_host.trial_ns[0])}
-    if recording.phases:
+    assert (of_device.held_ns == of_host.self_ns[0]).all()
+    assert set(of_device.held_span_ns.tolist()) == {int(of_host.trial_ns[0])}
+    if of_device.phases:
         # Nothing passes outside of the phases.
-        inside = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
-        assert inside.tolist() == recording.span_ns.tolist()
+        within = of_device.self_ns.sum(axis=1) + of_device.framework_ns.sum(axis=1)
+        assert within.tolist() == of_device.span_ns.tolist()
     if launch_ns:
         # The last row ends with its kernel, which is launched when all before are done.
-        assert (recording.span_ns == recording.trial_ns).all()
-        assert (recording.span_ns > recording.launch_ns).all()
+        assert (of_device.span_ns == of_device.trial_ns).all()
+        assert (of_device.span_ns > of_device.launch_ns).all()
         return
-    assert (recording.self_ns == of_host.self_ns).all()
-    assert (recording.trial_ns == of_host.trial_ns).all()
-    assert not recording.host_ns.any()
-    if recording.phases:
-        assert (recording.framework_ns == of_host.framework_ns).all()
+    assert not of_device.host_ns.any()
+    for name in ("self_ns", "trial_ns", "framework_ns"):
+        np.testing.assert_array_equal(getattr(of_device, name), getattr(of_host, name))
 
 
 OWN = [130, 120, 150]  # of LAUNCH_BOUND's rows
