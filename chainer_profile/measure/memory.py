@@ -168,7 +168,7 @@ class IterationMemory:
             self.problem = f"the memory pass failed: {one_line(error)}"
 
     def use_of_rows(self, n_rows: int) -> MemoryUse | None:
-        """What was found, for so many rows: those that came later allocated nothing."""
+        """The traced iteration's use, for so many rows: later ones allocated nothing."""
         use = self.use
         if use is None:
             return None
@@ -290,7 +290,7 @@ class _Window:
 
 
 def _windows(log: Readings, owners: NDArray[np.intp]) -> Iterator[_Window]:
-    """All windows; one within another of the same owner is a part of that one, and not given."""
+    """All windows, without those within another window of the same owner."""
     running: list[_Window] = []
     codes = log.codes.tolist()
     for event, (now, peak) in enumerate(log.values[1 : log.count - 1].tolist(), 1):
