@@ -177,17 +177,18 @@ class Trials:
     where: Environment
     journal: Journal
     clock: Clock
-    progress: Progress
-    stop: Stop
-    say: Say
-    limit: TimeLimit
-    probe: Sequence[tuple[int, int, int]]  # start and wall time in ns, and BLAS threads
-    trial_s: float
-    reserve_s: float  # of the limit, for what follows
+    progress: Progress = lambda done, total, mean_s: None
+    stop: Stop = lambda: ""
+    say: Say = lambda text: None
+    limit: TimeLimit | None = None
+    probe: Sequence[tuple[int, int, int]] = ()  # start and wall time in ns, and BLAS threads
+    trial_s: float = 0.0
+    reserve_s: float = 0.0  # of the limit, for what follows
 
     def __post_init__(self) -> None:
         self.ended = COMPLETE
         self._now_ns, self._device = self.clock.now_ns, self.clock.device
+        self._limit = self.limit or TimeLimit(self._now_ns)
         tape = self.taped.tape
         self._writer = JournalWriter(self.journal, tape.rows, tape.links, lambda: self.settings)
         self._conditions = Conditions()
@@ -227,7 +228,7 @@ class Trials:
         self._watch = CpuWatch()
         if not self._warm_up():
             return
-        long_s = self.limit.at_most_s(_LONG_BLOCK_S, _LONG_PART_OF_LIMIT)
+        long_s = self._limit.at_most_s(_LONG_BLOCK_S, _LONG_PART_OF_LIMIT)
         for cycle in cycles(self.settings.trials, self.settings.clean_trials):
             long = not self._opened and cycle[0] * self.trial_s > long_s
             for before, clean, after in opening(*cycle) if long else [cycle]:
@@ -242,7 +243,7 @@ class Trials:
 
     def _warm_up(self) -> bool:
         """The warm-up trials, fewer where they are long. False: stop."""
-        most_s = self.limit.at_most_s(WARMUP_SECONDS, WARMUP_PART)
+        most_s = self._limit.at_most_s(WARMUP_SECONDS, WARMUP_PART)
         begin_ns = self._now_ns()
         for _ in range(self.settings.warmups):
             if not self.plain(WARMUP, 1):
@@ -319,7 +320,7 @@ class Trials:
             self._seen = len(self._walls)
         if reason:
             self.ended = reason
-        elif self._opened and self.limit.left_s() <= self.reserve_s:
+        elif self._opened and self._limit.left_s() <= self.reserve_s:
             self.ended = TIME_LIMIT
         return self.ended != COMPLETE
 
@@ -344,7 +345,7 @@ class Trials:
                 if in_a_row == _MOST_HOLDS or hold_ns > _MOST_HOLD_NS:
                     return
             in_a_row = 0
-            if self.stop() or self.limit.left_s() <= 0:
+            if self.stop() or self._limit.left_s() <= 0:
                 return
 
     def _held_trial(self, hold_ns: int) -> bool:
