@@ -84,6 +84,13 @@ def test_the_rates_of_the_fastest_runs(clock, name, half):
     assert machine.load_limits()[limits.key] == limits
 
 
+def test_numpy_itself_is_measured(monkeypatch):
+    monkeypatch.setattr(machine, "MATRIX_S", 0)
+    monkeypatch.setattr(machine, "PASS_S", 0)
+    limits = measure_limits(ENVIRONMENT, Device("cpu", np, HOST_CLOCK, 1 << 25, (4, 8)))
+    assert min(limits.flops_per_s, limits.copy_nbytes_per_s, limits.fresh_nbytes_per_s) > 0
+
+
 def test_limits_that_cannot_be_measured_are_refused(clock):
     little = "there is not enough memory to measure the machine's limits"
     full, broken = make_device(clock), make_device(clock, "gpu:0")
