@@ -67,8 +67,8 @@ class Net(Chain):
         return super().forward(x)
 
 
-def run(net, journal=None, **changes):
-    return queues.run(net, asked(**changes), memory=True, journal=journal)
+def run(net, stop=lambda: "", journal=None, **changes):
+    return queues.run(net, asked(**changes), memory=True, stop=stop, journal=journal)
 
 
 def test_one_thread_where_it_is_faster_from_the_probe_to_the_memory_pass(clock, blas, tmp_path):
@@ -135,7 +135,11 @@ def test_the_probe_takes_about_two_seconds_at_most(clock, blas, trial_ms, trials
     assert recording.environment.blas[0].threads == (1 if made else MANY)
 
 
-def test_a_failure_in_the_probe(clock, blas):
+def test_a_stop_and_a_failure_end_the_probe(clock, blas):
+    net = Net(clock, blas, 0, 10_000)
+    recording = run(net, stop=lambda: "enough" if len(net.ran) > 3 + 2 else "")
+    assert (len(recording.probe_ns), recording.n_trials, recording.ended) == (2, 0, "enough")
+
     class Failing(Net):
         def forward(self, x):
             if len(self.ran) == 10:
