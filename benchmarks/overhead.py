@@ -1,11 +1,13 @@
 """What profiling costs: the figures of docs/overhead.md, as ratios within one run.
 
-    python -m benchmarks.overhead [--rounds 300] [--gpu 0]
+    python -m benchmarks.overhead [--rounds 300] [--gpu 0] [--programs]
 
 ResNet20, inference and training, with one BLAS thread. Times are compared in short blocks that take
-turns in one process, and the median of the paired ratios is shown with its 95 % interval. On a
-GPU: ResNet20 at batch 1 and 128; ResNet50 at batch 32, what the layers and the gaps between them
-leave of the trial's time on the GPU, and the layers' times against TimerHook's.
+turns in one process, and the median of the paired ratios is shown with its 95 % interval.
+``--programs`` shows, in CPU time, what the tape adds to iterations of programs: of 66 links whose
+functions do nothing, of ResNet20, and of a language model of two LSTMs over 35 steps. On a GPU:
+ResNet20 at batch 1 and 128; ResNet50 at batch 32, what the layers and the gaps between them leave
+of the trial's time on the GPU, and the layers' times against TimerHook's.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import chainer_profile  # (before Chainer)
@@ -23,6 +26,7 @@ import chainer_profile  # (before Chainer)
 # ruff: isort: split
 import chainer
 import chainer.functions as F
+import chainer.links as L
 import numpy as np
 from chainer import FunctionHook
 from chainer.function_hooks import TimerHook
@@ -32,8 +36,11 @@ from chainer_profile.basics.describe import median_interval
 from chainer_profile.measure import environment
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.devices import move_to_gpu
+from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.events import EventPool
+from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.steps import AnyStep, make_step
+from chainer_profile.measure.tape import Tape
 from chainer_profile.measure.taped_step import TapedStep
 from chainer_profile.measure.trials import Trials
 from chainer_profile.networks.inputs import make_input
@@ -43,6 +50,8 @@ from models import REGISTRY
 
 BLOCK = 10
 LAYER_TIMER = "LayerTimerHook, with folding"
+#: A way of running a block: the seconds of its trials.
+Way = Callable[[], list[float]]
 
 
 def two_clock_reads() -> tuple[FunctionHook, list[int]]:
@@ -152,7 +161,7 @@ def added_time(
             between_s = (time.perf_counter() - begin - sum(seconds)) / block
             return [trial_s + between_s for trial_s in seconds]
 
-        ways: dict[str, Callable[[], list[float]]] = {
+        ways: dict[str, Way] = {
             "recorder": recorder,
             "TimerHook": timer_hook,
             LAYER_TIMER: layer_timer_hook,
@@ -160,18 +169,23 @@ def added_time(
             "nothing": clean,
             "recorder, with folding and writing": recorder_and_writing,
         }
-        added: dict[str, list[float]] = {name: [] for name in ways}
-        clean_s = []
-        order = list(ways)
-        rng = np.random.default_rng(0)
-        for turn in range(rounds):
-            rng.shuffle(order)
-            for name in order:
-                before = clean()
-                during = ways[name]()
-                added[name].append(float(np.median(during) / np.median(before + clean())) - 1)
-                clean_s += before
-            progress("added time", turn + 1, rounds)
+        return by_turns(clean, ways, rounds)
+
+
+def by_turns(clean: Way, ways: dict[str, Way], rounds: int) -> tuple[float, dict[str, Any]]:
+    """Median clean trial in seconds, and the part of it that each way adds in each round."""
+    added: dict[str, list[float]] = {name: [] for name in ways}
+    clean_s: list[float] = []
+    order = list(ways)
+    rng = np.random.default_rng(0)
+    for turn in range(rounds):
+        rng.shuffle(order)
+        for name in order:
+            before = clean()
+            during = ways[name]()
+            added[name].append(float(np.median(during) / np.median(before + clean())) - 1)
+            clean_s += before
+        progress("added time", turn + 1, rounds)
     return float(np.median(clean_s)), {name: np.array(values) for name, values in added.items()}
 
 
@@ -179,6 +193,104 @@ def timed(block: Callable[[], object]) -> float:
     begin = time.perf_counter()
     block()
     return time.perf_counter() - begin
+
+
+# -- the iterations of a program
+
+
+class Identity(chainer.Link):
+    def forward(self, x: Any) -> Any:
+        return F.identity(x)
+
+
+class LanguageModel(chainer.Chain):
+    def __init__(self, words: int = 1000, units: int = 100) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.embed = L.EmbedID(words, units)
+            self.l1, self.l2 = L.LSTM(units, units), L.LSTM(units, units)
+            self.l3 = L.Linear(units, words)
+
+    def forward(self, x: Any) -> Any:
+        h = self.l1(F.dropout(self.embed(x)))
+        return self.l3(F.dropout(self.l2(F.dropout(h))))
+
+
+def training_of_words() -> tuple[Callable[[], None], LoopTrial]:
+    """An iteration of a language model, and what the tape is to know of it."""
+    model = LanguageModel()
+    optimizer = chainer.optimizers.SGD(0.1).setup(model)
+    optimizer.add_hook(chainer.optimizer_hooks.GradientClipping(5.0))
+    words = np.random.default_rng(0).integers(0, 1000, (36, 20), np.int32)
+
+    def step() -> None:
+        model.l1.reset_state()
+        model.l2.reset_state()
+        loss = sum(F.softmax_cross_entropy(model(x), t) for x, t in pairwise(words))
+        model.cleargrads()
+        loss.backward()
+        optimizer.update()
+
+    return step, LoopTrial([("", model)], [("", optimizer)])
+
+
+def added_to_program(
+    step: Callable[[], object], trial: LoopTrial, rounds: int, block: int
+) -> tuple[float, dict[str, Any]]:
+    """The same of CPU time, and of a program's iterations on the tape."""
+    entries, timer = Entries(trial.around), TimerHook()
+    tape = Tape(time.perf_counter_ns, trial, entries)
+
+    def run(once: Callable[[], object], end: Callable[[], object] = lambda: None) -> list[float]:
+        for _ in range(1 + block // 2):  # What was replaced has to be fast again.
+            once()
+        end()
+        begin = time.process_time()
+        for _ in range(block):
+            once()
+        within_s = time.process_time() - begin
+        end()
+        return [within_s / block, (time.process_time() - begin) / block]
+
+    def taped() -> list[float]:
+        def once() -> None:
+            tape.start()
+            step()
+            tape.stop()
+
+        with entries, tape.recording():
+            return run(once, tape.fold)
+
+    def timer_hook() -> list[float]:
+        timer.call_history.clear()
+        with timer:
+            return run(step)[:1]
+
+    taped()
+    ways: dict[str, Way] = {
+        "TimerHook": timer_hook,
+        "tape": lambda: taped()[:1],
+        "tape, folded": lambda: taped()[1:],
+    }
+    return by_turns(lambda: run(step)[:1], ways, rounds)
+
+
+def on_programs(rounds: int) -> None:
+    links = chainer.Sequential(*(Identity() for _ in range(66)))
+    x = np.ones((1, 1), np.float32)
+    resnet, _ = network("resnet20")
+    words, loop = training_of_words()
+    with threadpool_limits(1, "blas"):
+        times = added_to_program(lambda: links(x), LoopTrial([("", links)]), rounds, 40)
+        for name, values in times[1].items():
+            row(f"{name}, to each of 66 links", f"{np.median(values) * times[0] / 66e-6:.2f} us")
+        with resnet.configured():
+            times = added_to_program(resnet, LoopTrial(resnet.roots), rounds, 5)
+        added_rows("iterations of resnet20", times)
+        added_rows("two LSTMs over 35 steps", added_to_program(words, loop, rounds, 1))
+
+
+# -- the means of layers
 
 
 def agreement(step: AnyStep, taped: TapedStep, clock: Clock, rounds: int) -> tuple[Recording, Any]:
@@ -209,7 +321,7 @@ def row(name: str, value: str, target: str = "") -> None:
 
 
 def added_rows(
-    case: str, times: tuple[float, dict[str, Any]], of_trial: str, of_timer: str
+    case: str, times: tuple[float, dict[str, Any]], of_trial: str = "", of_timer: str = ""
 ) -> None:
     """What the ways add to a trial; the targets are the recorder's."""
     clean_s, added = times
@@ -218,8 +330,9 @@ def added_rows(
         low, high = median_interval(values)
         text = f"{np.median(values) * 100:+.2f} % ({low * 100:+.2f} to {high * 100:+.2f})"
         row(f"    added by {name}", text, of_trial if name == "recorder" else "")
-    part = np.median(added["recorder"]) / np.median(added["TimerHook"])
-    row("    recorder / TimerHook", f"{part:.2f}", of_timer)
+    if "recorder" in added:
+        part = np.median(added["recorder"]) / np.median(added["TimerHook"])
+        row("    recorder / TimerHook", f"{part:.2f}", of_timer)
 
 
 def agreement_row(recording: Recording, theirs: Any, least_us: int) -> None:
@@ -269,11 +382,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--gpu", type=int, help="measure on this GPU alone")
+    parser.add_argument(
+        "--programs", action="store_true", help="measure iterations of programs alone"
+    )
     args = parser.parse_args()
     row("figure", "measured", "target")
     row("-" * 58, "-" * 32, "-" * 18)
     if args.gpu is not None:
         on_gpu(args.gpu, args.rounds)
+        return
+    if args.programs:
+        on_programs(args.rounds)
         return
     step, clock = network("resnet20")
     with threadpool_limits(1, "blas"), step.configured():

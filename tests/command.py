@@ -22,8 +22,8 @@ from chainer_profile.basics.words import COMMAND
 from chainer_profile.cli import main as cli
 from chainer_profile.cli.main import Context
 from chainer_profile.cli.parsers import parser_of
-from chainer_profile.measure import machine, runner
-from chainer_profile.record.recording import Calibration, MachineLimits
+from chainer_profile.measure import machine
+from chainer_profile.record.recording import MachineLimits
 from chainer_profile.report import page
 from chainer_profile.report.pictures.figures import Picture
 from tests import ROOT
@@ -202,14 +202,12 @@ def fails(capsys):
 def folder(tmp_path, tmp_path_factory, monkeypatch):
     """An empty current folder without the user's data; plots, pages and limits cost nothing."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.setattr(machine, "measure_limits", stand_in)
     monkeypatch.setattr(machine, "CpuWatch", QuietMachine)
     monkeypatch.setattr(chainer.dataset.download, "_dataset_root", str(tmp_path / "datasets"))
     for form in ("png", "svg"):
         monkeypatch.setattr(Picture, form, lambda self: b"plot")
-    monkeypatch.setattr(runner, "calibrated", lambda *_: Calibration(1e-3, 7e-4))
     monkeypatch.setattr(page, "render", lambda *_, **__: "page")
     return tmp_path
 

@@ -14,8 +14,8 @@ CALM = Conditions(
 
 def conditions(factor=1.0, other_cpu=0.0):
     """Fixed work that took so much longer, and the CPU time of other programs."""
-    one = Calibration(1e-3 * factor, 7e-4 * factor)
-    return replace(CALM, calibrations=(one, one), other_cpu=other_cpu)
+    took = Calibration(1e-3 * factor, 7e-4 * factor)
+    return replace(CALM, calibrations=(took, took), other_cpu=other_cpu)
 
 
 def run(seed=0, n_layers=24, n_trials=200, **changes):

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 # As many workers as cores: a second thread of BLAS would only wait for the first one's core.
@@ -137,7 +137,7 @@ def make_recording(
     n_clean: int = 10,
     seed: int = 0,
     framework_ns: int = 50_000,
-    **changes: object,
+    **changes: Any,
 ) -> Recording:
     """A recording with gamma-distributed times; clean blocks of 5 alternate with profiled ones."""
     rng = np.random.default_rng(seed)
@@ -153,7 +153,7 @@ def make_recording(
     durations = np.empty(n_trials + n_clean, np.int64)
     durations[is_clean], durations[~is_clean] = clean_ns, trial_ns
     starts = np.concatenate([[0], np.cumsum(durations)[:-1]])
-    values: dict[str, object] = {
+    values: dict[str, Any] = {
         "layers": make_layers(n_layers),
         "self_ns": self_ns,
         "trial_ns": trial_ns,
@@ -184,44 +184,45 @@ def make_recording(
             profiler="0.1.0",
         ),
     }
-    return Recording(**(values | changes))  # type: ignore[arg-type]
+    return Recording(**values | changes)
 
 
-_CONV, _BN, _ACC = "Convolution2DFunction", "BatchNormalization", "gradient_accumulation"
 _X, _W = (4, 8, 6, 6), (8, 8, 3, 3)
+_CONV, _BN, _SGD = "Convolution2DFunction", "BatchNormalization", "MomentumSGD"
+_LOSS = "loss", "SoftmaxCrossEntropy"
 
-#: Path, function, phase, mean self time in us, and the index of the forward call; then more fields.
+#: Phase, path and function, mean self time in us, shapes of the inputs; then more fields.
 #: A training step: 3,000 us in 25 rows.
-_TRAINING: tuple[tuple[str, str, str, int, int | None, dict[str, object]], ...] = (
-    ("/conv", _CONV, "forward", 200, None, {"input_shapes": (_X, _W), "output_shapes": (_X,)}),
-    ("/res/0/conv", _CONV, "forward", 300, None, {"input_shapes": (_X, _W)}),
-    ("/res/0/bn", _BN, "forward", 60, None, {"input_shapes": (_X, (8,), (8,))}),
-    ("/res/0", "Add", "forward", 10, None, {"input_shapes": (_X, _X)}),
-    ("/res/1/conv", _CONV, "forward", 300, None, {"input_shapes": (_X, _W)}),
-    ("/res/1/bn", _BN, "forward", 60, None, {"input_shapes": (_X, (8,), (8,))}),
-    ("/", "ReLU", "forward", 20, None, {"input_shapes": (_X,)}),
-    ("/fc", "LinearFunction", "forward", 30, None, {"input_shapes": ((4, 288), (10, 288), (10,))}),
-    ("loss", "SoftmaxCrossEntropy", "forward", 20, None, {"input_shapes": ((4, 10), (4,))}),
-    ("cleargrads", "cleargrads", "backward", 40, None, {}),
-    ("loss", "SoftmaxCrossEntropy", "backward", 10, 8, {}),
-    ("/fc", "LinearFunction", "backward", 60, 7, {}),
-    ("/", "ReLU", "backward", 30, 6, {}),
-    ("/res/1/bn", _BN, "backward", 70, 5, {}),
-    ("/res/1/conv", _CONV, "backward", 600, 4, {}),
-    ("/res/0", "Add", "backward", 10, 3, {}),
-    ("/res/0/bn", _BN, "backward", 70, 2, {}),
-    ("/res/0/conv", _CONV, "backward", 580, 1, {}),
-    ("/res/0/conv", _ACC, "backward", 30, None, {"input_shapes": (_X, _X)}),
-    ("/conv", _CONV, "backward", 300, 0, {}),
-    ("optimizer", "WeightDecay", "update", 80, None, {}),
-    ("/conv", "MomentumSGD", "update", 20, None, {"input_shapes": (_W,)}),
-    ("/fc", "MomentumSGD", "update", 40, None, {"calls": 2, "input_shapes": ((10, 288), (10,))}),
-    ("/res/0/bn", "MomentumSGD", "update", 30, None, {"calls": 2, "input_shapes": ((8,), (8,))}),
-    ("/res/0/conv", "MomentumSGD", "update", 30, None, {"input_shapes": (_W,)}),
+_TRAINING: tuple[tuple[Any, ...], ...] = (
+    ("forward", "/conv", _CONV, 200, (_X, _W), {"output_shapes": (_X,)}),
+    ("forward", "/res/0/conv", _CONV, 300, (_X, _W), {}),
+    ("forward", "/res/0/bn", _BN, 60, (_X, (8,), (8,)), {}),
+    ("forward", "/res/0", "Add", 10, (_X, _X), {}),
+    ("forward", "/res/1/conv", _CONV, 300, (_X, _W), {}),
+    ("forward", "/res/1/bn", _BN, 60, (_X, (8,), (8,)), {}),
+    ("forward", "/", "ReLU", 20, (_X,), {}),
+    ("forward", "/fc", "LinearFunction", 30, ((4, 288), (10, 288), (10,)), {}),
+    ("forward", *_LOSS, 20, ((4, 10), (4,)), {}),
+    ("backward", "cleargrads", "cleargrads", 40, (), {}),
+    ("backward", *_LOSS, 10, (), {"forward": 8}),
+    ("backward", "/fc", "LinearFunction", 60, (), {"forward": 7}),
+    ("backward", "/", "ReLU", 30, (), {"forward": 6}),
+    ("backward", "/res/1/bn", _BN, 70, (), {"forward": 5}),
+    ("backward", "/res/1/conv", _CONV, 600, (), {"forward": 4}),
+    ("backward", "/res/0", "Add", 10, (), {"forward": 3}),
+    ("backward", "/res/0/bn", _BN, 70, (), {"forward": 2}),
+    ("backward", "/res/0/conv", _CONV, 580, (), {"forward": 1}),
+    ("backward", "/res/0/conv", "gradient_accumulation", 30, (_X, _X), {}),
+    ("backward", "/conv", _CONV, 300, (), {"forward": 0}),
+    ("update", "optimizer", "WeightDecay", 80, (), {}),
+    ("update", "/conv", _SGD, 20, (_W,), {}),
+    ("update", "/fc", _SGD, 40, ((10, 288), (10,)), {"calls": 2}),
+    ("update", "/res/0/bn", _SGD, 30, ((8,), (8,)), {"calls": 2}),
+    ("update", "/res/0/conv", _SGD, 30, (_W,), {}),
 )
-_DATA: tuple[tuple[str, str, str, int, int | None, dict[str, object]], ...] = (
-    ("data", "SerialIterator", "data", 300, None, {}),
-    ("data", "concat_examples", "data", 100, None, {}),
+_DATA = (
+    ("data", "data", "SerialIterator", 300, (), {}),
+    ("data", "data", "concat_examples", 100, (), {}),
 )
 TRAINING_LINKS = (
     LinkCalls("/", "Net", 1, 0),
@@ -243,8 +244,8 @@ def make_training(
     *,
     data: bool = False,
     outside_us: int = 50,
-    settings: dict[str, object] | None = None,
-    **changes: object,
+    settings: dict[str, Any] | None = None,
+    **changes: Any,
 ) -> Recording:
     """A training step with exact means: 3,000 us in 25 rows, 700 us of framework.
 
@@ -253,61 +254,49 @@ def make_training(
     and 100. Time outside of the phases adds to this, and so do 400 us of loading data.
     """
     rows = (_DATA if data else ()) + _TRAINING
-    first = len(rows) - len(_TRAINING)
-    layers = tuple(
-        Layer(
-            index,
-            path,
-            function,
-            phase,
-            forward=None if forward is None else forward + first,
-            dtype="float32",
-            **more,  # type: ignore[arg-type]
-        )
-        for index, (path, function, phase, _, forward, more) in enumerate(rows)
-    )
+    layers = []
+    for index, (phase, path, function, _, shapes, more) in enumerate(rows):
+        if "forward" in more:
+            more = {"forward": more["forward"] + len(rows) - len(_TRAINING)}
+        more = {"dtype": "float32", "input_shapes": shapes} | more
+        layers.append(Layer(index, path, function, phase, **more))
     factor = np.where(np.arange(n_trials) % 2, 0.98, 1.02) * 1000
 
-    def samples(means_us: list[int]) -> np.ndarray:
-        times: np.ndarray = np.rint(np.outer(factor, means_us)).astype(np.int64)
-        return times
+    def samples(*means_us: int) -> np.ndarray:
+        return np.rint(np.outer(factor, means_us)).astype(np.int64)
 
-    self_ns = samples([row[3] for row in rows])
-    # The update is entered first: it runs the loss function.
-    phases = ("update", "forward", "backward")
-    framework_ns = samples([100, 300, 250])
-    outside_ns = samples([outside_us])[:, 0]
-    trial_ns = self_ns.sum(axis=1) + framework_ns.sum(axis=1) + outside_ns
+    self_ns = samples(*(row[3] for row in rows))
+    framework_ns = samples(100, 300, 250)
+    trial_ns = self_ns.sum(axis=1) + framework_ns.sum(axis=1) + samples(outside_us)[:, 0]
     starts = np.concatenate([[0], np.cumsum(trial_ns)])
-    values: dict[str, object] = {
-        "layers": layers,
+    values: dict[str, Any] = {
+        "layers": tuple(layers),
         "self_ns": self_ns,
-        "phases": phases,
+        # The update is entered first: it runs the loss function.
+        "phases": ("update", "forward", "backward"),
         "framework_ns": framework_ns,
         "links": TRAINING_LINKS,
         "trial_ns": trial_ns,
         "start_ns": starts[:-1],
         "clean_ns": np.full(4, int(trial_ns.mean() * 0.99), np.int64),
         "clean_start_ns": starts[-1] + np.arange(4, dtype=np.int64),
-        "settings": Settings(
-            **{  # type: ignore[arg-type]
-                "model": "net",
-                "input": "random images, seed 0",
-                "input_shape": _X,
-                "batchsize": 4,
-                "phase": "train",
-                "loss": "softmax_cross_entropy",
-                "optimizer": "MomentumSGD",
-                "train_mode": True,
-                "trials": n_trials,
-                "clean_trials": 4,
-                "seed": 0,
-                "command": "python profile.py --phase train",
-            }
-            | (settings or {})
-        ),
     }
-    return Recording(**(values | changes))  # type: ignore[arg-type]
+    usual = Settings(
+        model="net",
+        input="random images, seed 0",
+        input_shape=_X,
+        batchsize=4,
+        phase="train",
+        loss="softmax_cross_entropy",
+        optimizer="MomentumSGD",
+        train_mode=True,
+        trials=n_trials,
+        clean_trials=4,
+        seed=0,
+        command="python profile.py --phase train",
+    )
+    values["settings"] = replace(usual, **(settings or {}))
+    return Recording(**values | changes)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests import HANGS_S, ROOT
+from tests import ROOT
+from tests.scripts import python
 
 FAKE = ROOT / "tests" / "fake_cupy"
 
@@ -28,21 +29,12 @@ def load_cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def process(
-    words: list[str], cwd: Path | None = None, **env: Any
-) -> subprocess.CompletedProcess[str]:
+def process(words: list[str], cwd: Path, **env: Any) -> subprocess.CompletedProcess[str]:
     """A Python process; Chainer looks for CuPy only when it is imported."""
     path = os.pathsep.join([str(FAKE), str(ROOT)])
-    given = {name: str(value) for name, value in env.items()}
     fixed = {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", *words],
-        cwd=cwd,
-        env=os.environ | fixed | given,
-        capture_output=True,
-        text=True,
-        timeout=HANGS_S,
-    )
+    given = {name: str(value) for name, value in env.items()}
+    return python("-W", "error::UserWarning", *words, cwd=cwd, env=fixed | given)
 
 
 def profile(

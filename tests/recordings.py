@@ -49,18 +49,15 @@ def refusal(path):
     return text.removeprefix(str(path)).removeprefix(":").removeprefix(" ")
 
 
-#: Other fields of a recording of a training.
-TRAINING = {
-    "phases": ("update", "forward", "backward"),
-    "links": (LinkCalls("/", "Net", 1, 0), LinkCalls("/conv1", "Convolution2D", 2, 432)),
-}
-
-
 def trained(**changes):
     """A recording of 4 trials of 3 rows, with the framework time of 3 phases."""
+    training = {
+        "phases": ("update", "forward", "backward"),
+        "framework_ns": np.arange(12, dtype=np.int64).reshape(4, 3) * 1000,
+        "links": (LinkCalls("/", "Net", 1, 0), LinkCalls("/conv1", "Convolution2D", 2, 432)),
+    }
     recording = make_recording(n_layers=3, n_trials=4, n_clean=5)
-    framework_ns = np.arange(12, dtype=np.int64).reshape(4, 3) * 1000
-    return dataclasses.replace(recording, **TRAINING | {"framework_ns": framework_ns} | changes)
+    return dataclasses.replace(recording, **training | changes)
 
 
 def on_gpu(**changes):

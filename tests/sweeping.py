@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from chainer_profile.record.recording import (
 )
 
 if __name__ != "__main__":  # the stand-in begins at once without them
-    from chainer_profile.analyse.case_result import CaseResult
+    from chainer_profile.analyse.case_result import CaseResult, result_of
     from chainer_profile.runs.sweep import Case
 
 PROGRAM = Path(__file__).resolve()
@@ -78,24 +79,14 @@ def make_case(model="resnet18", **changes):
 
 
 def make_run(model="resnet18", mean_ms=2.0, **changes):
-    of_case = ("input_shape", "batchsize", "device", "phase", "dtype", "threads", "trials", "seed")
-    case = make_case(model, **{name: changes.pop(name) for name in of_case if name in changes})
-    of_run = {name: changes.pop(name) for name in ("name", "machine", "error") if name in changes}
-    values: dict[str, Any] = {
-        "processor": "A processor",
-        "blocks": "basic",
-        "mean_s": mean_ms / 1e3,
-        "std_s": mean_ms / 1e4,
-        "median_s": mean_ms / 1e3,
-        "timed": 5,
-        "fps": case.settings.batchsize * 1e3 / mean_ms,
-        "parameters": 11_689_512,
-        "memory_nbytes": 1 << 20,
-        "threads": 1,
-        "started": "2026-01-02T03:04:05Z",
-    }
-    own = {"name": f"{model}-b{case.settings.batchsize}", "machine": "here"}
-    return CaseResult(settings=case.settings, **(own | of_run | values | changes))
+    """The result of such a case, with this mean, unless its changes say otherwise."""
+    of_result = {item.name for item in fields(CaseResult)} - {"threads"}
+    case = make_case(model, **{k: v for k, v in changes.items() if k not in of_result})
+    result = result_of(f"{model}-b{case.settings.batchsize}", recording_of(case.settings), "here")
+    mean_s = mean_ms / 1e3
+    times = {"mean_s": mean_s, "std_s": mean_s / 10, "median_s": mean_s}
+    times["fps"] = case.settings.batchsize / mean_s
+    return replace(result, **times | {k: v for k, v in changes.items() if k in of_result})
 
 
 #: What the stand-in is asked for, and takes into its settings.

@@ -1,4 +1,4 @@
-"""The cures in one table, for ``advise`` and ``run --try``; and those that a profile proposes."""
+"""The table of cures for ``advise`` and ``run --try``, and the changes that a profile proposes."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import BACKWARD
 from chainer_profile.engines.catalogue import ENGINES
 
-#: What decides: CPU time where both run on one thread, as other programs disturb it least.
+#: The times that decide: CPU time where both run on one thread, as other programs disturb it least.
 CPU, WALL = "CPU time", "wall"
 #: The network as it is.
 AS_IT_IS = Change()
-#: Where a variable is set that changes a program.
+#: The place of a variable that changes a program.
 BEFORE = "before the command"
 
-#: Gives a method that takes the place of Chainer's own, from that.
+#: Makes the method that replaces one of Chainer's own, from that.
 Wrap = Callable[[Any], Any]
-#: Makes of it one that lets Chainer's own run where the new method raises.
+#: Lets Chainer's own method run where the new one raises.
 Guard = Callable[[Wrap], Wrap]
 
 
 @dataclass(frozen=True)
 class Cure:
-    """A change of a fixed kind, and what it takes."""
+    """A change of a fixed kind, and its needs."""
 
     change: Change
     needs: str = ""  #: What the machine must have, a key of :func:`lacking`; empty for nothing.
-    device: str = "cpu"  #: Where it changes anything: ``cpu`` or ``gpu``; empty for both.
+    device: str = "cpu"  #: The device that it changes: ``cpu`` or ``gpu``; empty for both.
     within: bool = True  #: Whether it can be switched on and off in a running program.
-    lasts: bool = False  #: Whether some of it stays when it is switched off: it is tried last.
+    lasts: bool = False  #: Whether a part of it stays when switched off; it is then tried last.
 
 
 #: BLAS threads come before these. A larger batch and another type change the training itself: only
@@ -56,11 +56,11 @@ CURES = (
 
 
 class _Entry(NamedTuple):
-    """An entry of ``chainer.config``: what a change of it is called, and what it is set to."""
+    """An entry of ``chainer.config``: the name of its change, and its new value."""
 
     name: str
     value: bool
-    variable: str = ""  #: What sets it for the whole program; empty if only code does.
+    variable: str = ""  #: Sets it for the whole program; empty if only code can.
 
 
 _CONFIG = {
@@ -68,14 +68,14 @@ _CONFIG = {
     "autotune": _Entry("cuDNN's autotuning", True),
     "cudnn_fast_batch_normalization": _Entry("cuDNN's fast batch normalisation", True),
 }
-#: What kernels are called in a program, where memory is kept by a change of its own.
+#: Names of kernels in a program, where keeping memory is a change of its own.
 _KERNELS = {"numpy": "faster NumPy kernels", "torch": "PyTorch's kernels"}
-#: The variable that sets the threads of a BLAS, by what threadpoolctl calls that.
+#: The variable for the threads of a BLAS, by its name in threadpoolctl.
 _THREAD_VARIABLES = {"mkl": "MKL_NUM_THREADS", "blis": "BLIS_NUM_THREADS"}
 
 
 def lacking() -> dict[str, str]:
-    """Why this machine cannot try what cures need, by name, with what would install it."""
+    """By each need of cures, why this machine lacks it and how to install it; else empty."""
     missing = {
         name: "" if all(map(find_spec, entry.needs)) else f"not installed: {entry.install}"
         for name, entry in ENGINES.items()
@@ -90,16 +90,16 @@ def lacking() -> dict[str, str]:
 
 @dataclass
 class Cures:
-    """What can be tried in a running program, by when, and what cannot."""
+    """The changes to try in a running program, in three stages, and those that cannot be tried."""
 
     threads: Sequence[Change] = ()  #: Other numbers of BLAS threads.
-    others: Sequence[Change] = ()  #: What can be switched off again.
-    last: Sequence[Change] = ()  #: What cannot quite.
+    others: Sequence[Change] = ()  #: Changes that can be switched off again.
+    last: Sequence[Change] = ()  #: Changes of which something stays.
     untried: Sequence[Untried] = field(default_factory=list)
 
 
 def cures_here(on_gpu: bool) -> Cures:
-    """What can be tried in this process."""
+    """The changes to try in this process."""
     threads: list[Change] = []
     others: list[Change] = []
     last: list[Change] = []
@@ -136,7 +136,7 @@ def blas_threads() -> int:
 
 
 def is_made(change: Change) -> bool:
-    """Whether the process has a change of kernels, memory or configuration already."""
+    """Whether the process already has a change of kernels, memory or configuration."""
     import chainer
 
     from chainer_profile.kernels.accelerate import kernels_now
@@ -151,7 +151,7 @@ def is_made(change: Change) -> bool:
 
 @contextmanager
 def switched(change: Change, guard: Guard) -> Iterator[None]:
-    """Within this the process has a change; what it puts in the place of methods is guarded."""
+    """Within this the process has a change; methods that it replaces are guarded."""
     from chainer import using_config
 
     from chainer_profile.kernels.accelerate import kernels_named
@@ -177,7 +177,7 @@ def switched(change: Change, guard: Guard) -> Iterator[None]:
 
 
 def name_of(change: Change) -> str:
-    """What changes of a program are called together; what to write for them says :func:`code`."""
+    """The name of changes of a program together; :func:`code` gives what to write for them."""
     names = [Change(threads=change.threads).name] if change.threads else []
     names += [_KERNELS[change.kernels]] if change.kernels else []
     names += ["memory kept"] if change.keep_memory else []
@@ -185,7 +185,7 @@ def name_of(change: Change) -> str:
 
 
 def variables(change: Change) -> str:
-    """What stands before the command of a program to make a change; empty for nothing."""
+    """The variables before a program's command that make a change; empty if it needs none."""
     words = []
     if change.threads:
         kinds = {library["internal_api"] for library in _blas().info()}
@@ -198,7 +198,7 @@ def variables(change: Change) -> str:
 
 
 def code(change: Change) -> list[str]:
-    """What stands in a program to make a change: statements, of which ``with`` is around a loop."""
+    """The statements in a program that make a change; a ``with`` stands around the loop."""
     lines = [
         f"chainer.config.{name} = True" for name in change.config if not _CONFIG[name].variable
     ]
@@ -221,14 +221,14 @@ class Candidate:
     reason: str  #: Why it could help, in one line.
     keep: str  #: What to write or to type to keep it.
     change: Change
-    #: What it is held against; that has the change already, if not this.
+    #: The change that it is compared with. If this is not :data:`AS_IT_IS`, the run has made that.
     against: Change = AS_IT_IS
     decides: str = CPU  #: Or :data:`WALL`.
     alone: bool = True  #: Whether it takes the place of others, as kernels and engines do.
 
 
 def candidate_within(change: Change, against: Change) -> Candidate:
-    """A change of a running program, by what it has beyond that which it is held against."""
+    """A change of a running program, named by its difference from the one it is compared with."""
     name, beside = name_of(change), ""
     if against != AS_IT_IS:
         more = {
@@ -245,9 +245,9 @@ def candidate_within(change: Change, against: Change) -> Candidate:
 
 @dataclass(frozen=True)
 class Possible:
-    """What this machine and this network have."""
+    """The abilities of this machine."""
 
-    #: By what cures need (:func:`lacking`): why it cannot be used; empty where it can.
+    #: Why needs of cures cannot be met, by need (:func:`lacking`); empty where they can.
     lacks: Mapping[str, str]
     threads: int  #: BLAS threads of the run.
     cores: int  #: Threads that BLAS takes by itself.
@@ -255,7 +255,7 @@ class Possible:
 
 
 def propose(summary: Summary, possible: Possible) -> tuple[list[Candidate], list[Untried]]:
-    """The changes worth a try by a profile of the network as it is, and the others."""
+    """The changes that are worth a try, by a profile of the network as it is, and the others."""
     every = [*_of_findings(summary, possible), *_of_threads(possible)]
     return (
         [change for change in every if isinstance(change, Candidate)],
@@ -264,7 +264,7 @@ def propose(summary: Summary, possible: Possible) -> tuple[list[Candidate], list
 
 
 def _of_findings(summary: Summary, possible: Possible) -> Iterator[Candidate | Untried]:
-    """The changes of findings that this machine has what it takes for."""
+    """The changes of findings; those that this machine cannot make are untried."""
     trains = BACKWARD in set(summary.layers["phase"])
     needs = {cure.change: cure.needs for cure in CURES}
     for finding in proposed(summary):
@@ -307,7 +307,7 @@ def _of_threads(possible: Possible) -> Iterator[Candidate | Untried]:
 
 
 def summed(promising: Sequence[Candidate]) -> list[Candidate]:
-    """Sums of changes that help alone, best first: one that takes others' place, with the rest."""
+    """The sum of changes that help alone, best first: one that excludes others, and the rest."""
     own = [candidate for candidate in promising if candidate.against == AS_IT_IS]
     best = [candidate for candidate in own if candidate.alone][:1]
     parts = [*best, *(candidate for candidate in own if not candidate.alone)]

@@ -26,9 +26,9 @@ from chainer_profile.measure.steps import AnyStep, ForwardStep, learn_first, mak
 from chainer_profile.measure.threads import limited
 from chainer_profile.record.recording import Settings
 
-#: Trials in which layers are timed, at most, and about how many seconds they take.
+#: Layers are timed in at most so many trials, which take about so many seconds.
 _LAYER_TRIALS, _LAYER_S = 50, 0.5
-#: The largest relative difference of gradients in float64 that is right, and inputs for them.
+#: The largest allowed relative difference of gradients in float64, and the inputs for them.
 _EXACT, _EXACT_BATCH = 1e-6, 4
 
 #: Builds the network on the CPU, with its arguments, for so many inputs at a time.
@@ -89,7 +89,7 @@ def _step(model: Any, given: Arguments, settings: Settings, loss: str) -> AnySte
 
 
 class _UnderChainer:
-    """Chainer itself, on kernels of its own or others: a run is of ``batchsize`` inputs."""
+    """Chainer itself, on its own or other kernels; a run has ``batchsize`` inputs."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class _UnderChainer:
 
 
 class _UnderEngine:
-    """Another engine; its outputs are compared as those of a race are."""
+    """Another engine; its outputs are compared as in a race."""
 
     def __init__(self, network: Network, name: str, batchsize: int) -> None:
         self._network, self._name, self.batchsize = network, name, batchsize
@@ -172,5 +172,5 @@ class _UnderEngine:
         return f"its outputs differ by {format_scientific(engine.difference.relative)}"
 
     def layers(self) -> list[tuple[str, str, str, float]]:
-        """It has nodes of its own."""
+        """None: its nodes are not Chainer's layers."""
         return []

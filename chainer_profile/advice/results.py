@@ -1,4 +1,4 @@
-"""What came of the changes: how much each brings, and whether it helps; as JSON, and back."""
+"""Results of changes: how much each brings, and whether it helps; written as JSON, and read."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ VERSION = 1
 
 #: After the first look a change is promising from this gain on.
 PROMISING = 1.01
-#: A gain that is called one is at least this, and its interval leaves out 1.
+#: Only a gain of at least this is called a gain; its interval must leave out 1.
 LEAST_GAIN = 1.015
-#: A change that is not called one is said to bring nothing where its interval ends below this.
+#: Another change is said to bring nothing if its interval ends below this.
 MISSED = 1.05
-#: It is measured again until it is known whether it helps, and its interval is so narrow (half
-#: width, relative), in so many pairs of processes; of one alone nothing is called.
+#: A change is measured until its interval is so narrow (relative half width) in so many pairs of
+#: processes. Fewer pairs than the last number call nothing a gain.
 PRECISE, PAIRS, LEAST_PAIRS = 0.025, 6, 2
 
 
 @dataclass(frozen=True)
 class LossChange:
-    """By which part of the mean loss iterations with a change differ, and the 95 % interval."""
+    """How much a change moves the mean loss, as a part of it, with a 95 % interval."""
 
-    part: float  #: NaN where a loss is no number.
+    part: float  #: NaN if a loss is no number.
     low: float
     high: float
 
@@ -47,7 +47,7 @@ class LossChange:
 
 @dataclass(frozen=True)
 class LayerGain:
-    """What became of one layer: medians of the pairs' medians without the change and with it."""
+    """A layer without the change and with it: medians of the pairs' medians."""
 
     phase: str
     label: str
@@ -58,34 +58,34 @@ class LayerGain:
 
 @dataclass(frozen=True)
 class Tried:
-    """One change, and what came of it. Times are those of one input, of a program an iteration."""
+    """A change and its result. Times are of an input, or of an iteration of a program."""
 
     candidate: Candidate
     wall: Speedup | None = None  #: By wall time; None where nothing was measured.
     cpu: Speedup | None = None  #: By CPU time of all its threads.
     pairs: int = 0  #: Pairs of fresh processes, or rounds, that these come from.
-    #: Whether these are of processes begun after the change had been chosen, so that its gain is
-    #: not the luck of the first look.
+    #: Whether these processes began after the change had been chosen, so that its gain is not the
+    #: luck of the first look.
     confirmed: bool = False
     before_s: float = math.nan  #: Median wall time without the change.
     after_s: float = math.nan
-    layers: tuple[LayerGain, ...] = ()  #: Those that gained the most; of changes of Chainer's own.
-    loss: LossChange | None = None  #: Of iterations of a program; None where it is not known.
+    layers: tuple[LayerGain, ...] = ()  #: The layers that gained most, where Chainer runs them.
+    loss: LossChange | None = None  #: In a program; None if unknown.
     error: str = ""  #: Why it could not be tried to the end, in one line.
 
     @property
     def gain(self) -> Speedup | None:
-        """The gain by what decides."""
+        """The gain by the time that decides."""
         return self.cpu if self.candidate.decides == CPU else self.wall
 
     @property
     def helps(self) -> bool:
-        """Whether it makes the network faster beyond doubt."""
+        """Whether it certainly makes the network faster."""
         return self.confirmed and not self.error and self.pairs >= LEAST_PAIRS and helps(self.gain)
 
     @property
     def open(self) -> bool:
-        """Whether a gain may be there all the same, which the time did not suffice to show."""
+        """Whether it may gain all the same, though the time was too short to show that."""
         if self.helps or self.error or self.gain is None:
             return False
         return not self.gain.high < MISSED
@@ -93,31 +93,31 @@ class Tried:
 
 @dataclass(frozen=True)
 class Advice:
-    tried: tuple[Tried, ...]  #: First those that help, the best first.
+    tried: tuple[Tried, ...]  #: Those that help come first, the best before the others.
     untried: tuple[Untried, ...] = ()
     settings: Settings = field(default_factory=Settings)  #: The network as it is.
     environment: Environment = field(default_factory=Environment)
-    budget_s: float = 0.0  #: Seconds that there were.
+    budget_s: float = 0.0  #: The time that it was given.
     took_s: float = 0.0
     ended: str = COMPLETE  #: Or why it ended before.
-    #: Of a program that was tried by turns, its name; empty for a network in processes.
+    #: Name of the program that was tried by turns; empty for a network in processes.
     script: str = ""
     trials: int = 0  #: How many of the program's iterations there were, tried or not.
-    trials_s: float = 0.0  #: What they took together, as they ran.
-    #: What to write into the program and at the terminal for the best, with where, line by line.
+    trials_s: float = 0.0  #: The time of all of them together.
+    #: For the best change, each line to write or to type, with its place.
     lines: tuple[tuple[str, str], ...] = ()
 
     @property
     def helping(self) -> tuple[Tried, ...]:
-        """Those that help, the best first; of what the run itself has already, at the end."""
+        """Those that help, the best first."""
         return tuple(change for change in self.tried if change.helps)
 
 
 def gain(ratios: Sequence[float]) -> Speedup:
-    """How many times as fast, with its 95 % interval, from one ratio of each pair of processes."""
-    # Pairs are independent; what differs from process to process (where its memory lies) is in
-    # their scatter: the mean and Student's t of the ratios' logarithms. Of one ratio there is no
-    # interval.
+    """How many times as fast, with a 95 % interval, from the ratio of each pair of processes."""
+    # Pairs are independent, and their scatter contains what differs between processes, such as the
+    # place of their memory: so this is the mean, with Student's t, of the ratios' logarithms. A
+    # single ratio has no interval.
     logs = np.log(np.asarray(ratios, float))
     mean, half = float(logs.mean()), math.nan
     if len(logs) > 1:
@@ -131,12 +131,12 @@ def promising(gain: Speedup | None) -> bool:
 
 
 def helps(gain: Speedup | None) -> bool:
-    """Whether a gain is one beyond doubt, and worth a word."""
+    """Whether a gain is certain, and large enough to be told."""
     return gain is not None and gain.factor >= LEAST_GAIN and gain.low > 1
 
 
 def settled(gain: Speedup | None, pairs: int) -> bool:
-    """Whether a change need not be measured any further: it helps, or cannot."""
+    """Whether a change needs no more measuring: it helps, or cannot."""
     if gain is None or pairs < LEAST_PAIRS:
         return False
     narrow = math.log(gain.high / gain.low) / 2 <= PRECISE
@@ -144,7 +144,7 @@ def settled(gain: Speedup | None, pairs: int) -> bool:
 
 
 def ranked(tried: Sequence[Tried]) -> tuple[Tried, ...]:
-    """Those that help, the best first, then the others by their gain; those that failed last."""
+    """Those that help, the best first; then the others by their gain; failed ones last."""
 
     def place(change: Tried) -> tuple[bool, bool, float]:
         return not change.helps, bool(change.error), -(change.gain.factor if change.gain else 0.0)
@@ -153,7 +153,7 @@ def ranked(tried: Sequence[Tried]) -> tuple[Tried, ...]:
 
 
 def best_of(tried: Sequence[Tried]) -> Tried | None:
-    """What helps the most; what the run has already only where nothing else helps."""
+    """The change that helps most; one that the run has already only if no other helps."""
     helping = [change for change in tried if change.helps]
     best = next((change for change in helping if change.candidate.against == AS_IT_IS), None)
     return best or next(iter(helping), None)

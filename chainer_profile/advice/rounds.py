@@ -1,4 +1,4 @@
-"""Blocks of iterations that took turns -> how many times as fast a change is, and its losses.
+"""Blocks of iterations that took turns -> how many times as fast a change is, and its loss.
 
 A round has a block of each variant. The rate of a variant is its time over its work, each added up
 over the rounds: a mean, as only means add up to the program, and single slow iterations count.
@@ -21,11 +21,11 @@ from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.describe import NS, student_quantile
 from chainer_profile.engines.results import Speedup
 
-#: Rounds from which on there is an interval.
+#: Fewer rounds have no interval.
 _FEWEST_ROUNDS = 3
-#: Iterations whose work differs by less (relative standard deviation of blocks) have all the same.
+#: Iterations have the same work if blocks differ by less (relative standard deviation).
 _ALIKE_PART = 0.01
-#: Blocks that are fitted to measures of work, at least for each measure.
+#: A fit needs so many blocks for each measure of work.
 _BLOCKS_A_MEASURE = 4
 
 Floats = NDArray[np.float64]
@@ -33,21 +33,21 @@ Floats = NDArray[np.float64]
 
 @dataclass(eq=False)
 class Block:
-    """Iterations that ran one after the other with the same changes, without those left out."""
+    """Successive iterations with the same change, without those that do not count."""
 
     round: int
     stage: int
     change: Change
     count: int = 0
     ns: int = 0
-    work: Floats = field(default_factory=lambda: np.zeros(0))  #: Sums of any measures of it.
+    work: Floats = field(default_factory=lambda: np.zeros(0))  #: Sums of measures of its work.
     loss: float = 0.0
-    losses: int = 0  #: Iterations that had one.
+    losses: int = 0  #: Iterations that had a loss.
     weight: float = 0.0  #: Its work, in iterations of mean work; by :func:`weigh`.
 
 
 def compared(blocks: Sequence[Block], candidate: Candidate, after_stage: int = 0) -> Tried | None:
-    """A change in the rounds behind a stage that have it and its rival; None if there are none.
+    """A change against its rival, in rounds behind a stage that have both; None if none has.
 
     The blocks have their weights.
     """
@@ -78,7 +78,7 @@ def compared(blocks: Sequence[Block], candidate: Candidate, after_stage: int = 0
 
 
 def _half_width(off: Floats) -> float:
-    """Half of the 95 % interval of the sum of what rounds are off by; NaN for too few."""
+    """Half of the 95 % interval of the sum of the rounds' deviations; NaN for too few rounds."""
     if len(off) < _FEWEST_ROUNDS:
         return math.nan
     error = math.sqrt(len(off) / (len(off) - 1) * float((off**2).sum()))
@@ -103,14 +103,14 @@ def _loss_change(before: Sequence[Block], after: Sequence[Block]) -> LossChange 
 
 
 def weigh(blocks: Sequence[Block]) -> None:
-    """Find the weights of blocks: by the measures of their work where these differ."""
+    """Set the weights of blocks, by measures of their work if these differ."""
     blocks = [block for block in blocks if block.ns]
     for block, weight in zip(blocks, _weights(blocks), strict=True):
         block.weight = float(weight)
 
 
 def _weights(blocks: Sequence[Block]) -> Floats:
-    """A sum of the measures, and of a constant an iteration, that fits the blocks' times best.
+    """The sum of measures, and of a constant for each iteration, that fits the blocks' times best.
 
     All variants have the same one: which of them does how much of the work is drawn.
     """
@@ -130,7 +130,7 @@ def _weights(blocks: Sequence[Block]) -> Floats:
 
 
 def _in_iterations(blocks: Sequence[Block], counts: Floats) -> Floats:
-    """Times of blocks in mean iterations of their variant."""
+    """Times of blocks, in mean iterations of their variant."""
     times = np.array([block.ns for block in blocks], float)
     for change in {block.change for block in blocks}:
         own = np.array([block.change == change for block in blocks])
@@ -139,7 +139,7 @@ def _in_iterations(blocks: Sequence[Block], counts: Floats) -> Floats:
 
 
 def _fit(columns: Floats, times: Floats) -> Floats | None:
-    """Times by a sum of columns with no negative part, least squares of relative differences."""
+    """Fit times by a sum of columns without negative parts, by least relative squares."""
     most = len(times) // _BLOCKS_A_MEASURE
     best, least = None, math.inf
     numbers = range(columns.shape[1])

@@ -60,10 +60,10 @@ class Turns:
     def __post_init__(self) -> None:
         self.blocks: list[Block] = []
         self._stage = self._round = self._count = self._tried_ns = 0
-        # The stage in which each change was tried first against another; and why some are out.
+        # The stage in which each change was first tried against another, and why some are out.
         self._pairs: dict[tuple[Change, Change], int] = {}
         self._errors: dict[Change, str] = {}
-        # Changes with a last one, and what they are without that.
+        # Changes that contain one of the last stage, and the same without that.
         self._wholes: dict[Change, Change] = {}
         self._changes = self._plan()
         self._block: Block | None = None
@@ -71,7 +71,7 @@ class Turns:
         self._on: Change | None = None
         self._within = ExitStack()
         self._is_new = self._is_warming = self._has_failed = self._is_closed = False
-        # The last iteration, and the mean of the last block of every change.
+        # The time of the last iteration, and each change's mean in its last block.
         self._last_ns = 0
         self._means_ns: dict[Change, float] = {}
         self._losses: list[Any] = []
@@ -80,7 +80,7 @@ class Turns:
     # -- the program tells of its iterations
 
     def begin(self) -> bool:
-        """An iteration begins; gives whether it is tried, and not one of the program as it is."""
+        """Begin an iteration; returns whether it has a change or is compared with one that has."""
         self._losses.clear()
         if self._is_closed or self._count < WARM_UP:
             return False
@@ -98,12 +98,12 @@ class Turns:
         return not (self._is_warming or self._block is None) or self._on not in (None, AS_IT_IS)
 
     def note_loss(self, loss: Any) -> None:
-        """The iteration goes backward from an array; it is a loss if it is a single number."""
+        """Note the array from which the iteration goes backward; a single number is a loss."""
         if getattr(loss, "size", 0) == 1:
             self._losses.append(loss)
 
     def end(self, ns: int) -> None:
-        """It ended, and took so long."""
+        """End the iteration, which took so long."""
         self._count += 1
         self._last_ns = ns
         if self._has_failed:
@@ -127,18 +127,18 @@ class Turns:
             self._block = None
 
     def abandon(self) -> None:
-        """The iteration is none, or has no time."""
+        """End an iteration that does not count, or has no time."""
         if self._has_failed:
             self._take_out()
 
     def pause(self) -> None:
-        """Something else than an iteration runs, which has the program as it is."""
+        """Switch off what is on: anything but an iteration has the program as it is."""
         self._on = None
         with suppress(Exception):
             self._within.close()
 
     def close(self) -> None:
-        """No more iterations are tried."""
+        """Try no more iterations."""
         self.pause()
         self._is_closed = True
 
@@ -158,7 +158,7 @@ class Turns:
         self._is_new = False
 
     def _guard(self, wrap: Wrap) -> Wrap:
-        """What takes the place of a method of Chainer's never raises by itself."""
+        """Have a replaced method never raise by itself: Chainer's own takes over."""
 
         def guarded(stock: Any) -> Any:
             instead = wrap(stock)
@@ -171,7 +171,7 @@ class Turns:
                     return instead(*args, **kwargs)
                 except Exception as error:
                     failure = error
-                # Where Chainer's own raises as well, the exception is the program's.
+                # If Chainer's own raises as well, the exception is the program's.
                 result = stock(*args, **kwargs)
                 self._fail(failure)
                 return result
@@ -186,7 +186,7 @@ class Turns:
             self._errors.setdefault(self._on, one_line(error))
 
     def _take_out(self) -> None:
-        """The change that is on raised: it is tried no more, and its block does not count."""
+        """Drop the change that is on, as it raised: its block does not count."""
         self.pause()
         if self._block is not None:
             self.blocks.remove(self._block)

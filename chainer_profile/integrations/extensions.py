@@ -1,4 +1,4 @@
-"""Extensions of a Trainer: to what their time belongs, how often they do their work, and how."""
+"""Extensions of a Trainer: which account has their time, and how and how often they work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def progress_of(trainer: Any) -> dict[str, int]:
 
 
 def part_of(trainer: Any, before: Mapping[str, int]) -> float | None:
-    """Which part of a training has passed since ``before``; None where nobody knows its end."""
+    """The part of a training that has passed since ``before``; None where its end is unknown."""
     trigger = getattr(trainer.stop_trigger, "max_trigger", trainer.stop_trigger)
     if not isinstance(trigger, IntervalTrigger):
         return None
@@ -43,7 +43,7 @@ def part_of(trainer: Any, before: Mapping[str, int]) -> float | None:
 
 
 def compression_part(save: Any, args: Any, arrays: Any, now_ns: Callable[[], int]) -> float:
-    """The part of the time of ``numpy.savez_compressed`` that ``numpy.savez`` does without.
+    """The part of the time of ``numpy.savez_compressed`` that ``numpy.savez`` saves.
 
     Both write the arrays to memory.
     """
@@ -56,7 +56,7 @@ def compression_part(save: Any, args: Any, arrays: Any, now_ns: Callable[[], int
 
 
 def described(trainer: Any, before: Mapping[str, int]) -> Iterator[budget.Extension]:
-    """The extensions of a Trainer that has run, from the progress ``before``."""
+    """The extensions of a Trainer that has run since the progress ``before``."""
     after = progress_of(trainer)
     for name, entry in trainer._extensions.items():
         extension, trigger, argument = entry.extension, entry.trigger, ""
@@ -78,6 +78,6 @@ def _compresses(extension: Any) -> bool:
     saves = getattr(getattr(extension, "writer", None), "_savefun", None)
     if not callable(saves):
         return False
-    partial = functools.partial(saves)  # a partial of a partial is that itself
+    partial = functools.partial(saves)  # which flattens a partial of a partial
     is_npz = getattr(partial.func, "__name__", "") == budget.SAVE_NPZ
     return is_npz and bool(partial.keywords.get("compression", True))

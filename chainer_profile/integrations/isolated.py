@@ -1,4 +1,4 @@
-"""A fresh interpreter beside a program that may have changed all of this one."""
+"""A fresh interpreter, as the program may have changed anything in this one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 
 _PACKAGE = __name__.partition(".")[0]
 _STDERR = 2
-#: What the interpreter runs. Its own modules come first, then ours, then what was only on our path.
-#: What we are called in messages depends on how this process was started.
+#: The code that the interpreter runs. It finds its own modules first, then ours, then those that
+#: only our path had. Its ``argv`` decides how messages call this program.
 _MAIN = f"""
 import importlib, json, sys
 start = json.load(sys.stdin)
@@ -42,16 +42,16 @@ class Start:
         self._folder = os.getcwd()
         self._environment = dict(os.environ)
         self._argv, self._orig_argv = sys.argv[:1], list(sys.orig_argv)
-        # The first one belongs to the program.
+        # The first entry belongs to the program.
         self._path = [os.path.abspath(place) for place in sys.path[1:]]
 
     def relative(self, path: Path) -> str:
-        """A path, from the folder of the start."""
+        """A path, relative to the folder of the start."""
         return os.path.relpath(path, self._folder)
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Within this, ``sys.path`` is that of the start, not that of the program."""
+        """Within this, ``sys.path`` is as it was at the start, without the program's changes."""
         path, sys.path = sys.path, list(self._path)
         try:
             yield
@@ -59,7 +59,7 @@ class Start:
             sys.path = path
 
     def run(self, module: str, job: Mapping[str, Any]) -> str:
-        """Run ``main(job)`` of a module in a fresh interpreter; gives why it failed, or nothing."""
+        """Run ``main(job)`` in a fresh interpreter; returns why it failed, or nothing."""
         start = {
             "argv": self._argv,
             "orig_argv": self._orig_argv,

@@ -1,4 +1,4 @@
-"""What NumPy changed since Chainer's days, for programs that are run: old names, and advice."""
+"""What NumPy changed since Chainer's days: old names for programs under ``run``, and advice."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from chainer_profile.numpy_names import GONE_SINCE, WRITE, value
 
 
 class OldNames:
-    """Within its ``with`` NumPy has the names again that it removed; notes which are used."""
+    """Within ``with``, gives NumPy the names back that it removed, and notes which are used."""
 
     def __init__(self) -> None:
-        # By name, where it was used first.
+        # The place where each name was used first.
         self._used: dict[str, str] = {}
         self._process = os.getpid()
         self._replacements = Replacements()
@@ -41,7 +41,7 @@ class OldNames:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Have NumPy's names given back when it is imported."""
+        """Give the names back as soon as NumPy is imported."""
         if name != "numpy":
             return None
         sys.meta_path.remove(self)
@@ -59,7 +59,7 @@ class OldNames:
 
     def _give_back(self, numpy: ModuleType) -> None:
         def with_old_names(look_up: Callable[[str], object]) -> Callable[[str], object]:
-            # Python calls it for a name that the module has not.
+            # Python calls it for a name that the module lacks.
             def __getattr__(name: str) -> object:  # noqa: N807
                 if name not in WRITE:
                     return look_up(name)
@@ -83,7 +83,7 @@ class OldNames:
 
     @property
     def note(self) -> str:
-        """What to write instead of those that the program used; nothing in a forked child."""
+        """What to write instead of the old names that the program used; empty in a forked child."""
         if not self._used or os.getpid() != self._process:
             return ""
         write = ", ".join(
@@ -99,7 +99,7 @@ _NUMBERS = (
     'python -m pip install "numpy<2.4"'
 )
 _METHOD = r"'numpy\.ndarray' object has no attribute '{0}'|`{0}` was removed from the ndarray class"
-#: Messages of exceptions, and what to say of them.
+#: Patterns of exceptions' messages, and what NumPy changed there.
 _REFUSED = {
     "only 0-dimensional arrays can be converted to Python scalars": _NUMBERS,
     r"%\w format: a(n integer| real number) is required, not numpy\.ndarray": _NUMBERS,
@@ -136,7 +136,7 @@ _REFUSED = {
 
 
 def advice(error: BaseException | None) -> str:
-    """What NumPy changed, where an exception is due to that; else nothing."""
+    """What NumPy changed, if that caused an exception; else empty."""
     if not isinstance(error, AttributeError | TypeError | ValueError | OverflowError):
         return ""
     message = str(error)

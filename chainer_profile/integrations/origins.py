@@ -1,4 +1,4 @@
-"""Whose a file of code is: the profiler's, a library's, Chainer's, or else the program's."""
+"""Where code comes from: the profiler, a library, Chainer, or else the program."""
 
 from __future__ import annotations
 

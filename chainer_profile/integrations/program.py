@@ -34,14 +34,14 @@ from chainer_profile.record.recording import Recording
 if TYPE_CHECKING:
     from chainer_profile.integrations.trying import Trying
 
-#: Trainings that are measured, and networks that are called outside of them, at most.
+#: At most so many trainings are measured, and so many networks that are called outside of them.
 _MOST_KINDS = 8
-#: What the profiler does in a program, beside :mod:`.watched`.
+#: Names of the profiler's work in a program, beside those in :mod:`.watched`.
 FOLDING = "merging trials"
 COMPRESSION = "saving with and without compression"
-#: Flag of a class that is not built in, whose methods can be replaced.
+#: Flag of classes that are not built in: their methods can be replaced.
 _HEAP_TYPE = 1 << 9
-#: Where a program's own code runs, in which a trial may begin.
+#: Parts in which the program's own code runs, where a trial may begin.
 _OWN = (budget.REST, budget.IMPORTS)
 
 
@@ -50,17 +50,17 @@ class _Loop:
     """A training, which began when the first of its optimizers was set up."""
 
     optimizers: list[ref[Any]] = field(default_factory=list)
-    has_updated: bool = False  #: Whether any of them has: the next one belongs to another training.
+    has_updated: bool = False  #: Then the next optimizer that is set up begins another training.
     watched: Watched | None = None  #: The iterations of its own loop, without a Trainer.
     #: Whether it waits for the first update, which shows which optimizer is one of ChainerMN's.
     waits: bool = False
-    #: Whose update was the last one, and those whose updates do not end an iteration: others update
-    #: behind them, by what was computed before.
+    #: The optimizer that updated last, and those whose updates do not end an iteration, as others
+    #: follow that use the same gradients.
     last: int = 0
     not_last: set[int] = field(default_factory=set)
 
     def running(self) -> list[Any]:
-        """The optimizers that are there still."""
+        """The optimizers that still exist."""
         alive = filter(None, (optimizer() for optimizer in self.optimizers))
         return [optimizer for optimizer in alive if optimizer.target is not None]
 
@@ -95,11 +95,10 @@ class Program:
     def __post_init__(self) -> None:
         self.watched: list[Watched] = []  #: The kinds of trials.
         self._called_chainer = False
-        self._entries = Entries(self._around, self._begin_own_call)
+        self._entries = Entries(self._around, self._begin_call)
         self._handlers: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
             entries.SETUP: self._set_up,
             entries.UPDATE: self._update,
-            entries.CALL: self._call,
             entries.RUN: self._run,
         }
         self._replacements = Replacements()
@@ -111,30 +110,30 @@ class Program:
         #: The part of a snapshot's time that compression takes, by its account's name.
         self.compression: dict[str, float] = {}
         self._updating: LoopTrial | None = None
-        # Ends the loop's iteration that is open; whether more than data was seen of it, and the
-        # entry that it began with.
+        # Ends the loop's open iteration; whether that is beyond the loading of data; and the entry
+        # by which it began.
         self._open: End | None = None
         self._begun = False
         self._began_by = ""
-        # Networks that are called outside of trainings, and the kind that each one is of.
-        # Each is of one account, so that its rows add up to a part of that.
+        # Networks that are called outside of trainings, with the kind of each by account: so the
+        # rows of a kind add up to a part of its account.
         self._networks: dict[tuple[int, Account], tuple[ref[Any], Watched]] = {}
         self._alike: dict[Any, Watched] = {}
 
     @property
     def called_chainer(self) -> bool:
-        """Whether anything of Chainer's was called."""
+        """Whether the program called anything in Chainer."""
         return self._called_chainer or bool(self.untimed)
 
     @property
     def untimed(self) -> dict[str, int]:
-        """What other threads called, and how often."""
+        """How often other threads called what."""
         counts = self._entries.elsewhere
         names = {entries.CALL: budget.CALLS, entries.UPDATE: budget.UPDATES}
         return {name: counts[entry] for entry, name in names.items() if counts[entry]}
 
     def what_runs(self) -> str:
-        """What the main thread is in now: a network, data loading, or other code."""
+        """The code that the main thread runs now: a network, data loading, or other code."""
         opened = self._entries.opened
         if not opened.isdisjoint((entries.CALL, entries.BACKWARD, entries.UPDATE)):
             return budget.NETWORK
@@ -142,7 +141,7 @@ class Program:
         return budget.LOADING if loads else budget.OTHER
 
     def unmeasured(self) -> tuple[budget.Spent, ...]:
-        """What calls of networks took that are not measured, by account."""
+        """The time of calls of networks that are not measured, by account."""
         calls: dict[Account, tuple[int, int]] = {}
         for trials in self.watched:
             if trials.count and not (trials.live or trials.recording):
@@ -151,7 +150,7 @@ class Program:
         return tuple(budget.Spent(*account, *spent) for account, spent in calls.items())
 
     def recordings(self) -> dict[str, Recording]:
-        """What was measured by kind: of a training first, or else of what took the most time."""
+        """The recordings by kind: a training first, then the others by their time."""
         ranked = sorted(self.watched, key=lambda trials: (trials.name != TRAINING, -trials.own_ns))
         return {
             trials.name: trials.recording
@@ -186,7 +185,7 @@ class Program:
                 self.trying.close()
 
     def _end(self, watched: Watched) -> None:
-        """Of these trials no more are to come."""
+        """No more of these trials are to come."""
         if watched.trial is not None:
             with self.accounts.within(budget.PROFILER, FOLDING):
                 watched.end()
@@ -194,7 +193,7 @@ class Program:
     def _counted(
         self, account: Account | Callable[..., Account | None], function: Any, count: int = 1
     ) -> Any:
-        """The same function, whose time is in an account of its own, or in one by its arguments."""
+        """The same function; its time goes to an account, which may depend on its arguments."""
 
         @functools.wraps(function)
         def in_account(*args: Any, **kwargs: Any) -> Any:
@@ -203,7 +202,7 @@ class Program:
                 return function(*args, **kwargs)
             return in_own_account(own, args, kwargs)
 
-        # Another frame than the one that passes a call on, for the sampler.
+        # For the sampler, this frame differs from the one that passes a call on.
         def in_own_account(own: Account, args: Any, kwargs: Any) -> Any:
             with self.accounts.within(*own, count):
                 return function(*args, **kwargs)
@@ -211,7 +210,7 @@ class Program:
         return in_account
 
     def _both_ways(self, save: Any) -> Any:
-        """The same function, which measures once for an account what compression takes."""
+        """The same function; it measures once for each account what compression takes."""
 
         @functools.wraps(save)
         def saved(file: Any, *args: Any, **arrays: Any) -> None:
@@ -231,9 +230,7 @@ class Program:
     def _around(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
         if entry == entries.BACKWARD and self.trying is not None:
             self.trying.turns.note_loss(owner.array)
-        if not self._called_chainer:
-            self._called_chainer = True
-            self.saved()
+        self._note_chainer()
         if self._updating is not None:  # within an updater's iteration
             return self._updating.around(entry, owner, call)
         handler = self._handlers.get(entry)
@@ -241,10 +238,9 @@ class Program:
             return handler(owner, call)
         if self._own and self._loop.running():
             self._begin(entry)
-            self._begun = entry == entries.BACKWARD
             try:
                 return self._through(entry, owner, call)
-            except BaseException:  # as at the end of the data: that begins no trial
+            except BaseException:  # such as the end of the data, which begins no trial
                 self._finish(Abandoned((budget.REST, "")))
                 raise
         if self._own:
@@ -255,14 +251,19 @@ class Program:
         self._begun |= entry == entries.BACKWARD
         return self._through(entry, owner, call)
 
+    def _note_chainer(self) -> None:
+        if not self._called_chainer:
+            self._called_chainer = True
+            self.saved()
+
     @property
     def _own(self) -> bool:
         """Whether the program's own code runs, in which a trial may begin."""
-        return self.accounts.part in _OWN and not self._trainers
+        return self.accounts.part in _OWN and self._open is None and not self._trainers
 
     @property
     def _calls(self) -> str:
-        """What calls of networks belong to, outside of any training."""
+        """The part that calls of networks outside of any training belong to."""
         return budget.EVALUATION if self._has_trained else budget.CALLS
 
     def _through(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
@@ -271,55 +272,63 @@ class Program:
             return call()
         return watched.trial.around(entry, owner, call)
 
-    def _set_up(self, optimizer: Any, call: Callable[[], Any]) -> Any:
-        if self._loop.has_updated:  # another training begins
+    def _train_by(self, optimizer: Any) -> None:
+        """Note a new optimizer: of the training that has not begun yet, or of another one."""
+        if self._loop.has_updated:
             if self._loop.watched is not None:
                 self._end(self._loop.watched)
             self._loop = _Loop()
         self._loop.optimizers.append(ref(optimizer))
-        # Those of ChainerMN are no optimizers of Chainer's, and stand for one.
+
+    def _set_up(self, optimizer: Any, call: Callable[[], Any]) -> Any:
+        self._train_by(optimizer)
+        # ChainerMN's wrap an optimizer of Chainer's, and have another base class.
         several = sys.modules.get("chainermn.optimizers")
         for name in ("_MultiNodeOptimizer", "_DoubleBufferingOptimizer"):
             if hasattr(several, name):
                 self._entries.stand_at(entries.UPDATE, getattr(several, name))
         return call()
 
-    def _call(self, link: Any, call: Callable[[], Any]) -> Any:
-        train, graph = _mode()
-        test = not (train and graph)
+    def _begin_call(self, link: Any) -> End | None:
+        """Begin the trial that a call of a network is, and return what ends it; or return None."""
+        # Calls in test mode may be many and short, so this takes few steps.
+        if self._updating is not None:
+            return None
         if self._open is not None:
-            if (self._begun or not test) and (train or graph):
+            train, graph = _mode()
+            if (self._begun or (train and graph)) and (train or graph):
                 self._begun = True
-                return self._through(entries.CALL, link, call)
-            # The data was for this; or an epoch ends before the next update.
+                return None
+            # The data was for this call, or an epoch ends before the next update.
             self._finish(Abandoned((budget.ITERATIONS if self._begun else budget.EVALUATION, "")))
-        if self._own and not test and self._loop.running():
+        if self._loop.optimizers and all(_mode()) and self._own and self._loop.running():
+            self._note_chainer()
             self._begin(entries.CALL)
-            self._begun = True
-            return self._through(entries.CALL, link, call)
-        return self._own_call(link, call)
-
-    def _begin_own_call(self, link: Any) -> End | None:
-        """Begin a further call that is a trial of its own; gives what ends it."""
-        # Calls in test mode may be many and short: this takes few steps.
-        account = self._account_of_call()
-        network, watched = self._networks.get((id(link), account), (None, None))
-        if network is None or watched is None or network() is not link:
             return None
-        if self._open is not None or self._updating is not None or watched.trial is None:
-            return None
-        if watched.trial.roots[0][1] is not link or (self._loop.optimizers and all(_mode())):
-            return None
-        self._run_as_it_is(watched)
-        return watched.begin(int(self.accounts.part in _OWN))
-
-    def _account_of_call(self) -> Account:
-        """To what the call of a network belongs that is a trial of its own."""
         account = self.accounts.account
-        return (self._calls, "") if account[0] in _OWN else account
+        is_own = account[0] in _OWN
+        if is_own:
+            account = self._calls, ""
+        watched = self._watched_network(link, account)
+        if watched.trial is not None and watched.trial.roots[0][1] is not link:
+            watched.trial.roots = [("", link)]
+        if self.trying is not None and watched is not self.trying.watched:
+            self.trying.turns.pause()
+        end = watched.begin(int(is_own))
+        if watched.count:
+            return end
+
+        def end_first(error: BaseException | None) -> None:
+            end(error)
+            if error is None:  # parameters may have got their shapes
+                self._alike.setdefault((account, *_likeness(link)), watched)
+
+        return end_first
 
     def _update(self, optimizer: Any, call: Callable[[], Any]) -> Any:
-        if self._own and self._open is None:
+        if self._own:
+            if not self._loop.running():  # it was not set up here, but unpickled
+                self._train_by(optimizer)
             self._begin(entries.UPDATE)
         if self._open is None:  # a Trainer's
             return call()
@@ -356,7 +365,7 @@ class Program:
             loop.waits = False
             loop.watched.trial = loop.trial(self.command)
             self._measure(loop.watched)
-        self._begun, self._began_by = False, by
+        self._begun, self._began_by = by in (entries.CALL, entries.BACKWARD), by
         self._open = loop.watched.begin()
 
     def _finish(self, error: Abandoned | None = None) -> None:
@@ -364,25 +373,13 @@ class Program:
         assert end is not None
         end(error)
 
-    def _own_call(self, link: Any, call: Callable[[], Any]) -> Any:
-        """What a call gives that is a trial of its own."""
-        account = self._account_of_call()
-        watched = self._watched_network(link, account)
-        if watched.trial is not None and watched.trial.roots[0][1] is not link:
-            watched.trial.roots = [("", link)]
-        self._run_as_it_is(watched)
-        first = not watched.count
-        result = watched.run(call, int(self.accounts.part in _OWN))
-        if first:  # parameters may have got their shapes
-            self._alike.setdefault((account, *_likeness(link)), watched)
-        return result
-
     def _watched_network(self, link: Any, account: Account) -> Watched:
-        """The trials of a network, and of its copies: an evaluation may make one each time."""
+        """The trials of a network and its copies: an evaluation may make a copy each time."""
         if (id(link), account) in self._networks:
             network, watched = self._networks[id(link), account]
             if network() is link and watched.trial is not None:
                 return watched
+        self._note_chainer()
         like = account, *_likeness(link)
         if like not in self._alike or self._alike[like].trial is None:
             trial = LoopTrial([("", link)], command=self.command)
@@ -419,15 +416,10 @@ class Program:
             if watched.name != TRAINING or self.trying.watched.name == TRAINING:
                 return
             self.trying.close()
-        # With it come pandas and the findings, which a program without cures does not wait for.
+        # It imports pandas and the findings, so only a program with cures waits for them.
         from chainer_profile.integrations.trying import Trying
 
         self.trying = Trying(watched)
-
-    def _run_as_it_is(self, watched: Watched) -> None:
-        """These trials have no changes, unless they are those in which something is tried."""
-        if self.trying is not None and watched is not self.trying.watched:
-            self.trying.turns.pause()
 
     # -- a Trainer
 
@@ -436,11 +428,12 @@ class Program:
         trial = trial_of(trainer.updater, command=self.command)
         watched = self._watch(TRAINING, trial)
         self._measure(watched)
+        # When the first iteration begins: a snapshot may be loaded before.
+        before: dict[str, int] = {}
         if watched.turns is not None:
-            watched.turns.progress = functools.partial(part_of, trainer, progress_of(trainer))
+            watched.turns.progress = functools.partial(part_of, trainer, before)
         self._has_trained = True
         self._trainers += 1
-        before = progress_of(trainer)
 
         def in_trial(update: Callable[[], None]) -> Callable[[], None]:
             def measured_update() -> None:
@@ -450,8 +443,14 @@ class Program:
                 finally:
                     self._updating = None
 
-            # A child may go on with it.
-            return lambda: watched.run(measured_update) if self._entries.mine else update()
+            def run_trial() -> None:
+                before.update({} if before else progress_of(trainer))
+                if self._entries.mine:
+                    watched.run(measured_update)
+                else:  # a child goes on with it
+                    update()
+
+            return run_trial
 
         try:
             with Replacements() as replacements:
@@ -460,7 +459,7 @@ class Program:
                 return call()
         finally:
             self._trainers -= 1
-            self.extensions += tuple(described(trainer, before))
+            self.extensions += tuple(described(trainer, before or progress_of(trainer)))
             self._loop.has_updated = True
             self._end(watched)
 
@@ -496,7 +495,7 @@ def _mode() -> tuple[bool, bool]:
 
 
 def _likeness(link: Any) -> tuple[Any, ...]:
-    """What is the same of a network and its copies: its class, and its parameters' shapes."""
+    """What a network has in common with its copies: class, and shapes of parameters."""
     arrays = [(path, param.array) for path, param in sorted(link.namedparams())]
     shapes = [(path, None if array is None else array.shape) for path, array in arrays]
     return type(link), *shapes
@@ -507,7 +506,7 @@ def _save_npz(file: Any, obj: Any, compression: bool = True) -> Account:
 
 
 def _named(trained: Sequence[Any]) -> list[tuple[str, Any]]:
-    """Networks with what is put before their links' paths: names of classes, or nothing for one.
+    """Networks, with prefixes for their links' paths: their classes, or nothing for a single one.
 
     Links of others are left out.
     """

@@ -1,4 +1,4 @@
-"""What is measured of a program, kept in the folders of runs while the program goes on."""
+"""The folders in which a program's measurements are kept while it runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Results:
 
     def __post_init__(self) -> None:
         self._folders: dict[str, RunFolder] = {}
-        # In which folder the journal of a kind of trials is.
+        # The folder of each kind of trials, where its journal is.
         self._homes: dict[str, str] = {}
         self._files = ExitStack()
         self.close = self._files.close  #: Leave the folders. A journal without trials goes.
@@ -70,7 +70,7 @@ class Results:
         return self._folders[MAIN].path if MAIN in self._folders else None
 
     def folders(self) -> dict[str, str]:
-        """Where trials of each kind are, from the main folder."""
+        """The folder of each kind of trials, relative to the main folder."""
         return {
             kind: os.path.relpath(self._folders[home].path, self._folders[MAIN].path)
             for kind, home in self._homes.items()
@@ -106,7 +106,7 @@ class Results:
         os.replace(other.path / JOURNAL, between)
         os.replace(main.path / JOURNAL, other.path / JOURNAL)
         os.replace(between, main.path / JOURNAL)
-        for folder in (main, other):  # it is written again where its trials are
+        for folder in (main, other):  # advice is written again beside its trials
             remove_file(folder.path / ADVICE)
         self._folders[MAIN] = replace(main, journal=other.journal)
         self._folders[kind] = replace(other, journal=main.journal)

@@ -1,4 +1,4 @@
-"""Samples a program's main thread: which Python functions run, and in which part of its time."""
+"""Samples a program's main thread: which Python functions run in which part of its time."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from chainer_profile.measure.accounts import Account, Accounts
 from chainer_profile.record.budget import IMPORTS, NETWORK, PROFILER, START, Sampled
 
 RATE_PER_S = 100
-#: Functions of a part that are kept; the others are added up.
+#: So many functions of each part are kept; the others are added up.
 _MOST_FUNCTIONS = 12
-#: By default a process ignores it, so that one that comes late does no harm.
-_SIGNAL = getattr(signal, "SIGURG", signal.SIGINT)  # which Windows has not
-#: Of Linux: the clock that never goes back, and a signal for one thread.
+#: A process ignores it by default, so a late signal does no harm.
+_SIGNAL = getattr(signal, "SIGURG", signal.SIGINT)  # Windows lacks it
+#: Linux's numbers: of the clock that never goes back, and of signals for a single thread.
 _CLOCK_MONOTONIC, _SIGEV_THREAD_ID = 1, 4
 #: A function of ours that passes calls of the program on to what it calls.
 _PASSES_ON = "in_account"
 #: Files of a program that is given as text; and what runs within a function, by another name.
 _TEXTS = ("<string>", "<stdin>")
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
-#: A function of Chainer's runs below this, which is a row of a trial.
+#: Below this frame runs a function of Chainer's, which is a row of a trial.
 _APPLY = "apply", f"{CHAINER}function_node.py"
 
 #: The program's innermost function, and what it calls of a library; either may be None.
@@ -66,10 +66,10 @@ class Sampler:
         what_runs: Callable[[], str],
         now_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        self.problem = ""  #: Why nothing is sampled; or empty.
+        self.problem = ""  #: Why nothing is sampled; empty if all is well.
         self._accounts, self._what_runs, self._now_ns = accounts, what_runs, now_ns
         self._at_ns = now_ns()
-        # Nanoseconds and samples, by account, what ran, and where.
+        # Nanoseconds and number of samples, by account, kind of code, and place.
         self._seen: defaultdict[tuple[Account, str, Place], list[int]]
         self._seen = defaultdict(lambda: [0, 0])
         self._timer: ctypes.c_void_p | None = None
@@ -101,7 +101,7 @@ class Sampler:
         timer, self._timer = self._timer, None
         if timer is not None:
             ctypes.CDLL(None).timer_delete(timer)
-            with suppress(ValueError):  # in another thread than the main one
+            with suppress(ValueError):  # not in the main thread
                 signal.signal(_SIGNAL, signal.SIG_DFL)
 
     def _on_signal(self, _signal: int, frame: FrameType | None) -> None:
@@ -151,11 +151,10 @@ def _largest(
 
 def _place_of(frame: FrameType | None) -> Place | None:
     """Where a sample finds the program; None in a function of Chainer's, which is a row."""
-    # What counts of a stack lies within the innermost frame of ours: the profiler calls what has an
-    # account of its own.
+    # Only frames within our innermost frame count: the profiler calls whatever has an account.
     if frame is not None and frame.f_code.co_filename.startswith(OURS):
         return _NOWHERE
-    # Of the libraries' functions the outermost, and the outermost that is not Chainer's.
+    # The outermost function of a library, and the outermost that is not Chainer's.
     called = beyond_chainer = None
     while frame is not None:
         code = frame.f_code

@@ -42,7 +42,7 @@ class Script:
 
     @property
     def stem(self) -> str:
-        """Its name for a folder: one name, which can be printed."""
+        """Its name for a folder: a single printable name."""
         path = Path(self.name)
         if self.kind == TEXT or self.name == "-":
             name = "text" if self.kind == TEXT else "stdin"
@@ -119,7 +119,7 @@ class Outcome:
     """How a program ended: by an error, or by its last line."""
 
     error: BaseException | None = None
-    note: str = ""  #: On what ``run`` did for it.
+    note: str = ""  #: What ``run`` changed for it.
 
     def __str__(self) -> str:
         if isinstance(self.error, SystemExit):
@@ -137,7 +137,7 @@ class Outcome:
         return code if isinstance(code, int) else int(code is not None)
 
     def tell(self) -> None:
-        """Say of it what Python says."""
+        """Print what Python prints of such an end."""
         error = self.error
         if isinstance(error, SystemExit):
             if not isinstance(error.code, int | None):
@@ -158,7 +158,7 @@ class Outcome:
     def leave(self) -> int:
         """The exit code; an interrupt is raised again, so that Python ends in its own way."""
         if type(self.error) is KeyboardInterrupt:
-            sys.excepthook = lambda *_: None  # it is told already
+            sys.excepthook = lambda *_: None  # it was printed before
             raise KeyboardInterrupt
         return self.exit_code
 
@@ -170,7 +170,7 @@ def _say(message: object) -> None:
 
 
 def run(script: Script) -> Outcome:
-    """Run a program, and give how it ended; what Python would say of that is said."""
+    """Run a program, print what Python would print of its end, and return how it ended."""
     install_in_children(_OLD_NAMES_IN_CHILD)
     program = script.prepare()
     give_way(sys.path[0])
@@ -189,7 +189,7 @@ def run(script: Script) -> Outcome:
 
 
 def _leave_out_our_frames(error: BaseException) -> None:
-    """Take the frames of ours out of an exception's traceback, and out of those it came from."""
+    """Remove our frames from the tracebacks of an exception and of those that caused it."""
     left: list[BaseException | None] = [error]
     seen: set[int] = set()
     while left:
@@ -201,12 +201,12 @@ def _leave_out_our_frames(error: BaseException) -> None:
 
 
 def of_program(traceback: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames that are ours."""
+    """A traceback without our frames."""
     frames = []
     ours = False
     while traceback is not None:
         name = str(traceback.tb_frame.f_globals.get("__name__", ""))
-        # Our context managers are entered and left by the standard library's code.
+        # The standard library's code enters and leaves our context managers.
         ours = name.partition(".")[0] == _PACKAGE or (ours and name == "contextlib")
         if not ours:
             frames.append((traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno))
@@ -216,12 +216,12 @@ def of_program(traceback: TracebackType | None) -> TracebackType | None:
     return traceback
 
 
-#: Modules that gave way. Others that have imported them go on using them.
+#: Modules that gave way; modules that imported them before still use them.
 _gone: dict[str, ModuleType] = {}
 
 
 def give_way(folder: str) -> None:
-    """Forget loaded modules in whose place a folder has others, as Python would find them."""
+    """Forget loaded modules if a folder has others of their names, which come first in Python."""
     loaded = {name.partition(".")[0] for name in sys.modules} - {_PACKAGE, "__main__"}
     names = {name for name in loaded if _is_another(name, folder)}
     if names:
@@ -232,7 +232,7 @@ def give_way(folder: str) -> None:
 
 @contextmanager
 def put_back() -> Iterator[None]:
-    """Within this, an import finds what gave way: functions of the library import others late."""
+    """Within this, imports find the modules that gave way: libraries import some of them late."""
     own = {name: sys.modules[name] for name in _gone if name in sys.modules}
     sys.modules.update(_gone)
     try:
@@ -247,7 +247,7 @@ def _is_another(name: str, folder: str) -> bool:
     if machinery.BuiltinImporter.find_spec(name) or machinery.FrozenImporter.find_spec(name):
         return False
     beside = machinery.PathFinder.find_spec(name, [folder])
-    if beside is None or beside.loader is None:  # a folder without __init__.py is behind others
+    if beside is None or beside.loader is None:  # a folder without __init__.py comes last
         return False
     loaded = getattr(sys.modules.get(name), "__spec__", None)
     return loaded is None or loaded.origin != beside.origin

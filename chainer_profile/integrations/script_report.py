@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chainer_profile.report.content.profile import Beside
     from chainer_profile.report.document import Block, Text
 
-#: A program that takes less gets no page and pictures, which would take longer than a second.
+#: A shorter program gets no page and no pictures, which would take more than a second.
 _SHORT_NS = 10_000_000_000
 _OF_SHORT = ("report.md", "advice.md", "layers.csv", "links.csv")
 #: Lines on the screen, at most, as far as rows can be left out.
@@ -55,7 +55,7 @@ def main(job: Mapping[str, Any]) -> None:
     summary, kept = None, Beside()
     is_short = not ended.formats and own_ns(ended.budget) < _SHORT_NS
     try:
-        # Of the main thing alone: further reports would take a second each.
+        # Of the main folder alone: each further report would take a second.
         if ended.saved and not (ended.quiet and NONE in ended.formats):
             summary, kept = _write(Path(ended.saved[0]), ended.formats, is_short)
     except ProfileError as error:
@@ -91,7 +91,7 @@ def _write(folder: Path, formats: Sequence[str], is_short: bool) -> tuple[Summar
 
 
 def _places(folders: Sequence[str], ended: Ended, is_short: bool) -> str:
-    """Where everything is, and what makes more of it."""
+    """Where the files are, and which commands make more of them."""
     places = [os.path.relpath(folder) for folder in folders]
     more = []
     if ended.first_rank:

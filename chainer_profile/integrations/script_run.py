@@ -35,16 +35,16 @@ from chainer_profile.record.budget import (
 )
 from chainer_profile.runs.formats import NONE
 
-#: What is known of a program that runs is written this often, for the case that it is killed.
+#: The budget so far is written this often, in case the program is killed.
 _SAVED_EVERY_NS = 5_000_000_000
-#: What the profiler does before a program begins.
+#: Name of the profiler's work before a program begins.
 BEGIN = "importing itself"
 _PACKAGE = __name__.partition(".")[0]
 
 
 @contextmanager
 def counted_imports(accounts: Accounts) -> Iterator[None]:
-    """Within this, the time of imports has accounts of its own, by package."""
+    """Within this, each imported package has an account."""
     thread, process = get_ident(), os.getpid()
 
     def counting(find_and_load: Any) -> Any:
@@ -62,7 +62,7 @@ def counted_imports(accounts: Accounts) -> Iterator[None]:
             finally:
                 accounts.close()
 
-        # By this name Python leaves it out of the tracebacks of imports that fail.
+        # Python leaves files of this name out of the tracebacks of failed imports.
         code = find_and_load_in_account.__code__
         find_and_load_in_account.__code__ = code.replace(
             co_filename="<frozen importlib._bootstrap>"
@@ -79,8 +79,8 @@ def counted_imports(accounts: Accounts) -> Iterator[None]:
 class ScriptRun:
     """A program that is watched: its budget, and the layers of its trials, in a run's folder."""
 
-    # Whatever the program leaves behind, what was measured is saved and the exit code is its own:
-    # all that saves is imported before it, and reports are made by another interpreter.
+    # Whatever the program leaves behind, its measurements are saved and its exit code stays: all
+    # code that saves is imported before it runs, and another interpreter makes the reports.
 
     script: Script
     out: Path | None
@@ -102,12 +102,12 @@ class ScriptRun:
         self._accounts = Accounts(time.perf_counter_ns, began_ns)
         self._accounts.add((START, ""), process_age_ns())
         self._accounts.add((PROFILER, BEGIN), began_ns - BEGAN_NS)
-        # When the budget is written the next time.
+        # When the budget is to be written next.
         self._due_ns = 0
 
     def __enter__(self) -> ScriptRun:
         with counted_imports(self._accounts):
-            # Before what of ours imports NumPy: it is an import of a program that uses Chainer.
+            # Before any module of ours imports NumPy, whose import belongs to the program.
             import chainer  # noqa: F401
 
             with self._accounts.within(PROFILER, BEGIN, count=0):
@@ -132,7 +132,7 @@ class ScriptRun:
         self._sampler = Sampler(self._accounts, self._program.what_runs)
         if self.out is not None:
             with self._accounts.within(PROFILER, BEGIN, count=0):
-                self._results.take()  # what is wrong with it is said before the program runs
+                self._results.take()  # so that it is refused before the program runs
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -158,7 +158,7 @@ class ScriptRun:
             except UsageError:  # there is no such program
                 self._program.__exit__(None, None, None)
                 raise
-            except BaseException as error:  # of what the program left in place of Python's own
+            except BaseException as error:  # the program may have replaced anything of Python's
                 outcome = Outcome(error)
             finally:
                 self._sampler.stop()
@@ -199,7 +199,7 @@ class ScriptRun:
     def _report(
         self, budget: Budget, saved: list[Path], formats: Sequence[str], quiet: bool
     ) -> None:
-        quiet = quiet or bool(self._rank)  # of several ranks the first one tells
+        quiet = quiet or bool(self._rank)  # only the first of several ranks prints
         main = self._results.main
         if quiet and (not saved or NONE in formats):
             return
@@ -219,7 +219,7 @@ class ScriptRun:
 
     @contextmanager
     def _excused(self) -> Iterator[None]:
-        """What goes wrong behind the program is a line; it has the limits of the start for it."""
+        """Print a line if anything fails behind the program; imports work as at the start."""
         try:
             with self._start.again(), put_back():
                 yield
@@ -257,7 +257,7 @@ class ScriptRun:
         )
 
     def _save_now_and_then(self, outcome: str = RUNNING) -> None:
-        """Write the budget and the advice so far, for the case that the program is killed."""
+        """Write the budget and the advice so far, in case the program is killed."""
         if outcome == RUNNING and time.perf_counter_ns() < self._due_ns:
             return
         with self._accounts.within(PROFILER, SAVING, count=0), suppress(Exception):
@@ -279,7 +279,7 @@ class ScriptRun:
 
 
 def _launched_rank() -> int | None:
-    """Rank of the process, by what MPI's launchers tell it; None where it is the only one."""
+    """The rank of the process, by the variables of MPI's launchers; None if it is alone."""
     for rank, size in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
         number, count = (os.environ.get(name, "") for name in (rank, size))
         if number.isdecimal() and count.isdecimal() and int(count) > 1:

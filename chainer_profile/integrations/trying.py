@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 
 class Trying:
-    """Tries cures in the trials of a kind, from now on; begun by the program's own call."""
+    """Tries cures in the trials of a kind from now on; the program's own call makes it."""
 
     def __init__(self, watched: Watched) -> None:
         assert watched.trial is not None
         self.watched = watched
-        #: Where the loop is whose trials they are, ``train.py:30``.
+        #: The place of the loop that makes the trials, ``train.py:30``.
         self.place = place_of_loop(sys._getframe(1))
-        # Calls of functions so far, and the elements of their inputs: what iterations call tells
-        # long ones from short ones.
+        # Calls of functions so far, and elements of their inputs: they tell long iterations from
+        # short ones.
         self._calls = self._size = 0
         on_gpu = device_of(watched.trial.roots[0][1]).xp.__name__ != "numpy"
         self.turns = watched.turns = Turns(
@@ -70,7 +70,7 @@ class Trying:
         self._counting.undo()
 
     def advice(self, words: Sequence[str]) -> results.Advice | None:
-        """What came of them so far; None without any trial. The words call the program."""
+        """The results so far; None without any trial. The words are the program's command line."""
         described = self.watched.described()
         if described is None:
             return None
@@ -101,7 +101,7 @@ class Trying:
 
 
 def place_of_loop(frame: FrameType | None) -> str:
-    """Where the loop is in which a program calls, or its innermost line: ``train.py:30``."""
+    """The place of the program's loop that makes a call, or else of that call: ``train.py:30``."""
     innermost = ""
     while frame is not None:
         path = frame.f_code.co_filename

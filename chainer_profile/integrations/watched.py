@@ -21,20 +21,20 @@ from chainer_profile.record.recording import Environment, Recording, Settings
 if TYPE_CHECKING:
     from chainer_profile.advice.turns import Turns
 
-#: Nanoseconds that the memory pass takes for each call, about: tracemalloc sees all of Python's
-#: allocations. Those that it may add whatever the trials take, and else of their own time.
+#: The memory pass takes about so many nanoseconds for each call, as tracemalloc sees all that
+#: Python allocates. It may add so many in any case, or such a part of the trials' time.
 _MEMORY_CALL_NS, _MEMORY_NS, _MEMORY_PART = 500_000, 300_000_000, 0.03
-#: Its two trials have no rows: they may take so long whatever the others take, or such a part.
+#: Its two trials have no rows: they may take so long in any case, or such a part of that time.
 _UNTIMED_TRIALS, _UNTIMED_NS, _UNTIMED_PART = 2, 100_000_000, 0.1
-#: Ends a trial, with the exception that it ended in, if any.
+#: Ends a trial, with the exception that ended it, if any.
 End = Callable[[BaseException | None], None]
-#: What the profiler does around trials, and within those that are profiled.
+#: Names of the profiler's work around trials, and within those that are profiled.
 AROUND, WITHIN = "around trials", "in trials"
 _AROUND: Account = (PROFILER, AROUND)
 
 
 class Abandoned(BaseException):
-    """A trial that turned out to be none: its time is another account's, and it is not counted."""
+    """What began is no trial: it is not counted, and its time belongs to another account."""
 
     def __init__(self, into: Account) -> None:
         self.into = into
@@ -51,13 +51,13 @@ class Watched:
     saved: Callable[[], None]
 
     def __post_init__(self) -> None:
-        self.live: LiveTrials | None = None  #: What measures them, if any is to be measured.
-        self.turns: Turns | None = None  #: What tries cures in them, if anything is to.
-        self.recording: Recording | None = None  #: What was measured, at the end.
-        self.spent: Account = (ITERATIONS, "")  #: What the time of a trial goes to.
-        #: Trials so far, and their time without that of other accounts within.
+        self.live: LiveTrials | None = None  #: Measures them; None if nothing is to be measured.
+        self.turns: Turns | None = None  #: Tries cures in them; None if nothing is tried.
+        self.recording: Recording | None = None  #: The measured trials, at the end.
+        self.spent: Account = (ITERATIONS, "")  #: The account of a trial's time.
+        #: Trials so far, and their time without that of accounts within them.
         self.count = self.own_ns = 0
-        # The time of the last trial on the tape, without what that added.
+        # The time of the last trial on the tape, without what the tape added.
         self._usual_ns = 0
 
     def measure(
@@ -90,7 +90,7 @@ class Watched:
             self.recording = live.recording()
 
     def described(self) -> tuple[Settings, Environment] | None:
-        """Settings and machine of the trials so far, as their recording has them; None of none."""
+        """Settings and machine of the trials so far, as in their recording; None without trials."""
         if self.recording is not None and self.recording.n_trials:
             return self.recording.settings, self.recording.environment
         header = None if self.live is None else self.live.header
@@ -98,9 +98,9 @@ class Watched:
 
     # -- a trial
 
-    def run(self, call: Callable[[], Any], count: int = 1) -> Any:
-        """What a call gives, which is the next trial."""
-        end = self.begin(count, ends=True)
+    def run(self, call: Callable[[], Any]) -> Any:
+        """Run a call as the next trial; returns its result."""
+        end = self.begin(ends=True)
         try:
             result = call()
         except BaseException as error:
@@ -110,15 +110,15 @@ class Watched:
         return result
 
     def begin(self, count: int = 1, ends: bool = False) -> End:
-        """The next trial begins; what the profiler does around it is kept apart.
+        """Begin the next trial, and keep the profiler's work around it apart.
 
         ``ends`` says that it is known where it ends: with a call.
         """
         self.saved()
         accounts, live = self.accounts, self.live
-        # A trial that is tried is timed as a whole: the tape would be a part of what is compared.
+        # A trial with a cure is timed as a whole, as the tape's cost would be compared too.
         is_tried = False
-        # Of several optimizers it is not known yet which one's update ends an iteration.
+        # It is not known yet which of several optimizers' updates ends an iteration.
         optimizers = len(self.trial.optimizers) if self.trial is not None else 1
         if optimizers > 1 and self.count < optimizers and not ends:
             live = None
@@ -162,7 +162,7 @@ class Watched:
     def _finish(
         self, live: LiveTrials, is_tried: bool, ns: int, error: BaseException | None
     ) -> int:
-        """A trial has ended; gives its own time."""
+        """Finish a trial that has ended; returns its own time."""
         if not is_tried:
             if self.live is not None:
                 live.finish(error)
@@ -176,21 +176,21 @@ class Watched:
         return ns
 
     def _may_count(self, live: LiveTrials) -> bool:
-        """Whether the memory pass takes little of what trials took so far."""
+        """Whether the memory pass would take little beside the trials so far."""
         added_ns, untimed_ns = live.calls * _MEMORY_CALL_NS, _UNTIMED_TRIALS * self._usual_ns
         return added_ns <= max(_MEMORY_NS, _MEMORY_PART * self.own_ns) and untimed_ns <= max(
             _UNTIMED_NS, _UNTIMED_PART * self.own_ns
         )
 
     def _is_tried(self, live: LiveTrials, turns: Turns) -> bool:
-        """Switch on what is tried in the next trial; gives whether it is for that alone."""
+        """Switch on what the next trial tries; returns whether that trial is for this alone."""
         if live.is_counting_next:
             turns.pause()
             return False
         return turns.begin()
 
     def _without_added(self, live: LiveTrials, ns: int) -> int:
-        """A trial's own time; what profiling added to it is the profiler's."""
+        """A trial's own time; the time that profiling added moves to the profiler's account."""
         added_ns = live.added_ns
         if live.mode != TAPING and self._usual_ns:
             added_ns = ns - self._usual_ns
@@ -202,7 +202,7 @@ class Watched:
         return ns - added_ns
 
     def _fail(self, error: Exception) -> None:
-        """What goes wrong in measuring ends that, and not the program."""
+        """An error in measuring ends the measuring, and not the program."""
         self.warn(f"measuring stopped: {one_line(error)}")
         with suppress(Exception):
             self._stop()

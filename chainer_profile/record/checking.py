@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,41 +19,46 @@ _COUNTS = ("probe_threads", "iteration")
 _SIGNED = frozenset(
     field.name for kind in (MemoryUse, PhaseMemory) for field in dataclasses.fields(kind)
 ) | {"seed", "temperature_c"}
+#: Gives what is wrong with a recording.
+Problems = Callable[[Any], Iterator[str]]
 
 
 def check(recording: Any) -> None:
     """Raise ValueError for a recording that cannot be analysed."""
-    for refuse in (_of_arrays, _of_calls, _of_parts, _of_inside):
-        refuse(recording)
+    _refuse(recording, _of_arrays, _of_calls, _of_parts, _of_inside)
 
 
 def check_file(recording: Any) -> None:
     """Raise ValueError for a recording that no run has measured: before writing, after reading."""
     check(recording)
-    for refuse in (_of_trials, _of_numbers, _of_layers):
-        refuse(recording)
+    _refuse(recording, _of_trials, _of_numbers, _of_layers)
 
 
-def _of_arrays(recording: Any) -> None:
+def _refuse(recording: Any, *kinds: Problems) -> None:
+    for problems in kinds:
+        for problem in problems(recording):
+            raise ValueError(problem)
+
+
+def _of_arrays(recording: Any) -> Iterator[str]:
     for field in dataclasses.fields(recording):
         name, samples = field.name, getattr(recording, field.name)
         if not isinstance(samples, np.ndarray) or not samples.size:
             continue
-        least = -_MOST_NS if name in _READINGS else int(name in _COUNTS)
-        if samples.min() < least:
-            raise ValueError(f"{name} contains {samples.min()}, but must be {least} or more")
+        least, most = samples.min(), samples.max()
+        least_allowed = -_MOST_NS if name in _READINGS else int(name in _COUNTS)
+        if least < least_allowed:
+            yield f"{name} contains {least}, but must be {least_allowed} or more"
         is_duration = name not in _READINGS + _COUNTS
         if is_duration and samples.sum(dtype=np.float64) >= _MOST_NS:
-            raise ValueError(
-                f"{name} contains {samples.max()}, but all its times must be below 2**62 ns"
-            )
-        if samples.max() >= _MOST_NS:
-            raise ValueError(f"{name} contains {samples.max()}, but must be below 2**62")
+            yield f"{name} contains {most}, but all its times must be below 2**62 ns"
+        if most >= _MOST_NS:
+            yield f"{name} contains {most}, but must be below 2**62"
     if recording.left_ns is not None and (recording.left_ns < recording.arrived_ns).any():
-        raise ValueError("left_ns: a collective was left before it was entered, as arrived_ns says")
+        yield "left_ns: a collective was left before it was entered, as arrived_ns says"
 
 
-def _of_trials(recording: Any) -> None:
+def _of_trials(recording: Any) -> Iterator[str]:
     # On a device, and in other engines, layers run beside the host or one another.
     if recording.trial_ns is None or recording.on_device or recording.settings.engine:
         return
@@ -61,21 +66,19 @@ def _of_trials(recording: Any) -> None:
     if recording.framework_ns is not None:
         framework = framework - recording.framework_ns.sum(axis=1)
     if framework.size and framework.min() < 0:
-        raise ValueError(
-            f"trial {framework.argmin()} is {-framework.min()} ns shorter than its layers"
-        )
+        yield f"trial {framework.argmin()} is {-framework.min()} ns shorter than its layers"
 
 
-def _of_numbers(recording: Any) -> None:
+def _of_numbers(recording: Any) -> Iterator[str]:
     for field in dataclasses.fields(recording):
         for name, number in _numbers(field.name, getattr(recording, field.name)):
             begin = f"{field.name}: {name} is {str(number)[:30]}"
             if not abs(number) < 2**63:  # true for NaN too
-                raise ValueError(f"{begin}, but must be a number below 2**63")
+                yield f"{begin}, but must be a number below 2**63"
             if number < 0 and name not in _SIGNED:
-                raise ValueError(f"{begin}, but must be 0 or more")
+                yield f"{begin}, but must be 0 or more"
             if field.name == "limits" and name.endswith("_per_s") and not number:
-                raise ValueError(f"{begin}, but must be above 0")
+                yield f"{begin}, but must be above 0"
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
@@ -90,76 +93,74 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
         yield name, value
 
 
-def _of_calls(recording: Any) -> None:
+def _of_calls(recording: Any) -> Iterator[str]:
     for place, layer in enumerate(recording.layers):
         for name in ("path", "function", "phase"):
             value = getattr(layer, name)
             if not isinstance(value, str):
-                raise ValueError(f"layer {place} has the {name} {value!r}, which is no text")
+                yield f"layer {place} has the {name} {value!r}, which is no text"
         if not layer.calls > 0:
-            raise ValueError(f"layer {place} has {layer.calls} calls, but must have more than 0")
+            yield f"layer {place} has {layer.calls} calls, but must have more than 0"
 
 
-def _of_layers(recording: Any) -> None:
+def _of_layers(recording: Any) -> Iterator[str]:
     n_layers = len(recording.layers)
     for place, layer in enumerate(recording.layers):
         if layer.index != place:
-            raise ValueError(f"layer {place} has the index {layer.index}, but must have its place")
+            yield f"layer {place} has the index {layer.index}, but must have its place"
         for name in ("path", "function", "phase"):
             if not getattr(layer, name):
-                raise ValueError(f"layer {place} has the {name} '', which names nothing")
+                yield f"layer {place} has the {name} '', which names nothing"
         for name in ("parent", "forward"):
             row = getattr(layer, name)
             if not _is_row(row, n_layers):
-                raise ValueError(f"layer {place} has the {name} {row}, of {n_layers} layers")
+                yield f"layer {place} has the {name} {row}, of {n_layers} layers"
     if any(not link.path for link in recording.links):
-        raise ValueError("a link has no path")
+        yield "a link has no path"
     if len(set(recording.phases)) < len(recording.phases):
-        raise ValueError(f"phases are named twice: {', '.join(recording.phases)}")
+        yield f"phases are named twice: {', '.join(recording.phases)}"
 
 
 def _is_row(row: int | None, n_layers: int) -> bool:
     return row is None or 0 <= row < n_layers
 
 
-def _of_parts(recording: Any) -> None:
-    n_layers, rank = len(recording.layers), recording.rank
+def _of_parts(recording: Any) -> Iterator[str]:
+    n_layers, n_phases, rank = len(recording.layers), len(recording.phases), recording.rank
     memory, counters = recording.memory, recording.counters
     if rank is not None and rank.number >= rank.size:
-        raise ValueError(f"rank: there is no rank {rank.number} of {rank.size}")
+        yield f"rank: there is no rank {rank.number} of {rank.size}"
     if memory is not None:
         for n_sizes in (len(memory.peak_nbytes), len(memory.retained_nbytes)):
             if n_sizes != n_layers:
-                raise ValueError(f"memory has {n_sizes} layers, not {n_layers}")
+                yield f"memory has {n_sizes} layers, not {n_layers}"
         if not _is_row(memory.high_water_layer, n_layers):
-            raise ValueError(f"memory is highest in layer {memory.high_water_layer}, of {n_layers}")
+            yield f"memory is highest in layer {memory.high_water_layer}, of {n_layers}"
     for counted in () if counters is None else counters.counted:
-        sizes, n_phases = (len(counted.layers), len(counted.framework)), len(recording.phases)
+        sizes, begin = (
+            (len(counted.layers), len(counted.framework)),
+            f"counters: {counted.name} has",
+        )
         if sizes not in ((0, 0), (n_layers, n_phases)):
-            raise ValueError(
-                f"counters: {counted.name} has {sizes[0]} layers and {sizes[1]} phases, "
-                f"not {n_layers} and {n_phases}"
-            )
+            yield f"{begin} {sizes[0]} layers and {sizes[1]} phases, not {n_layers} and {n_phases}"
         if len(counted.trial) != counters.trials:
-            raise ValueError(
-                f"counters: {counted.name} has {len(counted.trial)} trials, not {counters.trials}"
-            )
+            yield f"{begin} {len(counted.trial)} trials, not {counters.trials}"
 
 
-def _of_inside(recording: Any) -> None:
+def _of_inside(recording: Any) -> Iterator[str]:
     inside = recording.inside
     if inside is None:
         return
     n_layers, n_places = len(recording.layers), len(inside.places)
     functions = {layer.function for layer in recording.layers}
     if inside.repeats < 1:
-        raise ValueError(f"inside: repeats is {inside.repeats}, but must be 1 or more")
+        yield f"inside: repeats is {inside.repeats}, but must be 1 or more"
     for stack in inside.stacks:
         if not stack.seconds >= 0:
-            raise ValueError(f"a stack took {stack.seconds} s, but must have taken 0 or more")
+            yield f"a stack took {stack.seconds} s, but must have taken 0 or more"
         if not _is_row(stack.row, n_layers):
-            raise ValueError(f"a stack is in layer {stack.row}, of {n_layers}")
+            yield f"a stack is in layer {stack.row}, of {n_layers}"
         if stack.function and stack.function not in functions:
-            raise ValueError(f"a stack is in {stack.function}, but no layer is")
+            yield f"a stack is in {stack.function}, but no layer is"
         if not stack.places or not 0 <= min(stack.places) <= max(stack.places) < n_places:
-            raise ValueError(f"a stack passes places {stack.places}, of {n_places} places")
+            yield f"a stack passes places {stack.places}, of {n_places} places"

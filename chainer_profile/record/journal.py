@@ -163,7 +163,7 @@ class Journal:
 
     def recording(self, conditions: Conditions, ended: str) -> Recording:
         """All trials so far as a recording."""
-        return _Assembly(self._records()).recording(conditions, ended)
+        return _recording(self._records(), conditions, ended)
 
     def _records(self) -> Iterator[Record]:
         if self.file is not None and self._end:
@@ -215,7 +215,7 @@ def _recovered(path: Path, stream: BinaryIO, size: int) -> Recording:
         if not isinstance(_RECORDS.decode(text), Header):
             raise ValueError("it has no header")
     stream.seek(begin)
-    return _Assembly(_decoded(stream, left)).recording(Conditions(), KILLED)
+    return _recording(_decoded(stream, left), Conditions(), KILLED)
 
 
 class _Trials:
@@ -255,71 +255,59 @@ class _Trials:
         return np.frombuffer(bytearray().join(values), "<i8")
 
 
-class _Assembly:
-    """The records of a journal, sorted by kind."""
-
-    def __init__(self, records: Iterable[Record]) -> None:
-        self._header = Header(Settings(), Environment())
-        self._rows: Rows | None = None
-        self._trials = {kind: _Trials() for kind in (PROFILED, CLEAN, WARMUP, PROBE, HELD)}
-        for record in records:
-            if isinstance(record, Header):
-                self._header = record
-            elif isinstance(record, Trial):
-                self._trials[record.kind].add(record)
-            else:
-                self._add_rows(record)
-
-    def _add_rows(self, rows: Rows) -> None:
-        before = self._rows
-        if before is None:
-            self._rows = rows
-        elif rows.anew:
-            _sum_by_link(self._trials[PROFILED], before.layers, rows.layers)
-            self._trials[HELD] = _Trials()
-            self._rows = rows
+def _recording(records: Iterable[Record], conditions: Conditions, ended: str) -> Recording:
+    """The recording of a journal's records."""
+    header, rows = Header(Settings(), Environment()), None
+    trials = {kind: _Trials() for kind in (PROFILED, CLEAN, WARMUP, PROBE, HELD)}
+    for record in records:
+        if isinstance(record, Header):
+            header = record
+        elif isinstance(record, Trial):
+            trials[record.kind].add(record)
+        elif rows is None:
+            rows = record
+        elif record.anew:
+            _sum_by_link(trials[PROFILED], rows.layers, record.layers)
+            trials[HELD] = _Trials()
+            rows = record
         else:
-            layers, phases = before.layers + rows.layers, before.phases + rows.phases
-            self._rows = Rows(layers, phases, rows.links or before.links, rows.settings)
-
-    def recording(self, conditions: Conditions, ended: str) -> Recording:
-        """The recording; it takes over the samples."""
-        header, profiled, held = self._header, self._trials[PROFILED], self._trials[HELD]
-        clean, probes = self._trials[CLEAN], self._trials[PROBE]
-        rows = self._rows or Rows(settings=header.settings)
-        layers, n_moves = rows.layers, n_collectives(rows.layers)
-        widths = {"self_ns": len(layers)}
-        widths |= {"calls": len(layers)} if "calls" in profiled.samples else {}
-        widths |= {"framework_ns": len(rows.phases)} if rows.phases else {}
-        widths |= {"arrived_ns": n_moves, "left_ns": n_moves} if n_moves else {}
-        widths |= dict.fromkeys(("host_ns", "gap_ns") * header.on_device, len(layers))
-        samples: dict[str, Any] = {name: profiled.take(name, n) for name, n in widths.items()}
-        if "calls" in samples:
-            layers = tuple(map(_with_mean_calls, layers, samples["calls"].T))
-        numbers = ("launch_ns", "span_ns") * header.on_device + ("iteration",) * header.iterations
-        samples |= {name: profiled.numbers(name) for name in numbers}
-        if len(held):
-            samples["held_ns"] = held.take("self_ns", len(layers))
-            samples["held_span_ns"] = np.array(held.walls)
-        return Recording(
-            layers=layers,
-            phases=rows.phases,
-            links=rows.links,
-            settings=rows.settings,
-            **samples,
-            trial_ns=np.array(profiled.walls),
-            start_ns=np.array(profiled.starts),
-            clean_ns=np.array(clean.walls),
-            clean_start_ns=np.array(clean.starts),
-            clean_cpu_ns=clean.numbers("cpu_ns") if "cpu_ns" in clean.samples else None,
-            warmup_ns=np.array(self._trials[WARMUP].walls),
-            probe_ns=np.array(probes.walls),
-            probe_threads=probes.numbers("threads"),
-            environment=header.environment,
-            rank=header.rank,
-            conditions=conditions,
-            ended=ended,
-        )
+            layers, phases = rows.layers + record.layers, rows.phases + record.phases
+            rows = Rows(layers, phases, record.links or rows.links, record.settings)
+    rows = rows or Rows(settings=header.settings)
+    profiled, held, clean = trials[PROFILED], trials[HELD], trials[CLEAN]
+    layers, n_layers, n_moves = rows.layers, len(rows.layers), n_collectives(rows.layers)
+    widths = {"self_ns": n_layers}
+    widths |= {"calls": n_layers} if "calls" in profiled.samples else {}
+    widths |= {"framework_ns": len(rows.phases)} if rows.phases else {}
+    widths |= {"arrived_ns": n_moves, "left_ns": n_moves} if n_moves else {}
+    widths |= {"host_ns": n_layers, "gap_ns": n_layers} if header.on_device else {}
+    samples: dict[str, Any] = {name: profiled.take(name, n) for name, n in widths.items()}
+    if "calls" in samples:
+        layers = tuple(map(_with_mean_calls, layers, samples["calls"].T))
+    numbers = ("launch_ns", "span_ns") * header.on_device + ("iteration",) * header.iterations
+    samples |= {name: profiled.numbers(name) for name in numbers}
+    if len(held):
+        samples |= {"held_ns": held.take("self_ns", n_layers), "held_span_ns": np.array(held.walls)}
+    if "cpu_ns" in clean.samples:
+        samples["clean_cpu_ns"] = clean.numbers("cpu_ns")
+    return Recording(
+        layers=layers,
+        phases=rows.phases,
+        links=rows.links,
+        settings=rows.settings,
+        **samples,
+        trial_ns=np.array(profiled.walls),
+        start_ns=np.array(profiled.starts),
+        clean_ns=np.array(clean.walls),
+        clean_start_ns=np.array(clean.starts),
+        warmup_ns=np.array(trials[WARMUP].walls),
+        probe_ns=np.array(trials[PROBE].walls),
+        probe_threads=trials[PROBE].numbers("threads"),
+        environment=header.environment,
+        rank=header.rank,
+        conditions=conditions,
+        ended=ended,
+    )
 
 
 def _sum_by_link(trials: _Trials, before: Sequence[Layer], layers: Sequence[Layer]) -> None:

@@ -1,6 +1,5 @@
 """Changes take turns with the network as it is, on a clock that the test turns."""
 
-from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
 
@@ -13,20 +12,17 @@ from chainer_profile.analyse.findings import Change
 from tests.refusing import refusal
 
 
-@dataclass
 class World:
     """Processes whose blocks take known times, and what was asked of them."""
 
-    #: Seconds of an input by the name of a change: its engine, kernels and batch.
-    run_s: dict = field(default_factory=dict)
-    #: What else a process answers: by change and question.
-    says: dict = field(default_factory=dict)
-    began: list = field(default_factory=list)  #: The changes of all processes, in their order.
-    now_s: float = 0.0
-    running: int = 0
-    most: int = 0
-    stop: str = ""
-    at_block: object = lambda: None  #: What a test changes while all is measured.
+    def __init__(self, says=(), **run_s):
+        #: Seconds of an input by the name of a change: its engine, kernels and batch.
+        self.run_s = run_s
+        #: What else a process answers: by change and question.
+        self.says = dict(says)
+        self.began = []  #: The changes of all processes, in their order.
+        self.now_s, self.running, self.most, self.stop = 0.0, 0, 0, ""
+        self.at_block = lambda: None  #: What a test changes while all is measured.
 
     def start(self, change):
         name = f"{change.engine}{'k' if change.kernels else ''}{change.batchsize or ''}"
@@ -73,7 +69,7 @@ def tried(world, *candidates, seconds=100.0, at_once=9):
 
 
 def test_what_helps_is_measured_again_in_fresh_processes():
-    world = World({"fast": 0.5e-3, "slow": 2e-3})
+    world = World(fast=0.5e-3, slow=2e-3)
     changes, trial = tried(world, "slow", "fast")
     assert list(changes) == ["fast", "slow"]
     fast, slow = changes.values()
@@ -104,7 +100,7 @@ def test_the_first_looks_luck_does_not_count():
 @pytest.mark.parametrize(("groups", "pairs"), [(6, 3), (12, 4), (0, 0)])
 def test_what_was_measured_before_the_stop_stays(groups, pairs):
     """A single group after the first look counts with that."""
-    world = World({"fast": 0.5e-3})
+    world = World(fast=0.5e-3)
 
     def stop():
         world.stop = "interrupted by SIGINT" if len(world.began) > groups else ""
@@ -118,7 +114,7 @@ def test_what_was_measured_before_the_stop_stays(groups, pairs):
 
 def test_what_fails_is_out_and_the_others_go_on():
     wrong = "its outputs differ by 2.0e-01"
-    world = World({"fast": 0.5e-3}, {("wrong", CHECK): wrong})
+    world = World({("wrong", CHECK): wrong}, fast=0.5e-3)
     world.says["early", READY] = WorkerError("cannot be made ready")
     world.says["late", BLOCK] = WorkerError("its process ended")
     changes, _ = tried(world, "early", "late", "wrong", "fast")
@@ -129,10 +125,10 @@ def test_what_fails_is_out_and_the_others_go_on():
 
 
 def test_the_network_itself_must_run():
-    world = World(says={("", READY): WorkerError("has no such layer")})
+    world = World({("", READY): WorkerError("has no such layer")})
     assert "as it is: has no such layer" in refusal(tried, world, "fast")
     # Where it fails later, what was measured stays.
-    world = World({"fast": 0.5e-3})
+    world = World(fast=0.5e-3)
 
     def late():
         if len(world.began) > 12:
@@ -147,7 +143,7 @@ def test_the_network_itself_must_run():
 def test_sums_of_what_helps_alone_are_tried_too():
     batch = Candidate("batch", "why", "more", Change(batchsize=4), alone=False)
     # A larger batch takes less time an input: the process says times of one input.
-    changes, _ = tried(World({"fast": 0.5e-3, "4": 0.8e-3, "fast4": 0.4e-3}), "fast", batch)
+    changes, _ = tried(World(fast=0.5e-3, fast4=0.4e-3, **{"4": 0.8e-3}), "fast", batch)
     both = changes["fast + batch"]
     assert both.helps
     assert both.gain.factor == pytest.approx(2.5)
@@ -169,7 +165,7 @@ def test_layers_of_chainers_own_changes():
         ("", LAYERS): layers(3e-3, 2e-3, 1e-3),
         ("k", LAYERS): layers(2e-3, 0.5e-3, 1.5e-3),
     }
-    changes, _ = tried(World({"k": 0.5e-3}, answers), fast)
+    changes, _ = tried(World(answers, k=0.5e-3), fast)
     assert [(layer.label, layer.before_s, layer.after_s) for layer in changes["fast"].layers] == [
         ("1_F", 2e-3, 0.5e-3),
         ("0_F", 3e-3, 2e-3),
@@ -179,7 +175,7 @@ def test_layers_of_chainers_own_changes():
 def test_what_is_held_against_something_else_has_processes_of_its_own():
     threads = Change(engine="two")
     single = Candidate("one thread", "why", "how", AS_IT_IS, threads, WALL, alone=False)
-    world = World({"two": 3e-3, "fast": 0.5e-3})
+    world = World(two=3e-3, fast=0.5e-3)
     changes, _ = tried(world, "fast", single)
     assert world.began[:4] == ["", "fast", "two", ""]
     assert changes["one thread"].gain.factor == pytest.approx(3.0)
@@ -190,7 +186,7 @@ def test_memory_and_time_are_kept():
     world = World()
     tried(world, *"abcde", at_once=3)
     assert world.most == 3
-    world = World({"fast": 0.5e-3, "also": 0.9e-3})
+    world = World(fast=0.5e-3, also=0.9e-3)
 
     def noisy():
         world.run_s["also"] = 0.97e-3 * (1 + 0.05 * (len(world.began) % 7))

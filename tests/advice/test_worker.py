@@ -11,11 +11,11 @@ from tests.refusing import refusal
 
 
 class Runs:
-    """Each run takes so many nanoseconds on the clock."""
+    """Each run is of two inputs, and takes so many nanoseconds on the clock."""
 
     batchsize = 2
 
-    def __init__(self, clock, run_ns):
+    def __init__(self, clock, run_ns=1000):
         self.clock, self.run_ns, self.runs = clock, run_ns, 0
 
     def run(self):
@@ -29,10 +29,10 @@ class Runs:
         raise ValueError("no layers here")
 
 
-def served(clock, runs, *questions):
+def served(clock, runs, *questions, **clocks):
     answers, asked = io.StringIO(), io.StringIO("".join(f"{question}\n" for question in questions))
-    clocks = {"wall": lambda: clock.now_ns() * 1e-9, "cpu": lambda: clock.now_ns() * 0.5e-9}
-    serve(lambda: nullcontext(runs), asked, answers, **clocks, sleep=lambda seconds: None)
+    clocks = {"cpu": lambda: clock.now_ns() * 0.5e-9, "sleep": lambda seconds: None} | clocks
+    serve(lambda: nullcontext(runs), asked, answers, wall=lambda: clock.now_ns() * 1e-9, **clocks)
     return [json.loads(line) for line in answers.getvalue().splitlines()]
 
 
@@ -43,10 +43,9 @@ def test_answers_and_errors(clock):
         ready, block = served(clock, made, BLOCK)
         assert ready == {"value": None}
         assert made.runs == warm + runs, run_ms
-        # Of one input, of which a run has two.
         times = {"wall_s": run_ms * 1e-3 / 2, "cpu_s": run_ms * 1e-3 / 4}
         assert block["value"] == pytest.approx(times), run_ms
-    answers = served(clock, Runs(clock, 1000), CHECK, "layers", BLOCK)
+    answers = served(clock, Runs(clock), CHECK, "layers", BLOCK)
     failed = {"error": "ValueError: no layers here"}
     assert answers[1:] == [{"value": "its outputs differ"}, failed]
 
@@ -54,19 +53,12 @@ def test_answers_and_errors(clock):
 @pytest.mark.parametrize(("busy_ms", "slept_ms"), [(0, 10), (25, 40), (10_000, 200)])
 def test_a_process_answers_when_its_threads_have_gone_to_sleep(clock, busy_ms, slept_ms):
     """Until then they take a core from the process whose turn is next."""
-    slept_s = 0.0
-
-    def sleep(seconds):
-        nonlocal slept_s
-        slept_s += seconds
-
-    asked, answers = io.StringIO(f"{BLOCK}\n"), io.StringIO()
-    clocks = {"wall": lambda: clock.now_ns() * 1e-9, "cpu": lambda: min(slept_s, busy_ms * 1e-3)}
-    serve(lambda: nullcontext(Runs(clock, 10**6)), asked, answers, **clocks, sleep=sleep)
-    _ready, block = map(json.loads, answers.getvalue().splitlines())
+    sleeps = []
+    clocks = {"cpu": lambda: min(sum(sleeps), busy_ms * 1e-3), "sleep": sleeps.append}
+    _ready, block = served(clock, Runs(clock, 10**6), BLOCK, **clocks)
     # Once before it says that it is ready, and after the block if they were busy still.
-    left_ms = max(0, busy_ms - slept_ms)
-    assert slept_s * 1e3 == pytest.approx(slept_ms + (10 if not left_ms else 200))
+    expected_ms = slept_ms + (200 if busy_ms > slept_ms else 10)
+    assert sum(sleeps) * 1e3 == pytest.approx(expected_ms)
     assert block["value"]["wall_s"] == pytest.approx(5e-4)
 
 
@@ -75,12 +67,9 @@ def worker(code, stop=""):
 
 
 def test_a_process_answers_fails_has_ended_or_hangs():
-    ready = "print('{\"value\": null}', flush=True)\n"
-    with worker(ready + "print('{\"value\": ' + input() + '}')") as made:
+    with worker('print(\'{"value": null}\')\nprint(\'{"value": \' + input() + "}")') as made:
         assert made.ask(READY, 60) is None
         assert made.ask("[1, 2]", 60) == [1, 2]
-    with worker(ready) as made:
-        made.ask(READY, 60)
         said = refusal(made.ask, BLOCK, 60, error=WorkerError)
         assert said == "its process ended (exit code 0)"
     for code, patience_s, said in (

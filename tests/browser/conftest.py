@@ -66,34 +66,32 @@ class Opened:
 @pytest.fixture
 def open_page(browser, tmp_path):
     """Opens a page from a file; at the end there must be no fault and no other request."""
-    opened = []
+    every = []
 
     def open_it(html, *, width=1280, scheme="light", at="", bypass_csp=False):
-        path = tmp_path / f"page{len(opened)}.html"
+        path = tmp_path / f"page{len(every)}.html"
         path.write_text(html, encoding="utf-8")
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=bypass_csp
-        )
+        size = {"width": width, "height": 900}
+        context = browser.new_context(viewport=size, color_scheme=scheme, bypass_csp=bypass_csp)
         context.set_default_timeout(WAIT_MS)
         page = context.new_page()
-        opened_page = Opened(page, path.as_uri())
-        page.on("pageerror", lambda error: opened_page.faults.append(str(error)))
+        opened = Opened(page, path.as_uri())
+        faults = opened.faults
+        page.on("pageerror", lambda error: faults.append(str(error)))
         bad = ("error", "warning")
-        page.on("console", lambda said: said.type in bad and opened_page.faults.append(said.text))
-        page.on("request", lambda request: opened_page.requests.append(request.url))
-        page.on(
-            "dialog", lambda dialog: (opened_page.faults.append(dialog.message), dialog.dismiss())
-        )
-        page.goto(opened_page.url + at)
+        page.on("console", lambda said: said.type in bad and faults.append(said.text))
+        page.on("dialog", lambda dialog: (faults.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: opened.requests.append(request.url))
+        page.goto(opened.url + at)
         page.wait_for_selector("html[data-ready]", timeout=WAIT_MS)
-        opened.append((context, opened_page))
-        return opened_page
+        every.append(opened)
+        return opened
 
     yield open_it
-    for context, opened_page in opened:
-        assert opened_page.faults == []
+    for opened in every:
+        assert opened.faults == []
         # It makes the files that it saves by itself.
         own = ("data:", "blob:")
-        asked = {url.partition("#")[0] for url in opened_page.requests if not url.startswith(own)}
-        assert asked == {opened_page.url}
-        context.close()
+        asked = {url.partition("#")[0] for url in opened.requests if not url.startswith(own)}
+        assert asked == {opened.url}
+        opened.context.close()

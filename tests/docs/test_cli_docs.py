@@ -50,43 +50,34 @@ def row(parser, action):
 
 def section(parser, shared_rows):
     """A command's options in lists; those that ``profile.py`` has too are named alone."""
-    lines = [f"## {parser.prog}", "", escaped(parser.description or "")]
-    shared: list[str] = []
+    lines, shared = [f"## {parser.prog}", "", escaped(parser.description or "")], []
     for group in parser._action_groups:
-        hidden = ["-h", "--help"] if shared_rows else []  # every command has it
-        actions = [
-            action
-            for action in group._group_actions
-            if action.help != argparse.SUPPRESS and action.option_strings != hidden
-        ]
-        shared += [
-            f"`{action.option_strings[-1]}`"
-            for action in actions
-            if row(parser, action) in shared_rows
-        ]
-        rows = [row(parser, action) for action in actions if row(parser, action) not in shared_rows]
-        if not rows:
-            continue
-        is_first = group.title in ("help", "options") or not actions[0].option_strings
-        if not is_first:
+        rows = []
+        for action in group._group_actions:
+            # Every command has --help.
+            if action.help == argparse.SUPPRESS or (shared_rows and action.dest == "help"):
+                continue
+            if row(parser, action) in shared_rows:
+                shared.append(f"`{action.option_strings[-1]}`")
+            else:
+                rows.append(action)
+        if rows and group.title not in ("help", "options") and rows[0].option_strings:
             lines += ["", f"**{group.title[0].upper()}{group.title[1:]}**"]
-        lines += ["", *rows]
+        lines += ["", *(row(parser, action) for action in rows)] if rows else []
     if shared:
         lines += ["", f"As for [profile.py](#profilepy): {', '.join(shared)}."]
     return "\n".join(lines)
 
 
 def documentation():
-    all_parsers = list(parsers().values())
-    shared_rows = {row(all_parsers[0], action) for action in all_parsers[0]._actions}
-    names = [parser.prog for parser in all_parsers]
-    anchors = [re.sub("[^a-z -]", "", name.lower()).replace(" ", "-") for name in names]
-    listed = [f"[{name.split()[-1]}](#{to})" for name, to in zip(names, anchors, strict=True)]
+    first, *others = parsers().values()
+    shared = {row(first, action) for action in first._actions}
+    listed = []
+    for parser in (first, *others):
+        anchor = re.sub("[^a-z -]", "", parser.prog.lower()).replace(" ", "-")
+        listed.append(f"[{parser.prog.split()[-1]}](#{anchor})")
     head = DOCS.read_text().partition("\n\n[profile.py](")[0]
-    sections = (
-        section(command, set() if command is all_parsers[0] else shared_rows)
-        for command in all_parsers
-    )
+    sections = section(first, set()), *(section(parser, shared) for parser in others)
     return "\n\n".join([head, ", ".join(listed), *sections]) + "\n"
 
 

@@ -6,25 +6,22 @@
 import re
 
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, SHOWN
-from chainer_profile.report.content import comparison, network, ranks
+from chainer_profile.report.content import comparison, network, ranks, sweep
 from tests import ROOT
-from tests.report.reading import meanings as meanings_of
+from tests.report.reading import meanings
 
 DOCS = ROOT / "docs" / "columns.md"
 
 
-def table(head, rows):
-    lines = [head, ("---",) * len(head), *rows]
-    cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
-    return "\n".join("| " + " | ".join(line) + " |" for line in cells)
-
-
-def listing(meanings):
-    return "\n".join(f"- {name}: {meaning}" for name, meaning in meanings)
-
-
-def meanings(columns):
-    return listing((f"`{name}`", meaning) for name, meaning in meanings_of(columns).items())
+def layer_table():
+    """The columns of layers; the usual ones are bold."""
+    head = ("name", "heading", "in layers.csv, if different", "meaning")
+    lines = [head, ("---",) * len(head)]
+    for name, column in LAYER_COLUMNS.items():
+        file = f"`{column.csv}`" if column.csv not in ("", name) else ""
+        shown = marked(name, SHOWN["terminal"])
+        lines.append((shown, column.heading, file, column.meaning.replace("|", "\\|")))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def marked(name, usual):
@@ -32,50 +29,38 @@ def marked(name, usual):
     return f"**`{name}`**" if name in usual else f"`{name}`"
 
 
-def layer_table():
-    rows = [
-        (
-            marked(name, SHOWN["terminal"]),
-            described.heading,
-            f"`{described.csv}`" if described.csv not in ("", name) else "",
-            described.meaning,
-        )
-        for name, described in LAYER_COLUMNS.items()
-    ]
-    return table(("name", "heading", "in layers.csv, if different", "meaning"), rows)
+def in_file(columns):
+    return [f"- `{name}`: {meaning}" for name, meaning in meanings(columns).items()]
 
 
-def summary_rows(view):
-    usual = network.DEFAULTS[view]
-    return [(marked(name, usual), column.meaning) for name, column in network.COLUMNS[view].items()]
-
-
-def summary_columns(view, others=()):
-    """The columns of a view, without those that another one has too."""
-    return listing(row for row in summary_rows(view) if row not in others)
+def of_network(view):
+    usual, columns = network.DEFAULTS[view], network.COLUMNS[view]
+    return [f"- {marked(name, usual)}: {column.meaning}" for name, column in columns.items()]
 
 
 def documentation():
     """The page with the tables below its headings made again."""
-    text = DOCS.read_text()
-    for heading, made in {
-        "The layer table on the terminal": layer_table(),
-        "links.csv": meanings(LINK_COLUMNS),
-        "By layer": summary_columns(network.LAYERS),
-        "By link, with `--tree`": summary_columns(network.LINKS, summary_rows(network.LAYERS)),
-        "comparison.csv": meanings(comparison.COLUMNS),
-        "ranks.csv": meanings(ranks.LAYER_COLUMNS),
-        "collectives.csv": meanings(ranks.COLLECTIVE_COLUMNS),
+    text, by_layer = DOCS.read_text(), of_network(network.LAYERS)
+    for heading, lines in {
+        "The layer table on the terminal": [layer_table()],
+        "links.csv": in_file(LINK_COLUMNS),
+        "By layer": by_layer,
+        "By link, with `--tree`": [x for x in of_network(network.LINKS) if x not in by_layer],
+        "comparison.csv": in_file(comparison.COLUMNS),
+        "ranks.csv": in_file(ranks.LAYER_COLUMNS),
+        "collectives.csv": in_file(ranks.COLLECTIVE_COLUMNS),
     }.items():
         first, heading, rest = text.partition(f"# {heading}\n")
         words, last = re.fullmatch(r"((?:(?![|-]).*\n)*)(?:[|-].*\n)+((?s:.*))", rest).groups()
-        text = f"{first}{heading}{words}{made}\n{last}"
+        text = first + heading + words + "\n".join(lines) + "\n" + last
     return text
 
 
 def test_the_documentation_is_that_of_the_code():
     assert DOCS.read_text() == documentation()
     assert set(network.COLUMNS) == {network.LAYERS, network.LINKS}
+    of_sweeps = (ROOT / "docs" / "sweep.md").read_text()
+    assert [name for name in meanings(sweep.COLUMNS) if f"`{name}`" not in of_sweeps] == []
 
 
 if __name__ == "__main__":

@@ -19,38 +19,34 @@ def executed(trials=None):
     nbformat, nbclient = needs.module("nbformat"), needs.module("nbclient")
     needs.module("ipykernel")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
+    metadata = notebook.metadata.copy()
     for cell in notebook.cells if trials else ():
         cell.source = re.sub(r"(\btrials=| -n )\d+", rf"\g<1>{trials}", cell.source)
-    metadata = notebook.metadata.copy()
+    options = {"timeout": HANGS_S, "kernel_name": "python3", "record_timing": False}
     where = {"metadata": {"path": str(NOTEBOOK.parent)}}
-    client = nbclient.NotebookClient(
-        notebook, timeout=HANGS_S, kernel_name="python3", resources=where, record_timing=False
-    )
-    client.execute()
+    nbclient.NotebookClient(notebook, resources=where, **options).execute()
     notebook.metadata = metadata
     return notebook
 
 
 def kinds(notebook):
     """The types of every cell's outputs."""
-    outputs = (cell.get("outputs", ()) for cell in notebook.cells)
     return [
-        [(output.output_type, *sorted(output.get("data", {}))) for output in some]
-        for some in outputs
+        [
+            (output.output_type, *sorted(output.get("data", {})))
+            for output in cell.get("outputs", ())
+        ]
+        for cell in notebook.cells
     ]
 
 
 def test_the_example_runs_and_shows_its_saved_outputs():
-    nbformat = needs.module("nbformat")
-    kept = nbformat.read(NOTEBOOK, as_version=4)
-    nbformat.validate(kept)
+    kept = needs.module("nbformat").read(NOTEBOOK, as_version=4)
     text = NOTEBOOK.read_text(encoding="utf-8")
     assert len(text) < 300_000
     assert str(ROOT) not in text
-    cells = [cell for cell in kept.cells if cell.cell_type == "code"]
-    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
-    assert not any(o.output_type == "error" for cell in cells for o in cell.outputs)
     assert kinds(executed(trials=3)) == kinds(kept)
+    assert not any(kind[0] == "error" for cell in kinds(kept) for kind in cell)
 
 
 if __name__ == "__main__":

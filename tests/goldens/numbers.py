@@ -206,7 +206,7 @@ def ranked() -> dict[str, Iterable[str]]:
         "cut short late": merge(pair | {"rank-1": late}),
         "one alone": merge({"rank-1": pair["rank-1"]}),
     }
-    said: dict[str, Iterable[str]] = {name: _counted_of(one) for name, one in cases.items()}
+    said: dict[str, Iterable[str]] = {name: _counted_of(ranks) for name, ranks in cases.items()}
     bad, names = "ValueError: a batch is bad", [f"rank-{at}" for at in range(3)]
     end, end_now, kill = COMPLETE, "exit code 0", KILLED
     stopped = [np.arange(4) + after for after in (1000, 0, 1000)]

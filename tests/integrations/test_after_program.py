@@ -8,18 +8,10 @@ import pytest
 from chainer_profile.advice import turns
 from chainer_profile.advice.results import read_advice
 from chainer_profile.basics.describe import NS
-from chainer_profile.basics.units import format_duration
 from chainer_profile.integrations import script_run
 from chainer_profile.measure import machine
-from chainer_profile.measure.machine import save_limits
-from chainer_profile.record.budget import (
-    ITERATIONS,
-    PROFILER,
-    REPORTS,
-    RUNNING,
-    SAVING,
-    read_budget,
-)
+from chainer_profile.record.budget import ITERATIONS, PROFILER, RUNNING, SAVING, read_budget
+from chainer_profile.record.journal import KILLED
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.runs.folder import JOURNAL, RECORDING, load_run
 from tests.command import folder, main, stand_in  # noqa: F401
@@ -49,11 +41,12 @@ def kill():
 
 small, large = L.Linear(4, 3), L.Linear(4, 100_000)
 """
-#: Programs that remove something that saving needs.
+#: Programs that remove something that saving needs, before it trains or behind that.
 TAKES = {
-    "open": "builtins.open = None",
-    "modules": "sys.path.clear(); sys.path_importer_cache.clear(); sys.meta_path.clear()",
-    "folder": "os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')",
+    "open": "builtins.open = None\ntrain()",
+    "modules": "train()\nsys.path.clear(); sys.path_importer_cache.clear(); sys.meta_path.clear()",
+    "results": "train()\n__import__('shutil').rmtree('here')",
+    "folder": "train()\nos.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')",
 }
 
 
@@ -68,7 +61,7 @@ def said():
 
 @pytest.mark.parametrize("takes", TAKES)
 def test_a_program_that_removes_what_saving_needs(takes):
-    assert run(f"train()\n{TAKES[takes]}\nsys.exit(3)", "-q") == 3
+    assert run(f"{TAKES[takes]}\nsys.exit(3)", "-q") == 3
     assert said() == ""
     assert files() == ["budget.json", "recording.npz"]
     recording, budget = load_run(Path("here")), read_budget(Path("here"))
@@ -78,25 +71,17 @@ def test_a_program_that_removes_what_saving_needs(takes):
     assert recording.environment.chainer
     assert budget.outcome == "exit code 3"
     assert budget.of(ITERATIONS).count == 16
-    if takes == "open":  # before it trains
-        assert run(f"{TAKES[takes]}\ntrain()", "-q", "--force") == 0
-        assert load_run(Path("here")).n_trials
+    assert SAVING in {spent.name for spent in budget.part(PROFILER)}
+    assert sum(spent.ns for spent in budget.spent) == budget.wall_ns
 
 
-def test_limits_are_taken_and_never_measured_and_added_time_is_reported(monkeypatch):
+def test_limits_are_taken_and_never_measured(monkeypatch):
     monkeypatch.setattr(machine, "measure_limits", None)
-    assert run("train()") == 0
-    recording, budget = load_run(Path("here")), read_budget(Path("here"))
+    assert run("train()", "-q") == 0
+    recording = load_run(Path("here"))
     assert recording.limits is None
-    assert "limits" not in said()
-    assert {SAVING, REPORTS} < {part.name for part in budget.part(PROFILER)}
-    assert sum(part.ns for part in budget.spent) == budget.wall_ns
-    reports_ns = sum(part.ns for part in budget.part(PROFILER) if part.name == REPORTS)
-    others_ns = budget.of(PROFILER).ns - reports_ns
-    text = f"(plus {format_duration(others_ns * NS)} of profiling, and "
-    assert f"{text}{format_duration(reports_ns * NS)} for the reports)" in said()
-    save_limits(stand_in(recording.environment, machine.find_device("cpu")))
-    assert run("train()", "--force") == 0
+    machine.save_limits(stand_in(recording.environment, machine.find_device("cpu")))
+    assert run("train()", "-q", "--force") == 0
     assert load_run(Path("here")).limits is not None
 
 
@@ -122,30 +107,32 @@ def test_advice_is_beside_the_trials_that_it_is_of(monkeypatch):
 
 #: Programs, and the outputs of the first layer of the trials in each folder.
 KINDS = {
-    "one network": ("call(small)", {"here": 3}),
-    "two networks": ("call(small); call(large, 200)", {"here": 100_000, "here/test": 3}),
-    "and a larger one": ("call(small); train(); call(large)", {"here/test-2": 100_000}),
+    "call(small)": {"here": 3},
+    "call(small); call(large, 200)": {"here": 100_000, "here/test": 3},
+    "call(small); train(); call(large)": {"here": 3, "here/test": 3, "here/test-2": 100_000},
 }
+#: How a program ends, its exit code, and the outcome in its budget.
+ENDS = [
+    ("", 0, COMPLETE),
+    ("kill()", -signal.SIGKILL, RUNNING),
+    ("os._exit(3)", 3, "exit code 3"),
+]
 
 
-@pytest.mark.parametrize("end", ["", "\nkill()", "\nos._exit(3)"])
-@pytest.mark.parametrize("does", KINDS)
-def test_where_the_trials_are(does, end):
-    program, outputs = KINDS[does]
-    if end and does == "two networks":  # only the end shows which took more
+@pytest.mark.parametrize(("end", "code", "outcome"), ENDS)
+@pytest.mark.parametrize("program", KINDS)
+def test_where_the_trials_are(program, end, code, outcome):
+    outputs = KINDS[program]
+    if end and "train" not in program and len(outputs) == 2:  # only the end shows which took more
         outputs = {"here": 3, "here/test-2": 100_000}
-    code = {"": 0, "\nkill()": -signal.SIGKILL, "\nos._exit(3)": 3}[end]
-    assert run(program + end) == code
-    recordings = {str(path.parent) for path in Path().rglob(RECORDING)}
-    journals = {str(path.parent) for path in Path().rglob(JOURNAL)}
-    assert outputs.keys() <= (journals if end else recordings)
-    assert "here" in (journals if end else recordings)
-    assert not (recordings if end else journals)
+    assert run(f"{program}\n{end}") == code
+    assert read_budget(Path("here")).outcome == outcome
+    holding = JOURNAL if end else RECORDING
+    paths = [path for name in (JOURNAL, RECORDING) for path in Path().rglob(name)]
+    assert {path.name for path in paths} == {holding}
+    assert {str(path.parent) for path in paths} == outputs.keys()
     for place, n_out in outputs.items():
         recording = load_run(Path(place))
         assert recording.n_trials
-        assert recording.ended == ("killed before its end" if end else COMPLETE)
-        assert {layer.output_shapes[0][1] for layer in recording.layers[:1]} == {n_out}
-    budget = read_budget(Path("here"))
-    outcomes = {"": COMPLETE, "\nkill()": RUNNING, "\nos._exit(3)": "exit code 3"}
-    assert budget.outcome == outcomes[end]
+        assert recording.ended == (KILLED if end else COMPLETE)
+        assert recording.layers[0].output_shapes[0][1] == n_out

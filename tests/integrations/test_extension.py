@@ -4,9 +4,8 @@ That rows and framework are the iteration, and that its times are exact, is in t
 """
 
 import gc
-import itertools
 import tracemalloc
-from contextlib import contextmanager
+from functools import partial
 
 import chainer
 import chainer.functions as F
@@ -31,12 +30,10 @@ from tests.command import (
 from tests.nets import MLP, net
 from tests.queues import check, device_clock
 
-NUMBERS = itertools.count()
 concat = chainer.dataset.concat_examples
 
 
-def fail(*_):
-    raise ZeroDivisionError("here")
+fail = raising(ZeroDivisionError("here"))
 
 
 def trainer_of(iterations=20, model=None, updater=StandardUpdater, **kwargs):
@@ -52,10 +49,9 @@ def trainer_of(iterations=20, model=None, updater=StandardUpdater, **kwargs):
 
 
 def run_profiled(trainer, **kwargs):
-    options = {"out": f"run{next(NUMBERS)}"} | kwargs
-    trainer.extend(LayerProfile(**options))
+    trainer.extend(LayerProfile(**kwargs))
     trainer.run()
-    return load_run(Path("result", options["out"]))
+    return load_run(sorted(Path("result").iterdir())[-1])
 
 
 def each_iteration(trainer, does, name="each"):
@@ -63,17 +59,15 @@ def each_iteration(trainer, does, name="each"):
 
 
 def test_every_iteration_has_rows_of_data_network_loss_and_optimizer(monkeypatch):
+    monkeypatch.setattr(live, "GROUP_NS", 0)  # each iteration is written when it has ended
     trainer, journal = trainer_of(20), []
 
     def look(trainer):
-        assert not any(name.startswith("profile/") for name in trainer.observation)
-        if trainer.updater.iteration == 18:
-            monkeypatch.setattr(live, "GROUP_NS", 0)  # so that the tape is folded
         if trainer.updater.iteration == 19:
             journal.append(recover(Path("result/profile/recording.journal")).n_trials)
 
     each_iteration(trainer, look)
-    recording = run_profiled(trainer, out="profile")
+    recording = run_profiled(trainer)
     assert journal == [17]  # a killed training leaves these
     # All but the two of the memory pass.
     assert recording.iteration.tolist() == [1, *range(4, 21)]
@@ -99,23 +93,22 @@ def test_every_iteration_has_rows_of_data_network_loss_and_optimizer(monkeypatch
     assert calls == dict.fromkeys(("/", "/predictor", "/predictor/fc1", "/predictor/fc2"), 1)
 
 
-def test_iterations_are_reported_where_that_is_asked_for():
-    trainer, seen = trainer_of(20), []
-
-    def see(trainer):
-        reported = trainer.observation.items()
-        seen.append({name: ms for name, ms in reported if name.startswith("profile/")})
-
-    each_iteration(trainer, see)
-    recording = run_profiled(trainer, report=True)
+@pytest.mark.parametrize("report", [True, False])
+def test_iterations_are_reported_where_that_is_asked_for(report):
+    trainer, reports = trainer_of(20), []
+    trainer.updater.iteration = 5  # as behind a snapshot
+    each_iteration(trainer, lambda trainer: reports.append(dict(trainer.observation)))
+    recording = run_profiled(trainer, report=report)
+    reports = [values for values in reports if any(name.startswith("profile/") for name in values)]
+    assert len(reports) == (recording.n_trials if report else 0)
+    assert recording.iteration.tolist() == [6, *range(9, 21)]
     whole_ns = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
-    for reported, all_ns, own in zip(filter(None, seen), whole_ns, recording.self_ns, strict=True):
-        phases = [name for name in reported if name.count("/") == 1]
-        assert set(phases) == {f"profile/{layer.phase}" for layer in recording.layers}
-        assert sum(reported[name] for name in phases) == pytest.approx(all_ns / 1e6)
-        layers = [name for name in reported if name.startswith("profile/layer/")]
+    phases = {f"profile/{layer.phase}" for layer in recording.layers}
+    for values, all_ns, own in zip(reports, whole_ns, recording.self_ns, strict=False):
+        assert sum(values[name] for name in phases) == pytest.approx(all_ns / 1e6)
+        layers = [values[name] for name in values if name.startswith("profile/layer/")]
         assert len(layers) == 5
-        assert sum(reported[name] for name in layers) <= own.sum() / 1e6
+        assert sum(layers) <= own.sum() / 1e6
 
 
 def nothing_runs():
@@ -146,51 +139,42 @@ def test_a_training_comes_out_the_same_with_and_without_and_nothing_is_left(memo
     nothing_runs()
 
 
-def test_an_exception_of_the_training_keeps_the_measured_iterations():
-    # The first one, the one from which on allocations are counted, the traced one, and a later one;
-    # last another extension fails while allocations are counted.
-    for call, kept in ((1, 0), (2, 1), (3, 1), (8, 5), (None, 1)):
-        failing = MLP(lambda y, number, call=call: fail() if number == call else y)
-        trainer = trainer_of(model=failing)
-        if call is None:
-            each_iteration(trainer, lambda trainer: tracemalloc.is_tracing() and fail())
-        out = f"run{next(NUMBERS)}"
-        trainer.extend(LayerProfile(out=out))
-        with pytest.raises(ZeroDivisionError, match="here"):
-            trainer.run(show_loop_exception_msg=False)
-        nothing_runs()
-        assert "update" not in vars(trainer.updater.get_optimizer("main"))
-        if kept:
-            assert load_run(Path("result", out)).n_trials == kept, call
-        else:
-            assert not Path("result", out).exists()
+# The first iteration fails, the one from which on allocations are counted, the traced one, and a
+# later one; last another extension while allocations are counted.
+@pytest.mark.parametrize(("call", "kept"), [(1, 0), (2, 1), (3, 1), (8, 5), (None, 1)])
+def test_an_exception_of_the_training_keeps_the_measured_iterations(call, kept):
+    trainer = trainer_of(model=MLP(lambda y, number: fail() if number == call else y))
+    if call is None:
+        each_iteration(trainer, lambda trainer: tracemalloc.is_tracing() and fail())
+    trainer.extend(LayerProfile())
+    with pytest.raises(ZeroDivisionError, match="here"):
+        trainer.run(show_loop_exception_msg=False)
+    nothing_runs()
+    assert "update" not in vars(trainer.updater.get_optimizer("main"))
+    if kept:
+        assert load_run(Path("result/profile")).n_trials == kept
+    else:
+        assert not Path("result/profile").exists()
 
 
 # -- updaters and optimizers
 
 
-def test_two_optimizers_have_their_names_in_the_paths():
-    def updater(iterator, optimizer):
-        models = {"main": optimizer.target.predictor, "other": MLP()}
-        second = chainer.optimizers.Adam().setup(models["other"])
+class TwoModels(StandardUpdater):
+    """Two networks, of which each has an optimizer."""
 
-        class Both(StandardUpdater):
-            def update_core(self):
-                x = concat(self.get_iterator("main").next())[0]
-                for name, link in models.items():
-                    self.get_optimizer(name).update(lambda link=link: F.sum(link(x)))
+    def __init__(self, iterator, optimizer):
+        self.models = {"main": optimizer.target.predictor, "other": MLP()}
+        second = chainer.optimizers.Adam().setup(self.models["other"])
+        super().__init__(iterator, {"main": optimizer, "other": second})
 
-        return Both(iterator, {"main": optimizer, "other": second})
-
-    recording = run_profiled(trainer_of(updater=updater))
-    paths = {(layer.phase, layer.path) for layer in recording.layers}
-    assert {("forward", "/main/predictor/fc1"), ("forward", "/other/fc1")} <= paths
-    assert {("update", "/main/predictor/fc1"), ("update", "/other/fc2")} <= paths
-    assert {("backward", "/other/fc1"), ("forward", "loss")} <= paths
-    assert recording.settings.optimizer == "MomentumSGD and Adam"
+    def update_core(self):
+        x = concat(self.get_iterator("main").next())[0]
+        for name, link in self.models.items():
+            self.get_optimizer(name).update(lambda link=link: F.sum(link(x)))
 
 
-class Own(StandardUpdater):
+class OwnLoop(StandardUpdater):
     """An iteration of two batches, without the optimizer's own forward and backward."""
 
     def update_core(self):
@@ -204,109 +188,93 @@ class Own(StandardUpdater):
 
 
 def test_updaters_that_go_their_own_way():
-    devices = []
+    def paths(recording):
+        return {(layer.phase, layer.path) for layer in recording.layers}
+
+    recording = run_profiled(trainer_of(updater=TwoModels))
+    assert {("update", "/main/predictor/fc1"), ("update", "/other/fc2")} <= paths(recording)
+    assert {("backward", "/other/fc1"), ("forward", "loss")} <= paths(recording)
+    assert recording.settings.optimizer == "MomentumSGD and Adam"
 
     def converter(batch, device):
-        devices.append(device)
+        assert device == -1  # an old-style converter stays one
         return concat(batch)
 
-    recording = run_profiled(trainer_of(updater=Own, converter=converter, device=-1))
-    phases = list(dict.fromkeys(layer.phase for layer in recording.layers))
-    assert phases == ["data", "forward", "backward", "update"]
+    recording = run_profiled(trainer_of(updater=OwnLoop, converter=converter, device=-1))
     assert recording.phases == ("forward", "backward", "update")
     # The inputs of all batches of an iteration count.
     assert recording.settings.batchsize == 8
     assert ("data", "converter") in {(layer.path, layer.function) for layer in recording.layers}
-    assert set(devices) == {-1}  # an old-style converter stays one
+
     # Copies of the network have paths of their own.
     devices = {"main": "@numpy", "second": "@numpy"}
     recording = run_profiled(trainer_of(updater=ParallelUpdater, devices=devices))
-    for phase in ("forward", "backward"):
-        paths = {layer.path for layer in recording.layers if layer.phase == phase}
-        for prefix in ("", "/second"):
-            assert {f"{prefix}/predictor/fc1", f"{prefix}/predictor/fc2"} <= paths
+    for path in ("/predictor/fc1", "/second/predictor/fc2"):
+        assert {("forward", path), ("backward", path)} <= paths(recording)
     assert {link.calls for link in recording.links} == {1}
 
 
-# -- the memory pass
-
+# -- the memory pass, and devices
 
 KB = 1000
-BATCH_NBYTES = 4 * (3 * 4 + 4)  # four rows of three numbers and their labels
 
 
 def test_memory_of_the_layers_of_a_training():
     """Of a batch of 4: 4 MB in each of two activations, and 12 kB of weights."""
     links = {"fc": L.Linear(3, 250 * KB), "out": L.Linear(250 * KB, 2)}
-    wide = net(lambda self, x: self.out(F.tanh(self.fc(x))), **links)
-    recording = run_profiled(trainer_of(model=wide))
-    use = recording.memory
-    rows = {(row.phase, row.path, row.function): row.index for row in recording.layers}
-    activation = 4 * 250 * KB * 4
-    fc = rows["forward", "/predictor/fc", "LinearFunction"]
-    tanh = rows["forward", "/predictor", "Tanh"]
-    for row in (fc, tanh):
-        # Within a call older NumPys take a buffer for the addition of the bias.
-        assert use.peak_nbytes[row] == pytest.approx(activation, abs=10 * KB + 4 * np.getbufsize())
-        assert use.retained_nbytes[row] == pytest.approx(activation, abs=10 * KB)
-    # Gradients of the iteration before, counted when they were allocated.
-    weights = (3 + 1 + 2) * 250 * KB * 4
-    assert use.retained_nbytes[rows["backward", "cleargrads", "cleargrads"]] == pytest.approx(
-        -weights, abs=10 * KB
+    recording = run_profiled(
+        trainer_of(model=net(lambda self, x: self.out(F.tanh(self.fc(x))), **links))
     )
-    assert (use.parameter_nbytes, use.input_nbytes) == (weights + 8, BATCH_NBYTES)
+    use, near = recording.memory, partial(pytest.approx, abs=50 * KB)
+    rows = {(row.phase, row.function): row.index for row in recording.layers[::-1]}
+    activation, weights = 4 * 250 * KB * 4, (3 + 1 + 2) * 250 * KB * 4
+    for row in (rows["forward", "LinearFunction"], rows["forward", "Tanh"]):
+        # Within a call older NumPys take a buffer for the addition of the bias.
+        assert use.peak_nbytes[row] == near(activation, abs=10 * KB + 4 * np.getbufsize())
+        assert use.retained_nbytes[row] == near(activation)
+    # Gradients of the iteration before, counted when they were allocated.
+    assert use.retained_nbytes[rows["backward", "cleargrads"]] == near(-weights)
+    # Four rows of three numbers and their labels.
+    assert (use.parameter_nbytes, use.input_nbytes) == (weights + 8, 4 * (3 * 4 + 4))
     # Tanh keeps its output; Linear's own is freed.
-    assert use.kept_for_backward_nbytes == pytest.approx(activation, abs=50 * KB)
+    assert use.kept_for_backward_nbytes == near(activation)
     assert [part.phase for part in use.phases] == ["data", "forward", "backward", "update"]
     # All is as the iteration before has left it: gradients and the graph of a Classifier's loss.
-    assert sum(part.retained_nbytes for part in use.phases) == pytest.approx(0, abs=50 * KB)
+    assert sum(part.retained_nbytes for part in use.phases) == near(0)
     assert use.high_water_nbytes == max(part.high_nbytes for part in use.phases)
 
 
-def test_a_counter_that_fails_is_a_warning_and_the_training_goes_on(monkeypatch):
-    counting, error = HostCounter.counting, OSError("no counter")
-
-    @contextmanager
-    def not_ended(self):
-        with counting(self):
-            yield
-        raise error
-
-    no_counter = "memory cannot be counted: OSError: no counter"
-    for owner, name, does, message in (
-        (HostCounter, "counting", raising(error), no_counter),
-        (HostCounter, "read", raising(error), no_counter),
-        (HostCounter, "counting", not_ended, "counting memory could not be ended: OSError: no cou"),
-        (memory, "use_of", raising(IndexError("none")), "the memory pass failed: IndexError: none"),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, name, does)
-            with pytest.warns(UserWarning, match=message) as caught:
-                recording = run_profiled(trainer_of())
-        assert len(caught) == 1, message
-        assert (recording.memory is not None) == (does is not_ended), message
-        assert recording.n_trials == 18 + (name == "counting" and does is not not_ended), message
-        nothing_runs()
+@pytest.mark.parametrize(
+    ("owner", "name", "message", "n_trials"),
+    [
+        (HostCounter, "counting", "memory cannot be counted: OSError: none", 19),
+        (HostCounter, "read", "memory cannot be counted: OSError: none", 18),
+        (memory, "use_of", "the memory pass failed: OSError: none", 18),
+    ],
+)
+def test_a_counter_that_fails_is_a_warning_and_the_training_goes_on(
+    owner, name, message, n_trials, monkeypatch
+):
+    monkeypatch.setattr(owner, name, raising(OSError("none")))
+    with pytest.warns(UserWarning, match=message) as caught:
+        recording = run_profiled(trainer_of())
+    assert len(caught) == 1
+    assert (recording.memory, recording.n_trials) == (None, n_trials)
+    nothing_runs()
 
 
 def test_on_a_device_its_own_times_are_taken(monkeypatch):
     clock = device_clock()
     monkeypatch.setattr(extension, "clock_of", lambda device: clock)
-    trainer = trainer_of()
-    model = trainer.updater.get_optimizer("main").target
-    forward = model.forward
 
-    def launching(*args):
-        loss = forward(*args)
+    def launch(y, number):
         clock.advance(10)
         clock.device.launch(500)  # between the layers
-        return loss
+        return y
 
-    model.forward = launching
-    recording = run_profiled(trainer)
+    recording = run_profiled(trainer_of(model=MLP(launch)))
     check(recording)
     # Kernels of an iteration are done when it ends, and no iteration waits for the one before.
-    assert set(recording.trial_ns.tolist()) == {510}
-    assert set(recording.launch_ns.tolist()) == {10}
-    assert set(recording.span_ns.tolist()) == {510}
+    times = [recording.trial_ns, recording.launch_ns, recording.span_ns]
+    assert [set(ns.tolist()) for ns in times] == [{510}, {10}, {510}]
     assert not recording.self_ns.any()

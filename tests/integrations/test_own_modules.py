@@ -10,14 +10,11 @@ from tests.scripts import python
 
 pytestmark = pytest.mark.process
 
-#: Every module of the standard library, and packages that Chainer or the profiler import.
-OTHERS = "PIL cycler dateutil filelock h5py matplotlib msgspec packaging"
-OTHERS += " pandas psutil pyparsing rich scipy six threadpoolctl typing_extensions yaml"
-NAMES = sys.stdlib_module_names.union(OTHERS.split()) - {
-    *sys.builtin_module_names,
-    "__future__",  # the first import of any module
-    *("distutils", "runpy"),  # these need others
-}
+#: Packages that Chainer or the profiler import, and every module of the standard library but for
+#: those that any module or this test itself imports.
+NAMES = "PIL cycler dateutil filelock h5py matplotlib msgspec packaging pandas psutil rich six yaml"
+NAMES = sys.stdlib_module_names.union(NAMES.split(), ["scipy", "threadpoolctl"])
+NAMES -= {*sys.builtin_module_names, "__future__", "distutils", "runpy"}
 #: Modules that `python -m` itself imports from the current folder.
 OF_PYTHON = "collections contextlib functools importlib keyword operator reprlib types warnings"
 #: A module that nobody but the program may import, and no program behind its end.
@@ -57,15 +54,13 @@ def test_modules_beside_a_program(way, tmp_path):
     (tmp_path / "bin" / "chainer-profile").write_text(COMMAND)
 
     ours = ["bin/chainer-profile"] if way == "command" else ["-m", "chainer_profile"]
-    formats = ["--format", "page" if way == "command" else "none"]
+    words = ("--format", "page" if way == "command" else "none", "-o", "out")
     as_it_is = python("program.py", cwd=tmp_path)
-    words = ("run", *formats, "-o", "out", "program.py", "and train")
-    profiled = python(*ours, *words, cwd=tmp_path)
+    profiled = python(*ours, "run", *words, "program.py", "and train", cwd=tmp_path)
     assert "csv True\n" in as_it_is.stdout
     assert profiled.stdout == as_it_is.stdout
     assert profiled.returncode == as_it_is.returncode == 3
     assert "Written to out\n" in profiled.stderr
-    budget = read_budget(tmp_path / "out")
-    assert budget.outcome == "exit code 3"
+    assert read_budget(tmp_path / "out").outcome == "exit code 3"
     assert load_run(tmp_path / "out").n_trials
     assert (tmp_path / "out/report.html").exists() == (way == "command")

@@ -2,7 +2,6 @@
 
 import functools
 import gc
-import io
 import sys
 import weakref
 from contextlib import contextmanager
@@ -19,26 +18,12 @@ from chainer_profile.integrations import watched
 from chainer_profile.integrations.program import Program
 from chainer_profile.measure.accounts import Accounts
 from chainer_profile.measure.live import LiveTrials
-from chainer_profile.record.budget import (
-    CALLS,
-    EVALUATION,
-    EXTENSIONS,
-    ITERATIONS,
-    LOADING,
-    NETWORK,
-    OTHER,
-    PROFILER,
-    REST,
-    SNAPSHOTS,
-    Spent,
-)
-from chainer_profile.record.budget import Extension as Described
+from chainer_profile.record import budget
+from chainer_profile.record.budget import EVALUATION, EXTENSIONS, ITERATIONS, REST, SNAPSHOTS
 from chainer_profile.record.journal import Journal
 from tests.command import raising
-from tests.nets import net
 
 X, T = np.ones((4, 3), np.float32), np.zeros(4, np.int32)
-concat = chainer.dataset.concat_examples
 MS = 1_000_000
 
 
@@ -85,16 +70,15 @@ class Data(chainer.iterators.SerialIterator):
 
 
 class Watching:
-    """A program that is watched by a clock that stands still."""
+    """A program that is watched by a clock that stands still: measuring takes no time."""
 
-    def __init__(self, clock, layers=False):
+    def __init__(self, clock):
         self.clock, self.began_ns, self.problems = clock, clock.time_ns, []
         self.accounts = Accounts(clock.now_ns, clock.time_ns)
         self.program = Program(
             self.accounts,
             lambda name: Journal(),
             warn=lambda name, problem: self.problems.append(f"{name}: {problem}"),
-            layers=layers,
         )
 
     @contextmanager
@@ -106,22 +90,16 @@ class Watching:
     @property
     def spent(self):
         """Times and counts by account, the profiler's left out."""
-        spent = [part for part in self.accounts.spent() if part.part != PROFILER]
+        spent = [part for part in self.accounts.spent() if part.part != budget.PROFILER]
         return {(part.part, part.name): (part.ns, part.count) for part in spent}
 
 
 @pytest.fixture
-def watching(clock):
-    return Watching(clock)
-
-
-@pytest.fixture
-def measuring(clock, monkeypatch):
-    """The same, and measured by layer, which takes no time here."""
+def watching(clock, monkeypatch):
     monkeypatch.setattr(watched, "clock_of", lambda device: clock)
     # Where another test has loaded it, the first iteration is not timed.
     monkeypatch.delitem(sys.modules, "chainermn", raising=False)
-    return Watching(clock, layers=True)
+    return Watching(clock)
 
 
 def set_up(clock, takes_ns=100):
@@ -139,27 +117,37 @@ def learn(model, optimizer, cleared=None):
     optimizer.update()
 
 
-#: Programs, the time of each by account, and its trials with their number.
-PROGRAMS = {}
+@contextmanager
+def in_test_mode():
+    with chainer.using_config("train", False), chainer.no_backprop_mode():
+        yield
 
 
-def spends(watched, rest=0, **accounts):
-    spent = {(PARTS[name], ""): time_and_count for name, time_and_count in accounts.items()}
-    spent[REST, ""] = (rest, 0)
-    return lambda program: PROGRAMS.setdefault(program.__name__, (program, watched, spent))
+#: Programs, the number of each one's trials, and its time and counts by part.
+PROGRAMS = []
 
 
-PARTS = {"iterations": ITERATIONS, "evaluation": EVALUATION}
+def spends(trials, rest=0, **parts):
+    names = {"iterations": ITERATIONS, "evaluation": EVALUATION}
+    spent = {(names[part], ""): time_and_count for part, time_and_count in parts.items()}
+    return lambda program: PROGRAMS.append((program, trials, {**spent, (REST, ""): (rest, 0)}))
 
 
-@spends({"train": 2}, iterations=(2 * (10 + 20 + 100 + 1000), 2), rest=2 * 5 + 7)
+@spends(
+    {"train": 2, "test": 1},
+    iterations=(2 * (10 + 20 + 100 + 1000), 2),
+    evaluation=(100, 1),
+    rest=2 * 5 + 7,
+)
 def a_loop_of_its_own(clock, model, optimizer):
     """The end of the data begins no iteration."""
     for batch in Data(clock, repeat=False):
         clock.advance(20)  # between the batch and the network: of the iteration
-        concat(batch)
+        chainer.dataset.concat_examples(batch)
         learn(model, optimizer)
         clock.advance(5)  # between iterations: the script's own
+    with in_test_mode():
+        model(X)
 
 
 @spends({"train": 3}, iterations=(3 * 1100, 3), rest=15)
@@ -180,7 +168,7 @@ def an_evaluation_at_the_end_of_an_epoch(clock, model, optimizer):
         next(data)
         learn(model, optimizer)
     next(data)  # for the first call in test mode, or of the next epoch: the data is evaluation
-    with chainer.using_config("train", False), chainer.no_backprop_mode():
+    with in_test_mode():
         for _ in range(3):
             model(X)
     learn(model, optimizer)
@@ -217,71 +205,107 @@ def a_network_that_no_optimizer_has(clock, model, optimizer):
         learn(lambda x: features(model(x)), optimizer, cleared=model)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_time_of_a_program_by_account(name, watching, clock):
-    program, trials, spent = PROGRAMS[name]
+@spends({"train": 1}, iterations=(1100, 1), rest=10 + 100)
+def an_iteration_that_is_not_ended(clock, model, optimizer):
+    learn(model, optimizer)
+    next(Data(clock))
+    model(X)
+
+
+@pytest.mark.parametrize(("program", "trials", "spent"), PROGRAMS)
+def test_time_of_a_program_by_account(program, trials, spent, watching, clock):
     with watching.within():
         program(clock, *set_up(clock))
     assert watching.spent == spent
-    assert {watched.name: watched.count for watched in watching.program.watched} == trials
+    assert {kind.name: kind.count for kind in watching.program.watched} == trials
 
 
-def test_trials_belong_to_the_part_that_calls_the_network(watching, clock):
-    accounts, program = watching.accounts, watching.program
-    with watching.within(), chainer.using_config("train", False):
-        model = Net(clock)
-        for _ in range(2):
-            for part, name in ((EXTENSIONS, "Bleu"), (EVALUATION, "validation"), (EXTENSIONS, "b")):
-                with accounts.within(part, name):
-                    model(X)
-            model(X)
-    kinds = {"test": (EXTENSIONS, "Bleu"), "test-2": (EVALUATION, "validation")}
-    kinds |= {"test-3": (EXTENSIONS, "b"), "test-4": (CALLS, "")}
-    assert {trials.name: trials.spent for trials in program.watched} == kinds
-    assert {trials.name: trials.own_ns for trials in program.watched} == dict.fromkeys(kinds, 200)
-
-
-def test_the_time_of_networks_that_are_not_measured(measuring, clock):
-    with measuring.within(), chainer.using_config("train", False):
-        with measuring.accounts.within(EXTENSIONS, "Bleu"):
-            for number in range(10):
-                model = type(f"Net{number}", (Net,), {})(clock)
-                for _ in range(3):
-                    model(X)
-        program = measuring.program
-        assert program.unmeasured() == (Spent(EXTENSIONS, "Bleu", 2 * 300, 2 * 3),)
-    assert program.unmeasured() == (Spent(EXTENSIONS, "Bleu", 2 * 300, 2 * 3),)
-    assert len(program.recordings()) == 8
-
-
-def test_the_kind_of_code_that_runs(watching, clock):
-    runs, program = [], watching.program
-
-    def note():
-        runs.append(program.what_runs())
-
-    class Loads(Data):
-        def __next__(self):
-            note()
-            return super().__next__()
-
-    def noting():
-        return net(lambda self, x: (note(), self.fc(x))[1], fc=L.Linear(3, 3))
-
+def test_an_optimizer_that_was_not_set_up_within_the_program(watching, clock):
+    """It was unpickled, say: its first iteration begins with its update."""
     model, optimizer = set_up(clock)
     with watching.within():
-        note()
-        next(Loads(clock))
-        with chainer.no_backprop_mode():
-            for _ in range(2):  # the second call has a trial
-                noting()(X)
-        optimizer.update(lambda: (note(), F.sum(model(X)))[1])
-        note()
-    assert runs == [OTHER, LOADING, NETWORK, NETWORK, NETWORK, OTHER]
+        for _ in range(4):
+            learn(model, optimizer)
+    assert watching.spent[ITERATIONS, ""][1] == 4
+    assert watching.program.watched[-1].recording.self_ns.tolist()
+
+
+def test_trials_belong_to_the_part_that_calls_the_network_and_eight_kinds_are_measured(
+    watching, clock
+):
+    program = watching.program
+    with watching.within(), in_test_mode():
+        for number in range(10):
+            model = type(f"Net{number}", (Net,), {})(clock)
+            for _ in range(3):
+                with watching.accounts.within(EXTENSIONS, "Bleu"):
+                    model(X)
+        model(X)
+        unmeasured = program.unmeasured()
+    kinds = [(kind.name, kind.spent, kind.own_ns) for kind in program.watched]
+    assert kinds[0] == ("test", (EXTENSIONS, "Bleu"), 300)
+    assert kinds[9:] == [
+        ("test-10", (EXTENSIONS, "Bleu"), 300),
+        ("test-11", (budget.CALLS, ""), 100),
+    ]
+    assert len(program.recordings()) == 8
+    calls = budget.Spent(budget.CALLS, "", 100, 1)
+    assert program.unmeasured() == unmeasured == (budget.Spent(EXTENSIONS, "Bleu", 600, 6), calls)
+
+
+def test_iterations_take_no_longer_than_their_rows_say(watching, clock):
+    """Reading the clock takes a nanosecond here: what is added within them is the profiler's."""
+    watching.program.memory, clock.read_ns = False, 1
+    with watching.within():
+        model, optimizer = set_up(clock)
+        for _ in range(5):
+            learn(model, optimizer)
+        clock.read_ns = 0
+    rows_ns = watching.program.recordings()["train"].trial_ns.sum()
+    assert 5 * 1100 <= watching.spent[ITERATIONS, ""][0] <= rows_ns < 5 * 1115
+
+
+def test_an_import_within_an_iteration_begins_no_other(watching, clock):
+    with watching.within():
+        model, optimizer = set_up(clock)
+        for _ in range(2):
+            model(X)
+            with watching.accounts.within(budget.IMPORTS, "lazy"):
+                next(Data(clock))
+            learn(model, optimizer)
+    assert watching.program.watched[0].count == 2
+    assert watching.spent[budget.IMPORTS, "lazy"] == (2 * 10, 2)
+
+
+def test_copies_of_a_network_have_its_rows(watching, clock):
+    model = Net(clock)
+    with watching.within(), in_test_mode():
+        for _ in range(12):
+            model.copy()(X)
+    (calls,) = watching.program.watched
+    assert calls.count == 12
+    assert {row.path for row in calls.recording.layers} == {"/fc"}
+
+
+def test_the_kind_of_code_that_runs(watching, clock, monkeypatch):
+    runs, advance = [], clock.advance
+    what_runs = watching.program.what_runs
+    monkeypatch.setattr(clock, "advance", lambda ns: (runs.append(what_runs()), advance(ns)))
+    with watching.within():
+        model, optimizer = set_up(clock)
+        clock.advance(1)
+        next(Data(clock))  # advances twice
+        with in_test_mode():
+            model(X)
+            model(X)  # the second call has a trial
+        optimizer.update(lambda: F.sum(model(X)))  # twice
+        clock.advance(1)
+    other, data, networks = [budget.OTHER], [budget.LOADING] * 2, [budget.NETWORK] * 4
+    assert runs == [*other, *data, *networks, *other]
 
 
 class Extension(training.Extension):
-    """Takes 17 ns at the start, 19 in each call, 23 at the end; saves for 4 of the 19."""
+    """Takes 17 ns at the start, 19 in each call, 23 at the end."""
 
     def __init__(self, clock):
         self.clock = clock
@@ -297,10 +321,11 @@ class Extension(training.Extension):
 
 
 def test_a_trainer(watching, clock, tmp_path):
-    model, optimizer = Net(clock), Optimizer(clock)
-    optimizer.setup(L.Classifier(model))
+    optimizer = Optimizer(clock)
+    optimizer.setup(L.Classifier(Net(clock)))
     updater = training.updaters.StandardUpdater(Data(clock), optimizer)
     trainer = training.Trainer(updater, (6, "iteration"), out=str(tmp_path))
+    evaluator = extensions.Evaluator(Data(clock, repeat=False), optimizer.target)
     trainer.extend(Extension(clock), trigger=(2, "iteration"))
     trainer.extend(Extension(clock), name="other", trigger=(3, "iteration"))
 
@@ -308,80 +333,47 @@ def test_a_trainer(watching, clock, tmp_path):
     def noted(trainer):
         clock.advance(31)
 
-    evaluator = extensions.Evaluator(Data(clock, repeat=False), optimizer.target)
-    for extension in (noted, evaluator, extensions.snapshot(filename="it")):
+    plain = functools.partial(chainer.serializers.save_npz, compression=False)
+    for extension in (noted, evaluator, extensions.snapshot(savefun=plain, filename="it")):
         trainer.extend(extension, trigger=(6, "iteration"))
-    kinds = (Extension, Net, Optimizer, Data, type(updater), chainer.serializers, chainer.datasets)
+    kinds = (Extension, Net, Optimizer, Data, chainer.serializers, chainer.datasets)
     before = [dict(vars(kind)) for kind in kinds]
     with watching.within():
         trainer.run()
-    spent = watching.spent
-    assert spent[ITERATIONS, ""] == (6 * (10 + 1100), 6)
-    assert spent[EXTENSIONS, "Extension"] == (17 + 3 * 19 + 23, 3)
-    assert spent[EXTENSIONS, "other"] == (17 + 2 * 19 + 23, 2)
-    assert spent[EXTENSIONS, "noted"] == (31, 1)
-    assert spent[EVALUATION, "validation"] == (2 * (10 + 100) + 7, 1)
-    assert spent[SNAPSHOTS, "snapshot"] == (0, 1)
-    assert spent[REST, ""] == (0, 0)
+    assert watching.spent == {
+        (ITERATIONS, ""): (6 * (10 + 1100), 6),
+        (EXTENSIONS, "Extension"): (17 + 3 * 19 + 23, 3),
+        (EXTENSIONS, "other"): (17 + 2 * 19 + 23, 2),
+        (EXTENSIONS, "noted"): (31, 1),
+        (EVALUATION, "validation"): (2 * (10 + 100) + 7, 1),
+        (SNAPSHOTS, "snapshot"): (0, 1),
+        (REST, ""): (0, 0),
+    }
     counts = [(kind.name, kind.count) for kind in watching.program.watched]
     assert counts == [("train", 6), ("test", 2)]
     # Everything is left as it was.
     assert [dict(vars(kind)) for kind in kinds] == before
+    snapshot = budget.Extension("snapshot", "extensions.snapshot", 6, "iteration", 1)
+    assert watching.program.extensions[-1] == snapshot
     assert "update" not in vars(updater)
 
 
-def test_how_often_the_extensions_of_a_trainer_work(watching, clock, tmp_path):
-    def compressing(**asked):
-        return functools.partial(chainer.serializers.save_npz, **asked)
-
-    optimizer = Optimizer(clock)
-    optimizer.setup(L.Classifier(Net(clock)))
-    updater = training.updaters.StandardUpdater(Data(clock), optimizer)
-    trainer = training.Trainer(updater, (12, "iteration"), out=str(tmp_path))
-    of_writer = extensions.snapshot_writers.SimpleWriter(compressing(compression=False))
-    for extension in (
-        extensions.LogReport(trigger=(2, "epoch")),
-        extensions.ProgressBar(update_interval=5, out=io.StringIO()),
-        extensions.Evaluator(Data(clock, repeat=False), optimizer.target),
-        extensions.snapshot(filename="a"),
-        extensions.snapshot(filename="b", writer=of_writer),
-        extensions.snapshot(savefun=compressing(compression=True), filename="c"),
-    ):
-        trainer.extend(extension)
-    trainer.extend(lambda trainer: None, name="now and then", trigger=lambda trainer: False)
+def test_iterations_have_their_numbers_where_others_turn_out_to_be_none(watching, clock):
     with watching.within():
-        trainer.run()
-    assert watching.program.extensions == tuple(
-        Described(*each)
-        for each in (
-            ("LogReport", "extensions.LogReport", 2, "epoch", 3, "trigger"),
-            ("ProgressBar", "extensions.ProgressBar", 1, "iteration", 12),
-            ("validation", "extensions.Evaluator", 1, "epoch", 6),
-            ("snapshot", "extensions.snapshot", 1, "epoch", 6, "", True),
-            ("snapshot_1", "extensions.snapshot", 1, "epoch", 6, "", False),
-            ("snapshot_2", "extensions.snapshot", 1, "epoch", 6, "", True),
-            ("now and then", "now and then", 0, "", 0),
-        )
-    )
-
-
-def test_iterations_have_their_numbers_where_others_turn_out_to_be_none(clock, measuring):
-    with measuring.within():
         model, optimizer = set_up(clock)
         data = Data(clock)
         for _ in range(6):
             next(data)
             learn(model, optimizer)
             next(data)
-            with chainer.using_config("train", False), chainer.no_backprop_mode():
+            with in_test_mode():
                 model(X)
-    assert measuring.program.watched[0].recording.iteration.tolist() == [*range(1, 7)]
+    assert watching.program.watched[0].recording.iteration.tolist() == [*range(1, 7)]
 
 
 @pytest.mark.parametrize("where", ["begin", "finish"])
-def test_a_failure_in_measuring_ends_only_the_measuring(where, clock, monkeypatch):
+def test_a_failure_in_measuring_ends_only_the_measuring(where, watching, clock, monkeypatch):
     monkeypatch.setattr(LiveTrials, where, raising(IndexError("no such row")))
-    watching = Watching(clock, layers=True)
     with watching.within():
         model, optimizer = set_up(clock)
         for _ in range(4):
@@ -395,19 +387,19 @@ def test_a_failure_in_measuring_ends_only_the_measuring(where, clock, monkeypatc
     [(40 * MS, [1, *range(4, 31)]), (100 * MS, [*range(1, 21), *range(23, 31)])],
 )
 def test_memory_is_counted_in_long_trials_where_others_take_ten_times_as_long(
-    takes_ns, taped, clock, measuring
+    takes_ns, taped, clock, watching
 ):
     """Of a program with three long iterations, the two without rows would be most of the time."""
-    with measuring.within(), chainer.using_config("train", False):
-        model = Net(clock, takes_ns)
+    model = Net(clock, takes_ns)
+    with watching.within(), chainer.using_config("train", False):
         for _ in range(30):
             model(X)
-    (calls,) = measuring.program.watched
+    (calls,) = watching.program.watched
     assert calls.recording.iteration.tolist() == taped
     assert calls.recording.memory is not None
 
 
-def test_every_iteration_of_a_trainer_with_two_optimizers_is_measured(clock, measuring):
+def test_every_iteration_of_a_trainer_with_two_optimizers_is_measured(clock, watching):
     """Its updater says where an iteration ends: the first two of three were in no row."""
 
     class Updater(training.updaters.StandardUpdater):
@@ -415,11 +407,8 @@ def test_every_iteration_of_a_trainer_with_two_optimizers_is_measured(clock, mea
             for optimizer in self.get_all_optimizers().values():
                 learn(optimizer.target, optimizer)
 
-    optimizers = {}
-    for name in ("main", "dis"):
-        optimizers[name] = Optimizer(clock)
-        optimizers[name].setup(Net(clock, 200 * MS))
+    optimizers = {name: set_up(clock, 200 * MS)[1] for name in ("main", "dis")}
     trainer = training.Trainer(Updater(Data(clock), optimizers), (3, "iteration"))
-    with measuring.within():
+    with watching.within():
         trainer.run()
-    assert measuring.program.watched[0].recording.iteration.tolist() == [1, 2, 3]
+    assert watching.program.watched[0].recording.iteration.tolist() == [1, 2, 3]

@@ -2,7 +2,9 @@
 
 import io
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import chainer
 import chainer.functions as F
@@ -11,47 +13,44 @@ import numpy as np
 import pytest
 from chainer import training
 from chainer.functions.connection.convolution_2d import Convolution2DFunction
+from chainer.training.triggers import IntervalTrigger
 
 from chainer_profile.advice import changes, turns
 from chainer_profile.advice.changes import AS_IT_IS, Cures, blas_threads
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
-from chainer_profile.integrations import program as programs
 from chainer_profile.integrations import trying, watched
+from chainer_profile.integrations.extensions import part_of
+from chainer_profile.integrations.program import Program
+from chainer_profile.kernels import numpy_kernels
 from chainer_profile.kernels.accelerate import accelerate
 from chainer_profile.measure.accounts import Accounts
 from chainer_profile.record.budget import SNAPSHOTS
 from chainer_profile.record.journal import Journal
-from tests.command import main
+from tests import nets
+from tests.command import raising
 
-FAST = Change(config=("type_check",))
+FAST, KEPT = Change(config=("type_check",)), Change(keep_memory=True)
+NUMPY, TORCH = Change(kernels="numpy"), Change(kernels="torch")
 MS = 1_000_000
 
 
-class Net(chainer.Chain):
-    """A linear layer that takes 20 ms, or 10 where it is fast."""
-
-    def __init__(self, clock):
-        super().__init__()
-        self.clock, self.is_fast, self.seen = clock, False, []
-        with self.init_scope():
-            self.fc = L.Linear(3, 3)
-
-    def forward(self, x):
-        self.seen.append((chainer.config.train, self.is_fast))
-        self.clock.advance(10 * MS if self.is_fast else 20 * MS)
-        return self.fc(x)
-
-
-def watch(clock, **more):
+def watch(clock):
     accounts = Accounts(clock.now_ns, clock.time_ns)
-    return programs.Program(accounts, lambda name: Journal(), tries=True, memory=False, **more)
+    return Program(accounts, lambda name: Journal(), tries=True, memory=False)
 
 
 @pytest.fixture
 def net(clock, monkeypatch):
-    """A network that a planted cure makes fast."""
-    model = Net(clock)
+    """A linear layer that takes 20 ms, or half of that with a planted cure."""
+
+    def forward(self, x):
+        self.seen.append((chainer.config.train, self.is_fast))
+        clock.advance(self.takes_ns // (1 + self.is_fast))
+        return self.fc(x)
+
+    model = nets.net(forward, fc=L.Linear(3, 3))
+    model.is_fast, model.seen, model.takes_ns = False, [], 20 * MS
 
     @contextmanager
     def switched(change, guard):
@@ -66,8 +65,10 @@ def net(clock, monkeypatch):
     return model
 
 
-def a_loop(model, iterations=200):
+def a_loop(model, iterations=200, hook=None):
     optimizer = chainer.optimizers.SGD(0).setup(model)
+    if hook:
+        optimizer.add_hook(hook)
     x = np.ones((4, 3), np.float32)
     data = chainer.iterators.SerialIterator(x, 1)
     for number in range(iterations):
@@ -80,7 +81,7 @@ def a_loop(model, iterations=200):
                 model(x)
 
 
-LOOP_LINE = a_loop.__code__.co_firstlineno + 4
+LOOP_LINE = a_loop.__code__.co_firstlineno + 6
 
 
 def a_trainer(model):
@@ -98,8 +99,7 @@ def test_iterations_take_turns_and_nothing_else_does(clock, net, train, tmp_path
     with watch(clock) as program:
         train(net)
     assert not net.is_fast
-    tried = program.trying
-    recording = program.recordings()["train"]
+    tried, recording = program.trying, program.recordings()["train"]
     advice = tried.advice(["train.py"])
     (fast,) = advice.tried
     assert fast.gain.factor == pytest.approx(2.0)
@@ -122,11 +122,9 @@ def test_iterations_take_turns_and_nothing_else_does(clock, net, train, tmp_path
     linear = next(layer.index for layer in recording.layers if layer.function == "LinearFunction")
     assert len(recording.self_ns) > 5
     assert (recording.calls[:, linear] == 1).all()
-    here = Path(__file__).name
+    assert Path(__file__).name in tried.place
     if train is a_loop:
-        assert tried.place.endswith(f"{here}:{LOOP_LINE}")
-    else:
-        assert here in tried.place
+        assert tried.place.endswith(f":{LOOP_LINE}")
 
 
 @pytest.mark.parametrize("trains", [False, True])
@@ -143,17 +141,24 @@ def test_calls_of_a_network_are_tried_until_there_is_a_training(clock, net, trai
     assert program.trying.watched.name == ("train" if trains else "test")
 
 
-def test_an_iteration_that_ends_in_an_exception_leaves_nothing(clock, net):
-    def fails():
-        optimizer = chainer.optimizers.SGD(0).setup(net)
-        for number in range(60):
-            F.sum(net(np.ones((4, 3), np.float32))).backward()
-            if net.is_fast and number > 30:
-                raise KeyError("the program's own")
-            optimizer.update()
+def test_memory_is_counted_of_the_program_as_it_is(clock, net):
+    """Of long iterations later, when cures are tried already."""
+    net.takes_ns = 100 * MS
+    with watch(clock) as program:
+        program.memory = True
+        a_loop(net)
+    assert program.recordings()["train"].memory is not None
+    assert net.seen[20:22] == [(True, False)] * 2
 
-    with watch(clock) as program, pytest.raises(KeyError):
-        fails()
+
+def test_an_iteration_that_ends_in_an_exception_leaves_nothing(clock, net):
+    def fail_if_fast(optimizer):
+        if net.is_fast and len(net.seen) > 30:
+            raise KeyError("the program's own")
+
+    fail_if_fast.name = "fails"
+    with watch(clock) as program, pytest.raises(KeyError, match="own"):
+        a_loop(net, hook=fail_if_fast)
     assert not net.is_fast
     assert program.trying.turns.tried()[0].error == ""
 
@@ -161,23 +166,12 @@ def test_an_iteration_that_ends_in_an_exception_leaves_nothing(clock, net):
 # -- the cures themselves
 
 
-class Convolutions(chainer.Chain):
-    def __init__(self):
-        super().__init__()
-        with self.init_scope():
-            self.conv = L.Convolution2D(3, 4, 3)
-            self.norm = L.BatchNormalization(4)
-            self.fc = L.Linear(4)
-
-    def forward(self, x):
-        return self.fc(F.max_pooling_2d(F.dropout(self.norm(self.conv(x)), 0.2), 2))
-
-
 def losses_of_a_program():
     """A program with random states of its own, which it uses in every iteration."""
     own = np.random.RandomState(3)
     np.random.seed(4)  # noqa: NPY002  (Chainer's)
-    model = L.Classifier(Convolutions())
+    conv, norm = L.Convolution2D(3, 4, 3), L.BatchNormalization(4)
+    model = L.Classifier(chainer.Sequential(conv, norm, F.dropout, F.relu, L.Linear(4)))
     optimizer = chainer.optimizers.MomentumSGD(0.01).setup(model)
     losses = []
     for _ in range(30):
@@ -190,36 +184,24 @@ def losses_of_a_program():
     return losses
 
 
-def test_a_program_has_the_same_losses_and_everything_is_taken_back(clock, monkeypatch):
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_program_has_the_same_losses_and_everything_is_taken_back(fails, clock, monkeypatch):
     monkeypatch.setattr(turns, "BLOCK_NS", 0)  # every iteration has another change
     clock.read_ns = 50 * MS
     methods, threads = dict(vars(Convolution2DFunction)), blas_threads()
     expected = losses_of_a_program()
+    if fails:
+        monkeypatch.setattr(numpy_kernels, "of", raising(MemoryError("no room")))
     with watch(clock) as program:
         losses = losses_of_a_program()
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
-    blocks = program.trying.turns.blocks
-    assert {block.change.kernels for block in blocks} == {"", "numpy"}
-    assert not any(tried.error for tried in program.trying.turns.tried())
-    assert dict(vars(Convolution2DFunction)) == methods
-    assert (blas_threads(), chainer.config.type_check) == (threads, True)
-
-
-def test_a_kernel_that_raises_loses_no_iteration(clock, monkeypatch):
-    from chainer_profile.kernels import numpy_kernels
-
-    def of(windows):
-        raise MemoryError("no room")
-
-    monkeypatch.setattr(turns, "BLOCK_NS", 0)
-    clock.read_ns = 50 * MS
-    expected = losses_of_a_program()
-    monkeypatch.setattr(numpy_kernels, "of", of)
-    with watch(clock) as program:
-        assert losses_of_a_program() == pytest.approx(expected, rel=1e-4)
     advice = program.trying.advice(["t.py"])
     errors = {tried.candidate.change.kernels: tried.error for tried in advice.tried if tried.error}
-    assert errors == {"numpy": "MemoryError: no room"}
+    assert errors == ({"numpy": "MemoryError: no room"} if fails else {})
+    kernels = {block.change.kernels for block in program.trying.turns.blocks}
+    assert fails or kernels == {"", "numpy"}
+    assert dict(vars(Convolution2DFunction)) == methods
+    assert (blas_threads(), chainer.config.type_check) == (threads, True)
 
 
 def test_what_a_machine_lacks_and_what_it_has(monkeypatch):
@@ -228,59 +210,73 @@ def test_what_a_machine_lacks_and_what_it_has(monkeypatch):
     monkeypatch.setattr(changes.os, "sched_getaffinity", lambda pid: range(4), raising=False)
     cures = changes.cures_here(on_gpu=False)
     assert [change.threads for change in cures.threads] == [1, 2]
-    assert Change(kernels="numpy") in cures.others
-    assert cures.last == [Change(keep_memory=True)]
+    assert cures.others == [NUMPY, FAST]
+    assert cures.last == [KEPT]
     assert cures.untried == [Untried("PyTorch's kernels", "not installed")]
     cures = changes.cures_here(on_gpu=True)
+    names = ["type_check", "autotune", "cudnn_fast_batch_normalization"]
     assert (cures.threads, cures.last) == ([], [])
-    names = {change.config[0] for change in cures.others}
-    assert {"type_check", "autotune", "cudnn_fast_batch_normalization"} <= names
+    assert [change.config[0] for change in cures.others] == names
     with accelerate(), chainer.using_config("type_check", False):
         cures = changes.cures_here(on_gpu=False)
-    made = {Change(kernels="numpy"), Change(config=("type_check",))}
-    assert made.isdisjoint(cures.others)
-    assert cures.last == []
+    assert (cures.others, cures.last) == ([], [])
     assert {cure.why for cure in cures.untried} == {"not installed", "the program has it already"}
 
 
-def test_names_and_what_to_write_and_where(clock, net):
+FASTER = "with chainer_profile.accelerate"
+#: What to type before a program and to write into it, and the name of that.
+LINES = [
+    (FAST, "CHAINER_TYPE_CHECK=0", "", "type checks off"),
+    (Change(config=("autotune",)), "", "chainer.config.autotune = True", "cuDNN's autotuning"),
+    (NUMPY, "", f"{FASTER}(keep_memory=False):", "faster NumPy kernels"),
+    (NUMPY.with_(KEPT), "", f"{FASTER}():", "faster NumPy kernels + memory kept"),
+    (
+        Change(threads=2).with_(TORCH),
+        "OPENBLAS_NUM_THREADS=2",
+        f'{FASTER}("torch", threads=2, keep_memory=False):',
+        "2 BLAS threads + PyTorch's kernels",
+    ),
+    (AS_IT_IS, "", "", ""),
+]
+
+
+@pytest.mark.parametrize(("change", "variables", "code", "name"), LINES)
+def test_what_to_write_and_where(change, variables, code, name, clock, net):
     with watch(clock) as program:
         a_loop(net, iterations=2)
-    lines = program.trying.lines
-    place = program.trying.place
-    both = Change(threads=1, kernels="numpy")
-    assert list(lines(both, ["train.py", "a b"])) == [
-        ("before the command", "OPENBLAS_NUM_THREADS=1 python train.py 'a b'"),
-        (place, "with chainer_profile.accelerate(keep_memory=False):"),
-    ]
-    kept = both.with_(Change(keep_memory=True))
-    assert list(lines(kept, []))[1][1] == "with chainer_profile.accelerate():"
-    torch = Change(threads=2, kernels="torch")
-    assert list(lines(torch, []))[1][1] == (
-        'with chainer_profile.accelerate("torch", threads=2, keep_memory=False):'
-    )
-    ((_, variables),) = lines(Change(keep_memory=True), ["t.py"])
-    assert variables.startswith("MALLOC_MMAP_MAX_=0 ")
-    assert not list(lines(AS_IT_IS, ["t.py"]))
-    assert changes.name_of(kept) == "one BLAS thread + faster NumPy kernels + memory kept"
-    assert changes.candidate_within(kept, both).name == "+ memory kept"
+    lines = dict(program.trying.lines(change, ["train.py", "a b"]))
+    command = f"{variables} python train.py 'a b'" if variables else ""
+    assert lines.get("before the command", "") == command
+    assert lines.get(program.trying.place, "") == code
+    assert changes.name_of(change) == name
+
+
+def test_names_and_variables_of_kept_memory():
+    assert changes.variables(KEPT).startswith("MALLOC_MMAP_MAX_=0 ")
+    assert changes.candidate_within(NUMPY.with_(KEPT), NUMPY).name == "+ memory kept"
+
+
+def test_the_part_of_a_training_that_has_passed():
+    """From where it goes on, as it may be that of a snapshot."""
+    updater = SimpleNamespace(iteration=4, epoch_detail=2.5)
+    for end, part in (((6, "iteration"), 0.5), ((3, "epoch"), 0.75)):
+        trainer = SimpleNamespace(updater=updater, stop_trigger=IntervalTrigger(*end))
+        assert part_of(trainer, {"iteration": 2, "epoch": 1}) == part
+    trainer.stop_trigger = lambda trainer: False  # nobody knows its end
+    assert part_of(trainer, {"iteration": 2, "epoch": 1}) is None
 
 
 # -- beside the network, and at the terminal
 
 
 def test_what_compression_takes_is_measured_once(clock, tmp_path, monkeypatch):
-    model = L.Linear(3, 3)
-    takes = {"savez_compressed": 10, "savez": 4}
-    for name, ns in takes.items():
-        write = getattr(np, name)
+    def timed(write, ns, file, *args, **arrays):
+        write(file, *args, **arrays)
+        clock.advance(ns * isinstance(file, io.BytesIO))
 
-        def timed(file, *args, write=write, ns=ns, **arrays):
-            write(file, *args, **arrays)
-            clock.advance(ns * int(isinstance(file, io.BytesIO)))
-
-        monkeypatch.setattr(np, name, timed)
-    save = np.savez_compressed
+    for name, ns in (("savez_compressed", 10), ("savez", 4)):
+        monkeypatch.setattr(np, name, partial(timed, getattr(np, name), ns))
+    save, model = np.savez_compressed, L.Linear(3, 3)
     with watch(clock) as program:
         for _ in range(3):
             chainer.serializers.save_npz(tmp_path / "a.npz", model)
@@ -289,9 +285,3 @@ def test_what_compression_takes_is_measured_once(clock, tmp_path, monkeypatch):
     assert np.savez_compressed is save
     chainer.serializers.load_npz(tmp_path / "a.npz", L.Linear(3, 3))
     assert program.accounts.totals[SNAPSHOTS, "save_npz"] == [0, 3]
-
-
-@pytest.mark.parametrize("option", ["--skip layers", "--compat-only"])
-def test_what_does_not_go_together(option, capsys):
-    assert main("run", "--try", *option.split(), "t.py") == 2
-    assert f"leave out {option}" in capsys.readouterr().err

@@ -28,34 +28,25 @@ def on_two_ranks(folder, *words):
     """Run Python on two ranks in a folder; gives their standard error."""
     done = python(*words, before=COMMAND, cwd=folder, env={"TMPDIR": str(folder)})
     assert done.returncode == 0, done.stderr
-    return done.stderr
+    return " ".join(done.stderr.split())
 
 
-def of_gradients(recording, times):
-    """Times of the collectives that move gradients, of all iterations but the first."""
-    moves = [layer for layer in recording.layers if layer.phase == "communication"]
-    return times[1:, [row.function == "Allreduce" for row in moves]]
+#: Bytes that move, by parameter of the predictor.
+MOVED = {"first/W": 80, "first/b": 20, "norm/beta": 20, "norm/gamma": 20, "second/W": 60}
+MOVED |= {"second/b": 12}
 
 
 def test_two_ranks_of_a_trainer(tmp_path):
     on_two_ranks(tmp_path, str(Path(__file__).with_name("two_ranks.py")), str(tmp_path))
-    profile = tmp_path / "profile"
-    assert sorted(path.name for path in profile.iterdir()) == ["rank-0", "rank-1"]
-    recordings = [Recording.load(profile / f"rank-{rank}" / "recording.npz") for rank in (0, 1)]
-    for number, recording in enumerate(recordings):
-        rank = recording.rank
-        assert (rank.number, rank.size) == (number, 2)
+    arrived, left = [], []
+    for number in (0, 1):
+        recording = Recording.load(tmp_path / f"profile/rank-{number}/recording.npz")
+        assert (recording.rank.number, recording.rank.size) == (number, 2)
         # The second and the third one are the memory pass's.
         assert recording.iteration.tolist() == [1, *range(4, 10)]
         rows = [layer for layer in recording.layers if layer.phase == "communication"]
-        assert {row.path: row.input_nbytes for row in rows} == {
-            "/predictor/first/W": 80,
-            "/predictor/first/b": 20,
-            "/predictor/norm/beta": 20,
-            "/predictor/norm/gamma": 20,
-            "/predictor/second/W": 60,
-            "/predictor/second/b": 12,
-        }
+        moved = {row.path.removeprefix("/predictor/"): row.input_nbytes for row in rows}
+        assert moved == MOVED
         # In the first iteration parameters are sent.
         values = {(row.function, row.dtype) for row in rows}
         assert values == {("Bcast", "float32"), ("Allreduce", "float32")}
@@ -64,23 +55,16 @@ def test_two_ranks_of_a_trainer(tmp_path):
         # How long anything takes is the machine's: that all adds up is seen on a fake clock.
         inside = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
         assert (recording.trial_ns >= inside).all()
-        arrived, left = recording.arrived_ns, recording.left_ns
-        moved = recording.self_ns[:, [row.index for row in rows]]
-        np.testing.assert_array_equal(left - arrived, moved)
-        arrived, left = (of_gradients(recording, times) for times in (arrived, left))
-        assert (recording.start_ns[1:, None] < arrived).all()
-        # A trial's own time is without that of looking functions up, so its end is unknown:
-        # but all is over before the next one begins.
-        assert (left[:-1] < recording.start_ns[2:, None]).all()
-    # Nobody leaves before the last has arrived; one after the other, on each rank.
-    arrived = np.stack(
-        [of_gradients(rank_recording, rank_recording.arrived_ns) for rank_recording in recordings]
-    )
-    left = np.stack(
-        [of_gradients(rank_recording, rank_recording.left_ns) for rank_recording in recordings]
-    )
-    assert (left.min(axis=0) > arrived.max(axis=0)).all()
-    assert (left[:, :, :-1] < arrived[:, :, 1:]).all()
+        moves_ns = recording.self_ns[:, [row.index for row in rows]]
+        np.testing.assert_array_equal(recording.left_ns - recording.arrived_ns, moves_ns)
+        # Of gradients, in all iterations but the first: all is over before the next one begins.
+        gradients = [row.function == "Allreduce" for row in rows]
+        arrived.append(recording.arrived_ns[1:, gradients])
+        left.append(recording.left_ns[1:, gradients])
+        assert (recording.start_ns[1:, None] < arrived[-1]).all()
+        assert (left[-1][:-1] < recording.start_ns[2:, None]).all()
+    # Nobody leaves before the last has arrived.
+    assert (np.min(left, axis=0) > np.max(arrived, axis=0)).all()
     # Everything is left as it was, and they trained together.
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
     assert first[:2] == [[[], [], [], []], "Intracomm"]
@@ -93,22 +77,15 @@ def test_a_program_that_knows_of_no_profiler(tmp_path):
     said = on_two_ranks(tmp_path, *words)
     # The first rank tells, and how to see them all.
     assert said.count(" took ") == 1
-    assert "; to merge the ranks, run python -m chainer_profile report run" in " ".join(
-        said.split()
-    )
+    assert "; to merge the ranks, run python -m chainer_profile report run" in said
     for number in (0, 1):
-        budget = read_budget(tmp_path / f"run/rank-{number}")
-        assert budget.of(ITERATIONS).count == 60
+        assert read_budget(tmp_path / f"run/rank-{number}").of(ITERATIONS).count == 60
     recordings, problems, _ = read_ranks(tmp_path / "run")
     ranks = merge(recordings, problems)
-    assert [ranks.layers[row].path for row in ranks.collectives] == [
-        *("/predictor/0/W", "/predictor/0/b"),
-        *("/predictor/1/W", "/predictor/1/b"),
-    ]
+    paths = [f"/predictor/{link}/{parameter}" for link in (0, 1) for parameter in "Wb"]
+    assert [ranks.layers[row].path for row in ranks.collectives] == paths
     # A busy machine may make other layers slow as well.
-    stragglers = {
-        ranks.layers[ranks.computing[straggler.layer]].function: straggler
-        for straggler in ranks.judged.stragglers
-    }
-    assert stragglers["Nap"].rank == 1
-    assert stragglers["Nap"].excess_s >= 0.02
+    functions = [ranks.layers[row].function for row in ranks.computing]
+    nap = {functions[each.layer]: each for each in ranks.judged.stragglers}["Nap"]
+    assert nap.rank == 1
+    assert nap.excess_s >= 0.02

@@ -10,13 +10,8 @@ from tests.refusing import refusal
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 _NS = st.integers(0, 2**62)
-BUDGETS = st.builds(
-    Budget,
-    *(_TEXT, _TEXT, _TEXT, _TEXT, _NS),
-    st.lists(st.builds(Spent, st.sampled_from(PARTS), _TEXT, _NS, st.integers(0, 10**9))).map(
-        tuple
-    ),
-)
+_SPENT = st.builds(Spent, st.sampled_from(PARTS), _TEXT, _NS, st.integers(0, 10**9))
+BUDGETS = st.builds(Budget, *(_TEXT, _TEXT, _TEXT, _TEXT, _NS), st.lists(_SPENT).map(tuple))
 
 
 @given(budget=BUDGETS)
@@ -25,11 +20,10 @@ def test_it_is_read_as_it_was_written(budget, tmp_path_factory):
     (folder / BUDGET).write_text(write_json(budget), encoding="utf-8")
     assert read_budget(folder) == budget
     for part in PARTS:
-        whole, times = budget.of(part), budget.part(part)
-        assert whole.ns == sum(spent.ns for spent in times)
-        assert whole.count == sum(spent.count for spent in times)
-        assert [spent.ns for spent in times] == sorted((spent.ns for spent in times), reverse=True)
-    assert sum(budget.of(part).ns for part in PARTS) == sum(spent.ns for spent in budget.spent)
+        whole, times = budget.of(part), [spent.ns for spent in budget.part(part)]
+        assert times == sorted((s.ns for s in budget.spent if s.part == part), reverse=True)
+        assert whole.ns == sum(times)
+        assert whole.count == sum(spent.count for spent in budget.part(part))
 
 
 SPENT = (Spent("data", "", 5),)
@@ -45,7 +39,6 @@ DAMAGED = [
     ({"version": None}, " has format version None, but this program"),
     ({"wall_ns": 1.5}, ": damaged (ValueError: Expected `int`, got `float`"),
     ({"spent": [{"part": "data"}]}, ": damaged (ValueError: Object missing"),
-    ({"spent": None}, ": damaged (ValueError: Expected `array`, got `null`"),
 ]
 
 
@@ -57,12 +50,9 @@ def test_a_damaged_budget_is_refused_in_one_line(tmp_path):
         assert refusal(read_budget, tmp_path).startswith(f"{place}{message}"), content
     # Fields of later versions are passed over.
     place.write_text(json.dumps(GOOD | {"later": 1}))
-    budget = read_budget(tmp_path)
-    assert budget is not None
-    assert budget.spent == SPENT
-    place.unlink()
-    (tmp_path / "file").touch()
-    for nowhere in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
+    assert read_budget(tmp_path).spent == SPENT
+    for nowhere in (tmp_path / "nowhere", place):
         assert read_budget(nowhere) is None
+    place.unlink()
     place.mkdir()
     assert "cannot be read" in refusal(read_budget, tmp_path)

@@ -12,37 +12,30 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.folding import fold_call_history
 from tests.refusing import refusal
 
-NAMES = ("LinearFunction", "ReLU", "FixedBatchNormalization")
-
 
 def history(names, first_ns=1000):
     """A history whose call i took first_ns + i nanoseconds."""
     return [(name, (first_ns + i) * 1e-9) for i, name in enumerate(names)]
 
 
-@given(
-    st.lists(st.sampled_from(NAMES), min_size=1, max_size=12),
-    st.integers(2, 6),
-    st.integers(0, 10**12),
-)
+WORDS = st.lists(st.sampled_from("abc"), min_size=1, max_size=12)
+
+
+@given(WORDS, st.integers(2, 6), st.integers(0, 10**12))
 def test_a_repeated_sequence_folds_into_its_trials(word, times, ns):
     # Times are rounded to the nanosecond.
     assert fold_call_history([("f", ns * 1e-9)], layers_per_trial=1).self_ns.tolist() == [[ns]]
-    recording = fold_call_history(history(word * times))
-    period = len(recording.layers)
-    assert len(word) % period == 0
-    assert recording.n_trials == len(word) * times // period
-    assert [layer.function for layer in recording.layers] * (len(word) // period) == word
-    assert [layer.index for layer in recording.layers] == list(range(period))
-    # The times keep their order: row by row they are the history.
-    assert recording.self_ns.ravel().tolist() == list(range(1000, 1000 + len(word) * times))
-    assert recording.settings.trials == recording.n_trials
-    recording = fold_call_history(history(word * times), layers_per_trial=len(word))
-    assert recording.self_ns.shape == (times, len(word))
-    assert [layer.function for layer in recording.layers] == word
+    for length in (None, len(word)):
+        recording = fold_call_history(history(word * times), layers_per_trial=length)
+        period = len(recording.layers)
+        assert period == length or not len(word) % period
+        assert [layer.function for layer in recording.layers] * (len(word) // period) == word
+        assert [layer.index for layer in recording.layers] == list(range(period))
+        # The times keep their order: row by row they are the history.
+        assert recording.self_ns.shape == (len(word) * times // period, period)
+        assert recording.self_ns.ravel().tolist() == [*range(1000, 1000 + len(word) * times)]
+        assert recording.settings.trials == recording.n_trials
 
-
-# --- errors
 
 UNFIT = [
     ("", None, "the call history is empty: run the network under the hook first"),
@@ -60,13 +53,7 @@ def test_histories_that_cannot_be_folded():
         assert text in refusal(fold_call_history, history(names), length), names
     for seconds in (float("nan"), float("inf"), -1e-9, 1e9, None):
         text = refusal(fold_call_history, [("a", 1e-3), ("b", 2e-3), ("a", 1e-3), ("b", seconds)])
-        assert text == (
-            f"call 3 of the history is b with a time of {seconds}: a time is a number of seconds, "
-            "not below 0"
-        )
-
-
-# --- Chainer's own hook
+        assert text.startswith(f"call 3 of the history is b with a time of {seconds}: a time is a ")
 
 
 def test_the_history_of_chainers_timer_hook_is_folded():
@@ -78,10 +65,8 @@ def test_the_history_of_chainers_timer_hook_is_folded():
     recording = fold_call_history(hook.call_history)
     names = ["LinearFunction", "FixedBatchNormalization", "ReLU", "LinearFunction"]
     assert [layer.function for layer in recording.layers] == names
-    assert recording.self_ns.shape == (5, 4)
     seconds = np.array([time for _, time in hook.call_history]).reshape(5, 4)
     np.testing.assert_allclose(recording.self_ns * 1e-9, seconds, rtol=0, atol=0.51e-9)
-    assert recording.self_ns.sum() * 1e-9 == pytest.approx(hook.total_time(), abs=20e-9)
     # Chainer's sums by function name are the function table, times the trials.
     summary = summarise(recording)
     assert recording.trial_ns is recording.start_ns is summary.totals.trial is None

@@ -1,15 +1,17 @@
-"""Every kind of document that is shown or written, of runs made by hand; and the same of runs in
-which all that has a name has a hostile one.
+"""Every kind of document that is shown or written, of runs made by hand; and those of recordings
+in which all that has a name has a hostile one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
+import chainer.functions as F
+import chainer.links as L
 import numpy as np
-import pandas as pd
 
+import chainer_profile
 from benchmarks.ranks import training
 from chainer_profile.analyse.case_result import CaseResult
 from chainer_profile.analyse.program import ProgramTime
@@ -19,14 +21,15 @@ from chainer_profile.comparison.compare import Comparison, Side, compare
 from chainer_profile.engines.results import EnginesRun
 from chainer_profile.ranks.merging import Ranks, merge
 from chainer_profile.record.budget import OTHER, PARTS, Budget, Sampled, Spent
-from chainer_profile.record.network import COUNTS, TEXTS, ModelSummary
+from chainer_profile.record.network import ModelSummary
 from chainer_profile.record.recording import Environment, LinkCalls, Recording, Settings
 from chainer_profile.report.content import budget, comparison, engines, network, ranks, sweep
 from chainer_profile.report.content.profile import ReportTitle, overview, report
 from chainer_profile.report.document import Block
 from tests.comparing import run, scaled
-from tests.conftest import make_recording, make_training
-from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings, result
+from tests.conftest import FakeClock, make_recording, make_training
+from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings
+from tests.nets import Wait, net
 from tests.report.working import make_device_recording, make_device_training, with_work
 from tests.sweeping import make_run as make_case
 
@@ -104,12 +107,6 @@ LACKING: dict[str, Callable[[], Recording]] = {
 }
 
 
-def summaries() -> dict[str, Callable[[], Summary]]:
-    """Runs of every kind, and those that lack something."""
-    lacking = {name: lambda make=make: summarise(make()) for name, make in LACKING.items()}
-    return {**profiles(), **lacking}
-
-
 def compared(names: Sequence[str] = ()) -> Comparison:
     count = len(names) or 24
     before, after = (named(run(seed, count, n_trials=60), names) for seed in (1, 2))
@@ -120,32 +117,16 @@ def compared(names: Sequence[str] = ()) -> Comparison:
     return compare(Side(every or "A", (before,)), Side(every * 2 or "B", (after,)))
 
 
-def engines_run(names: Sequence[str] = ()) -> tuple[EnginesRun, dict[str, Recording]]:
-    chainer, fast = (recordings()[name] for name in ("chainer", "fast"))
-    if not names:
-        run = make_run(WRONG, MISSING, replace(MISSING, name="odd", note="it broke"))
-        return run, {"chainer": chainer, "fast": fast}
-    every = "".join(names)
-    texts = {"version": every, "worst_layer": every, "note": every}
-    parts = ["".join(names[at::4]) for at in range(4)]
-    odd = [result(name, 50 + at, **texts, folder=name) for at, name in enumerate(parts)]
-    missing = replace(MISSING, name=every, error=every, install=every)
-    run = make_run(*odd, replace(WRONG, **texts), missing)
-    renamed = {"chainer": named(chainer, names)}
-    renamed |= dict.fromkeys(parts[:2], named(fast, names))
-    return replace(run, settings=renamed["chainer"].settings, ended=every), renamed
+def engines_run() -> tuple[EnginesRun, dict[str, Recording]]:
+    return make_run(WRONG, MISSING, replace(MISSING, name="odd", note="it broke")), recordings()
 
 
-def cases(names: Sequence[str] = ()) -> list[CaseResult]:
+def cases() -> list[CaseResult]:
     """Cases of a sweep."""
-    if not names:
-        large = {"input_shape": (3, 1024, 2048), "memory_nbytes": None}
-        failed = make_case("resnet34", error="out of memory | =1", timed=0)
-        other = make_case("vgg", 61.397, phase="train", clean=False, machine="other", **large)
-        return [make_case(), other, make_case(dtype="mixed16"), failed]
-    texts = ("name", "machine", "processor", "blocks", "device", "phase", "dtype")
-    good = [make_case(name, **dict.fromkeys(texts, name)) for name in names]
-    return [*good, make_case(names[0], name=names[0], error="".join(names))]
+    large = {"input_shape": (3, 1024, 2048), "memory_nbytes": None}
+    failed = make_case("resnet34", error="out of memory | =1", timed=0)
+    other = make_case("vgg", 61.397, phase="train", clean=False, machine="other", **large)
+    return [make_case(), other, make_case(dtype="mixed16"), failed]
 
 
 def merged_ranks(names: Sequence[str] = (), *, several_hosts: bool = False) -> Ranks:
@@ -161,106 +142,71 @@ def merged_ranks(names: Sequence[str] = (), *, several_hosts: bool = False) -> R
     return merge(recordings, problems=[f"rank-9: {every}"] if names else ())
 
 
-_ZEROS = dict.fromkeys(["parameters", "trainable", "persistent"], 0)
+def a_network(n_layers: int = 1) -> ModelSummary:
+    """A linear layer, functions of which nothing is known, and a ReLU."""
+
+    def forward(model: Any, x: Any) -> Any:
+        x = model.fc(x)
+        for _ in range(n_layers):
+            (x,) = Wait(FakeClock(), 0).apply((x,))
+        return F.relu(x)
+
+    return chainer_profile.summary(net(forward, fc=L.Linear(3, 2)), (1, 3))
 
 
-def network_row(path: str, function: str, flops: int | None, **more: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {"path": path, "function": function, "input_shapes": ((1, 3),)}
-    row |= {"output_shapes": ((1, 2),), "dtype": "float32", **_ZEROS, "macs": 0, "flops": flops}
-    row |= {"nbytes_read": 12, "nbytes_written": 8, "nbytes_output": 8, "approximate": 0}
-    if flops is None:
-        row |= dict.fromkeys(["macs", "nbytes_read", "nbytes_written"])
-    return row | more
-
-
-def network_of(
-    *rows: dict[str, Any], name: str = "net", kinds: dict[str, str] | None = None
-) -> ModelSummary:
-    table = pd.DataFrame(list(rows), columns=[*TEXTS, *COUNTS])
-    table.index.name = "index"
-    for column in ("macs", "flops", "nbytes_read", "nbytes_written"):
-        table[column] = table[column].astype("Int64")
-    kinds = kinds or {"/": "Net", "/fc": "Linear"}
-    return ModelSummary(name, ((1, 3),), ("float32",), table, kinds, 12, 24, 8)
-
-
-def a_network(names: Sequence[str] = ()) -> ModelSummary:
-    own = {"parameters": 1_234_567, "trainable": 1_234_000, "persistent": 5, "macs": 6}
-    own["approximate"] = 1
-    if not names:
-        odd = network_row("/", "Odd", None)
-        return network_of(network_row("/fc", "Linear", 12, **own), odd, network_row("/", "ReLU", 2))
-    rows = [network_row(f"/{name}", name, None, dtype=name) for name in names]
-    kinds = {f"/{name}": name for name in names}
-    return network_of(*rows, name="".join(names), kinds=kinds)
-
-
-def program(names: Sequence[str] = ()) -> Budget:
+def program() -> Budget:
     """The time of a program: something in every part, by several names in most."""
-    every = "".join(names)
     spent = [
         Spent(part, name, 10**9 * (at + 1) + 10**7 * number, 10 * at + number)
         for at, part in enumerate(PARTS)
-        for number, name in enumerate(names or ("", "numpy", "chainer") * (at > 0) or ("",))
+        for number, name in enumerate(("", "numpy", "chainer") * (at > 0) or ("",))
     ]
     wall_ns = sum(each.ns for each in spent)
-    how = every or "ValueError: no data"
-    return Budget(every or "train.py --epoch 2", "2026", "2027", how, wall_ns, tuple(spent))
+    how = "ValueError: no data"
+    return Budget("train.py --epoch 2", "2026", "2027", how, wall_ns, tuple(spent))
 
 
 def program_time(names: Sequence[str] = ()) -> ProgramTime:
     """The same with a training's rows in it, and functions that samples found."""
-    budget, training = program(names), profiles(names)["train"]().recording
-    sampled = (
-        *(Sampled("extensions", "", OTHER, name, 10**9, 100) for name in names or ("a.py:3 draw",)),
-        Sampled("extensions", "", OTHER, "", 10**8, 10),
-    )
-    return ProgramTime(replace(budget, sampled=sampled), {("iterations", ""): [training]})
+    names = names or ("a.py:3 draw",)
+    sampled = [Sampled("extensions", "", OTHER, name, 10**9, 100) for name in names]
+    sampled.append(Sampled("extensions", "", OTHER, "", 10**8, 10))
+    training = profiles(names)["train"]().recording
+    budget = replace(program(), sampled=tuple(sampled))
+    return ProgramTime(budget, {("iterations", ""): [training]})
 
 
-#: A second in nanoseconds, and the parts of a program's time: 11 s of it, one of them our own.
+#: A second in nanoseconds.
 S = 10**9
-SPENT = (
-    *(Spent("start of Python", "", S // 10), Spent("imports", "chainer", 8 * S // 10, 120)),
-    *(Spent("imports", "numpy", 2 * S // 10, 30), Spent("iterations", "", 6 * S, 600)),
-    *(Spent("evaluation", "validation", S, 2), Spent("evaluation", "", S // 2, 4)),
-    *(Spent("extensions", "PlotReport", 7 * S // 10, 2), Spent("extensions", "a", S // 1000, 1)),
-    *(Spent("extensions", "b", S // 1000, 1), Spent("snapshots", "snapshot", S // 4, 1)),
-    *(Spent("the script's own code", "", 448 * S // 1000), Spent("profiler", "around", S, 600)),
-)
 
 
 def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]:
-    """What makes each document."""
+    """What makes each document; with names those of recordings alone."""
     made: dict[str, Callable[[], Iterable[Block]]] = {}
     every = "".join(names)
     title = ReportTitle(*(every or word for word in ("A title", "Ada", "Systems")))
     for kind, make in profiles(names).items():
         made[f"{kind} report"] = lambda make=make: report(make(), title)
         made[f"{kind} overview"] = lambda make=make: overview(make())
-    for view in (network.LAYERS, network.LINKS):
-        made[f"network {view}"] = partial(network.overview, a_network(names), view=view, limit=2)
-    train, several, run = profiles(names)["train"], cases(names), engines_run(names)
+    train = profiles(names)["train"]
     how = {"plots": ["p 1.png", "2.png"], "limit": 1, "gate": comparison.Gate(0.05)}
-    command = every or "python profile.py"
     made |= {
         "tree": lambda: overview(train(), tree=True, depth=1, limit=3, group_by="block"),
         "comparison report": lambda: comparison.report([compared(names)] * 2, **how),
         "comparison": lambda: comparison.compared(compared(names), everything=True),
-        "engines report": lambda: engines.report(*run),
-        "engines": lambda: engines.overview(*run),
-        "sweep report": lambda: sweep.report(every or "r3", several, 4, command, ["a-b.png"]),
-        "sweep": lambda: sweep.overview(several),
         "ranks report": lambda: ranks.report(merged_ranks(names)),
         "ranks of several hosts": lambda: ranks.report(merged_ranks(names, several_hosts=True)),
         "ranks": lambda: ranks.merged(merged_ranks(names), 3, "--limit 0 shows all"),
         "program": lambda: budget.overview(program_time(names), train()),
         "program in a report": lambda: budget.section(program_time(names), train()),
     }
+    if not names:
+        for view in (network.LAYERS, network.LINKS):
+            made[f"network {view}"] = partial(network.overview, a_network(), view=view, limit=2)
+        made |= {
+            "engines report": lambda: engines.report(*engines_run()),
+            "engines": lambda: engines.overview(*engines_run()),
+            "sweep report": lambda: sweep.report("r3", cases(), 4, "profile.py", ["a-b.png"]),
+            "sweep": lambda: sweep.overview(cases()),
+        }
     return {name: lambda make=make: list(make()) for name, make in made.items()}
-
-
-@cache
-def document(name: str, *, hostile: bool = False) -> list[Block]:
-    """One document; nothing changes it."""
-    return documents(NAMES if hostile else ())[name]()

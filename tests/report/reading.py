@@ -6,14 +6,14 @@ from typing import Any
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.report import unit
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
-from chainer_profile.report.content.profile import ReportTitle, overview, report
+from chainer_profile.report.content.profile import Beside, overview, report
 from chainer_profile.report.tables import Column, Columns, listed, to_csv
 from chainer_profile.report.writers import markdown, terminal
 
 
-def report_md(summary: Summary, title: ReportTitle | None = None) -> str:
+def report_md(summary: Summary, beside: Beside | None = None) -> str:
     """A run's ``report.md``."""
-    return markdown.write(report(summary, title))
+    return markdown.write(report(summary, beside=beside))
 
 
 def on_terminal(summary: Summary, width: int | None = 200, **shown: Any) -> str:

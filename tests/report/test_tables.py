@@ -19,7 +19,7 @@ from chainer_profile.report.writers import json_report
 from tests.conftest import make_recording
 from tests.docs.test_column_docs import documentation
 from tests.report.documents import S
-from tests.report.reading import layers_csv, meanings
+from tests.report.reading import layers_csv
 
 TABLES = {
     "layers": LAYER_COLUMNS,
@@ -39,22 +39,20 @@ def test_each_column_has_a_name_a_heading_and_a_meaning_of_its_own() -> None:
         for names in ([each.csv for each in every if each.csv], [each.heading for each in every]):
             assert len(set(names)) == len(names), table
         assert all(column.meaning for column in every), table
+        # A sheet takes no text of a file for a formula.
+        texts = [column for column in every if column.unit.words is str]
+        assert all(column.unit.exact("=1") == "'=1" for column in texts), table
         # A name in CSV that is a key, too, is the same column.
         by_csv = {column.csv: key for key, column in columns.items()}
         assert all(by_csv.get(key, key) == key for key in columns), table
     assert {key for keys in SHOWN.values() for key in keys} <= set(LAYER_COLUMNS)
 
 
-def chosen(*names: str) -> tuple[str, ...]:
-    return choose(names, LAYER_COLUMNS, "the layer table")
-
-
 def test_names_of_the_csv_will_do() -> None:
-    assert chosen("peak_nbytes", "mean", "mean_ms") == ("peak", "mean")
-    keys = tuple(key for key, column in LAYER_COLUMNS.items() if column.csv)
-    assert chosen(*meanings(LAYER_COLUMNS)) == keys
+    where = "the layer table"
+    assert choose(["peak_nbytes", "mean", "mean_ms"], LAYER_COLUMNS, where) == ("peak", "mean")
     with pytest.raises(UsageError, match=r"'peek' \(did you mean peak\?\); known are index, label"):
-        chosen("peek")
+        choose(["peek"], LAYER_COLUMNS, where)
 
 
 def test_a_value_that_is_missing_is_empty_in_files() -> None:
@@ -90,19 +88,16 @@ def test_a_file_has_as_many_digits_as_are_true(median_ns: int, width: float) -> 
     assert to_csv([median], [unknown]) == "median_ms\n1.23457\n"
 
 
-RANGE = Column("range", "range ms", unit.MS, "From the shortest to the longest", drop=1)
-
-
 def test_a_new_column_is_in_every_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """A field of the layers' frame, and a column."""
-    monkeypatch.setitem(LAYER_COLUMNS, "range", RANGE)
-    widened = summarise(make_recording(3))
-    layers = widened.layers.assign(range_s=widened.layers["max_s"] - widened.layers["min_s"])
-    widened = replace(widened, layers=layers)
-    value = layers["range_s"][0]
+    column = Column("range", "range ms", unit.MS, "From the shortest to the longest", drop=1)
+    monkeypatch.setitem(LAYER_COLUMNS, "range", column)
+    summary = summarise(make_recording(3))
+    layers = summary.layers.assign(range_s=summary.layers["max_s"] - summary.layers["min_s"])
+    widened = replace(summary, layers=layers)
+    expected = pytest.approx(layers["range_s"][0] * 1e3, rel=1e-3)
     head, first, *_ = layers_csv(widened).splitlines()
     assert head.split(",")[-1] == "range_ms"
-    assert float(first.split(",")[-1]) == pytest.approx(value * 1e3)
-    in_json = json_report.content(widened)["layers"]["range_ms"][0]
-    assert in_json == pytest.approx(value * 1e3, rel=1e-3)
+    assert float(first.split(",")[-1]) == expected
+    assert json_report.content(widened)["layers"]["range_ms"][0] == expected
     assert "| `range` | range ms | `range_ms` | From the shortest" in documentation()

@@ -24,6 +24,7 @@ from chainer_profile.record.recording import (
 )
 from tests.conftest import make_layers, make_recording, make_training
 
+_US = 1000
 LIMITS = MachineLimits("k", "cpu", "2026-01-02T03:04:05Z", 2, 1e11, None, 2e10, 8e9, 1 << 28)
 
 
@@ -64,39 +65,37 @@ def training() -> Summary:
 
 
 def scaled(
-    scale: list[float], names: list[str], framework_ns: int = 0, **settings: object
+    times_us: list[float], names: list[str], framework_ns: int = 0, **settings: Any
 ) -> Recording:
-    """A recording of constant times in microseconds."""
-    places = enumerate(names)
-    call = ("forward", ((1, 3),), ((1, 3),), "float32")
-    layers = tuple(Layer(at, f"/part{at // 2}/l{at}", name, *call) for at, name in places)
-    self_ns = np.tile((np.array(scale) * 1000).astype(np.int64), (50, 1))
-    return Recording(
-        layers,
-        self_ns,
-        trial_ns=self_ns.sum(axis=1) + framework_ns,
-        clean_ns=np.full(10, self_ns[0].sum() + framework_ns),
-        clean_start_ns=np.arange(10),
-        start_ns=np.arange(50) + 10,
-        settings=Settings(model="net", trials=50, **settings),  # type: ignore[arg-type]
-    )
+    """A forward run whose functions take these times."""
+    calls = enumerate(zip(names, times_us, strict=True))
+    rows = ((f"/part{at // 2}/l{at}", name, "forward", us) for at, (name, us) in calls)
+    return phased(*rows, framework_us=framework_ns / _US, phase="forward", **settings)
 
 
 def phased(
-    *rows: tuple[str, str, str, int],
+    *rows: tuple[str, str, str, float],
     calls: dict[int, int] | None = None,
-    framework_us: int = 0,
-    batchsize: int = 1,
+    framework_us: float = 0,
+    **settings: Any,
 ) -> Recording:
-    """Rows of path, function, phase and time in microseconds; two trials of a training."""
+    """Rows of path, function, phase and time in microseconds; of a training, unless asked."""
+    shapes = ((1, 3),)
     layers = tuple(
-        Layer(at, path, function, phase, calls=(calls or {}).get(at, 1))
+        Layer(at, path, function, phase, shapes, shapes, "float32", calls=(calls or {}).get(at, 1))
         for at, (path, function, phase, _) in enumerate(rows)
     )
-    self_ns = np.array([[us * 1000 for *_, us in rows]] * 2, np.int64)
-    settings = Settings(batchsize=batchsize, phase="train")
-    trial_ns = self_ns.sum(axis=1) + framework_us * 1000
-    return Recording(layers, self_ns, trial_ns=trial_ns, settings=settings)
+    self_ns = np.tile(np.int64([us * _US for *_, us in rows]), (50, 1))
+    trial_ns = self_ns.sum(axis=1) + int(framework_us * _US)
+    return Recording(
+        layers,
+        self_ns,
+        trial_ns=trial_ns,
+        start_ns=np.arange(50) + 10,
+        clean_ns=trial_ns[:10],
+        clean_start_ns=np.arange(10),
+        settings=Settings(**{"model": "net", "phase": "train", "trials": 50, **settings}),
+    )
 
 
 # On a GPU
@@ -120,9 +119,6 @@ DEVICE_BOUND = (
     (5, 5, 5, 5, 5, 5),
     (9800, 2940, 1960, 1960, 2940, 9800),
 )
-#: Between the layers' calls the host takes 900 us, and the device 50 us behind the last layer.
-_BETWEEN_US, _REST_US = 900, 50
-_US = 1000
 
 
 def make_device_recording(
@@ -135,39 +131,20 @@ def make_device_recording(
     **changes: Any,
 ) -> Recording:
     """A forward run on a GPU whose trials are all alike, and which waits for it at the end."""
-    layer_us, host_us, gap_us, busy_us = times
-    span_us = sum(layer_us) + sum(gap_us) + _REST_US
-    launch_us = sum(host_us) + _BETWEEN_US
-
-    def rows(row: tuple[int, ...], count: int) -> np.ndarray:
-        return np.tile(np.array(row, np.int64) * _US, (count, 1))
-
-    def trials(value: int, count: int) -> np.ndarray:
-        return np.full(count, value * _US, np.int64)
-
-    usual, command = make_recording(), "python profile.py --gpu 0"
-    on_gpu = {"device": "gpu:0", "trials": n_trials, "command": command}
+    layer_ns, host_ns, gap_ns, busy_ns = (
+        np.tile(np.int64(row) * _US, (n_trials, 1)) for row in times
+    )
+    given = make_recording(n_trials=n_trials)
+    on_gpu = {"device": "gpu:0", "trials": n_trials, "command": "python profile.py --gpu 0"}
     nothing = {"system": "", "physical_cores": None, "memory_nbytes": None}
-    trial_ns = trials(launch_us + wait_us, n_trials)
-    clean_ns = trials(launch_us + wait_us, 10)
-    values: dict[str, Any] = {
-        "layers": make_layers(len(layer_us)),
-        "self_ns": rows(layer_us, n_trials),
-        "trial_ns": trial_ns,
-        "start_ns": np.cumsum(trial_ns) - trial_ns,
-        "host_ns": rows(host_us, n_trials),
-        "gap_ns": rows(gap_us, n_trials),
-        "launch_ns": trials(launch_us, n_trials),
-        "span_ns": trials(span_us, n_trials),
-        "held_ns": rows(busy_us, n_held) if n_held else None,
-        "held_span_ns": trials(sum(busy_us) + 60, n_held) if n_held else None,
-        "clean_ns": clean_ns,
-        "clean_start_ns": int(trial_ns.sum()) + np.cumsum(clean_ns),
-        "settings": replace(usual.settings, **on_gpu | (settings or {})),
-        "environment": replace(usual.environment, **nothing, cupy="13.6.0", gpu=GPU),
-        "conditions": Conditions(gpu_before=STATE, gpu_after=STATE),
-    }
-    return Recording(**(values | changes))
+    given = replace(
+        given,
+        layers=make_layers(len(times[0])),
+        self_ns=layer_ns,
+        settings=replace(given.settings, **on_gpu | (settings or {})),
+        environment=replace(given.environment, **nothing, cupy="13.6.0", gpu=GPU),
+    )
+    return _on_gpu(given, host_ns, gap_ns, busy_ns[:n_held], 900, wait_us, **changes)
 
 
 def make_device_training(
@@ -179,28 +156,45 @@ def make_device_training(
     busy for half of the layers' time. The host is in the layers' calls for as long as the device.
     """
     given = make_training(n_trials, settings={"device": "gpu:0"} | (settings or {}))
-    assert given.trial_ns is not None
+    given = replace(given, environment=Environment(gpu=GPU))
     assert given.framework_ns is not None
-    framework = given.framework_ns.sum(axis=1)
-    rest = np.full(n_trials, 50 * _US, np.int64)
     gaps = np.zeros_like(given.self_ns)
-    gaps[:, 0] = framework - rest
-    host = given.self_ns.copy()
-    launch = host.sum(axis=1) + 600 * _US
-    trial = launch + 100 * _US
-    held = (given.self_ns // 2)[:n_held]
+    gaps[:, 0] = given.framework_ns.sum(axis=1) - _REST_NS
+    return _on_gpu(given, given.self_ns, gaps, given.self_ns[:n_held] // 2, 600, 100, **changes)
+
+
+#: The device's time behind the last layer.
+_REST_NS = 50 * _US
+
+
+def _on_gpu(
+    given: Recording,
+    host_ns: np.ndarray,
+    gap_ns: np.ndarray,
+    held_ns: np.ndarray,
+    between_us: int,
+    wait_us: int,
+    /,
+    **changes: Any,
+) -> Recording:
+    """A recording with the times of host and device.
+
+    Between the layers' calls the host takes ``between_us``; at the end it waits for the device.
+    """
+    launch_ns = host_ns.sum(axis=1) + between_us * _US
+    trial_ns = launch_ns + wait_us * _US
+    n_clean = len(given.clean_ns)
     on_gpu: dict[str, Any] = {
-        "trial_ns": trial,
-        "start_ns": np.cumsum(trial) - trial,
-        "clean_ns": np.full(4, int(trial.mean()), np.int64),
-        "clean_start_ns": int(trial.sum()) + np.arange(4, dtype=np.int64),
-        "host_ns": host,
-        "gap_ns": gaps,
-        "launch_ns": launch,
-        "span_ns": given.self_ns.sum(axis=1) + framework,
-        "held_ns": held if n_held else None,
-        "held_span_ns": held.sum(axis=1) if n_held else None,
-        "environment": Environment(gpu=GPU),
+        "trial_ns": trial_ns,
+        "start_ns": np.cumsum(trial_ns) - trial_ns,
+        "clean_ns": np.full(n_clean, int(trial_ns.mean())),
+        "clean_start_ns": int(trial_ns.sum()) + np.arange(n_clean),
+        "host_ns": host_ns,
+        "gap_ns": gap_ns,
+        "launch_ns": launch_ns,
+        "span_ns": given.self_ns.sum(axis=1) + gap_ns.sum(axis=1) + _REST_NS,
+        "held_ns": held_ns if len(held_ns) else None,
+        "held_span_ns": held_ns.sum(axis=1) + 60 * _US if len(held_ns) else None,
         "conditions": Conditions(gpu_before=STATE, gpu_after=STATE),
     }
     return replace(given, **(on_gpu | changes))

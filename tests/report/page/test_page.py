@@ -10,7 +10,6 @@ from functools import cache
 import pytest
 
 from chainer_profile import summarise
-from chainer_profile.comparison.compare import Comparison
 from chainer_profile.report.content import comparison, engines, ranks, sweep
 from chainer_profile.report.content.profile import Beside, ReportTitle
 from chainer_profile.report.document import Heading, text
@@ -22,55 +21,42 @@ from chainer_profile.report.pictures import sweep as plots
 from chainer_profile.report.pictures.figures import THEME, Picture
 from chainer_profile.report.text import printable
 from tests.conftest import make_recording
+from tests.report import documents as made
 from tests.report import working
-from tests.report.documents import (
-    NAMES,
-    cases,
-    compared,
-    engines_run,
-    merged_ranks,
-    profiles,
-    program_time,
-)
+from tests.report.documents import NAMES
 from tests.report.seen import Page
-
-KINDS = ("forward", "train", "gpu", "engine")
-
-
-def of_comparisons(comparisons: Sequence[Comparison]) -> str:
-    drawn = bars.pictures(comparisons)
-    blocks = comparison.report(comparisons, list(drawn), everything=True)
-    return page(blocks, "Comparison", drawn, comparison.words_of(comparisons, drawn))
 
 
 def results(names: Sequence[str] = ()) -> dict[str, Callable[[], str]]:
-    """What writes the page of each kind of result, with these names for everything."""
-    every, kinds = "".join(names), profiles(names)
+    """What writes the page of each kind of result; with names those of recordings alone."""
 
-    def both() -> list[Comparison]:
-        first = compared(names)
-        return [first, replace(first, after=replace(first.after, name="C"))]
+    def compared(*more: str) -> str:
+        first = made.compared(names)
+        both = [first, *(replace(first, after=replace(first.after, name=name)) for name in more)]
+        drawn = bars.pictures(both)
+        blocks = comparison.report(both, list(drawn), everything=True)
+        return page(blocks, "Comparison", drawn, comparison.words_of(both, drawn))
 
     def raced() -> str:
-        run, recordings = engines_run(names)
+        run, recordings = made.engines_run()
         drawn = {engines.PLOT: Picture(lambda: races.figure(run, recordings))}
         blocks, said = engines.report(run, recordings), engines.words_of(run, recordings)
         return page(blocks, "Engines", drawn, said)
 
     def swept() -> str:
-        drawn = plots.pictures(cases(names))
-        name, command = every or "r3", every or "python"
-        return page(sweep.report(name, cases(names), 4, command, list(drawn)), "Sweep", drawn)
+        drawn = plots.pictures(made.cases())
+        blocks = sweep.report("r3", made.cases(), 4, "python", list(drawn))
+        return page(blocks, "Sweep", drawn)
 
-    return {
-        **{kind: lambda kind=kind: render(kinds[kind]()) for kind in KINDS},  # type: ignore[misc]
-        "program": lambda: render(kinds["train"](), Beside(program=program_time(names))),
-        "comparison": lambda: of_comparisons(both()[:1]),
-        "comparisons": lambda: of_comparisons(both()),
-        "engines": raced,
-        "ranks": lambda: page(ranks.page(merged_ranks(names)), "Ranks"),
-        "sweep": swept,
+    kinds = made.profiles(names)
+    pages = {
+        **{kind: lambda make=make: render(make()) for kind, make in kinds.items()},  # type: ignore[misc]
+        "program": lambda: render(kinds["train"](), Beside(program=made.program_time(names))),
+        "comparison": compared,
+        "ranks": lambda: page(ranks.page(made.merged_ranks(names)), "Ranks"),
     }
+    others = {"comparisons": lambda: compared("C"), "engines": raced, "sweep": swept}
+    return pages if names else pages | others
 
 
 @cache
@@ -103,7 +89,7 @@ def test_a_page_runs_and_fetches_nothing_else_and_is_whole(name: str) -> None:
     assert results()[name]() == shown.html
 
 
-@pytest.mark.parametrize("name", results())
+@pytest.mark.parametrize("name", results(NAMES))
 def test_hostile_names_are_data(name: str) -> None:
     usual, hostile = read(name), read(name, hostile=True)
     hostile.html.encode()
@@ -112,22 +98,17 @@ def test_hostile_names_are_data(name: str) -> None:
     assert {tag for tag, _ in hostile.tags} <= {tag for tag, _ in usual.tags} | more
     assert len(hostile.scripts) == 1
     words = "".join(hostile.words)
-    for part in NAMES[:2]:
-        assert printable(part) in words
+    assert all(printable(part) in words for part in NAMES[:2])
 
 
 def test_the_answer_comes_first_and_of_many_layers_the_first_are_shown() -> None:
     html = read("forward").html.partition("<main>")[2]
     order = ["A forward pass takes", "<figure>", 'aria-label="The hottest layers"', "<details"]
-    places = [html.index(part) for part in order]
+    places = [html.index(part) for part in (*order, "<h2")]
     assert places == sorted(places)
-    assert 'class="warning"' in html
-    assert places[-1] < html.index("<h2")
-    html = render(summarise(make_recording(600, 20)))
-    before, _, after = html.partition("<tbody hidden>")
-    assert 'id="layer-99"' in before
-    assert 'id="layer-100"' not in before
-    assert 'id="layer-599"' in after.partition("</tbody>")[0]
+    before, _, after = render(summarise(make_recording(600, 20))).partition("<tbody hidden>")
+    for at, is_first in ((99, True), (100, False), (599, False)):
+        assert (f'id="layer-{at}"' in before) == is_first == (f'id="layer-{at}"' not in after)
 
 
 def test_a_page_has_the_title_that_is_given_and_says_who_made_it() -> None:
@@ -151,12 +132,12 @@ def test_names_of_sections_differ() -> None:
     assert names == ["answer", "a", "a-", "a-title-", "a-title--", "theme-", "print-", "section"]
 
 
-def test_a_picture_of_a_page_has_no_title_and_says_what_it_leads_to() -> None:
-    picture = Picture(lambda: layers.figure(working.working()))
-    html = picture.in_page("one", "What it is", {"layer-0": "words of <0>"})
-    assert b"unprofiled trial" in picture.svg()
-    assert "unprofiled trial" not in html
-    assert html.count("<a ") == 6
-    assert "<title>words of &lt;0&gt;</title>" in html
+def test_a_picture_of_a_page_has_no_title_and_leads_to_the_rows() -> None:
+    html = render(working.working())
+    (figure, *_) = re.findall(r"<figure>.*?</figure>", html, re.DOTALL)
+    file = Picture(lambda: layers.figure(working.working())).svg()
+    assert b"unprofiled trial" in file
+    assert "unprofiled trial" not in figure
+    assert figure.count('href="#layer-') == 6
     # A file leads nowhere.
-    assert b"<a " not in picture.svg()
+    assert b"<a " not in file

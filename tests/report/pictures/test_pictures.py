@@ -2,11 +2,9 @@
 
 import io
 import math
-import subprocess
-import sys
+import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +19,7 @@ from chainer_profile.engines.results import EnginesRun
 from chainer_profile.record.recording import Recording
 from chainer_profile.report.pictures import comparison, engines, layers, roofline, sweep
 from chainer_profile.report.pictures.figures import Picture
+from tests import ROOT
 from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings
@@ -28,7 +27,6 @@ from tests.report.documents import NAMES, compared
 from tests.report.working import training, working
 from tests.sweeping import make_run as make_case
 
-SVG = "{http://www.w3.org/2000/svg}"
 CASES = [make_case(batchsize=n) for n in (1, 2)]
 NONE = EnginesRun(engines=(MISSING,), settings=make_run().settings)
 DRAWN: dict[str, Callable[[], Any]] = {
@@ -39,7 +37,7 @@ DRAWN: dict[str, Callable[[], Any]] = {
     "comparison": lambda: comparison.figure(compared(NAMES)),
     "engines": lambda: engines.figure(make_run(WRONG), recordings()),
     "no engine": lambda: engines.figure(NONE, {}),
-    "sweep": lambda: sweep.latency_figure(CASES),
+    "sweep": lambda: sweep.latency_figure([make_case(name, name=name) for name in NAMES]),
     "batches": lambda: sweep.batch_figure(CASES),
 }
 
@@ -60,28 +58,17 @@ def test_a_notebook_shows_the_picture_of_the_report_in_fewer_colours() -> None:
     shown = drawn._repr_png_()
     report = Picture(lambda: layers.figure(summary)).png()
     assert len(shown) < len(report) / 2 < 150_000
-    images = [Image.open(io.BytesIO(file)).convert("RGB") for file in (shown, report)]
-    assert images[0].size == images[1].size
-    few, many = (np.asarray(image, int) for image in images)
+    few, many = (np.asarray(Image.open(io.BytesIO(file)).convert("RGB"), int)
+                 for file in (shown, report))  # fmt: skip
     assert np.abs(few - many).mean() < 1
-    assert (many == [0xCC, 0x33, 0x11]).all(axis=2).sum() > 1000
     # The figure is Matplotlib's, and changes of it are shown.
     drawn.figure.axes[0].set_ylabel("changed")
     assert drawn._repr_png_() != shown
-    assert repr(drawn).startswith("<LayerPlot of <Summary of chain")
 
 
 def test_no_state_of_pyplot_is_made() -> None:
-    code = (
-        "import sys; from tests.conftest import make_recording;"
-        "from chainer_profile.analyse.summaries import summarise;"
-        "from chainer_profile.report.pictures import layers as plot;"
-        "from chainer_profile.report.pictures.figures import save;"
-        "save(plot.figure(summarise(make_recording())), 'png');"
-        "assert 'matplotlib.pyplot' not in sys.modules;"
-        "assert 'chainer' not in sys.modules; assert 'cupy' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    for path in (ROOT / "chainer_profile" / "report").rglob("*.py"):
+        assert not re.search(r"^ *(import|from) .*pyplot", path.read_text(), re.MULTILINE), path
 
 
 # -- room
@@ -95,48 +82,49 @@ def of_phases(*phases: str) -> Recording:
 
 
 LONG = ["forward"] * 60 + ["backward"] * 60 + ["update"] * 40
-ROOM: dict[str, Callable[[], Recording]] = {
-    **{f"{n} layers": partial(make_recording, n, 4) for n in (1, 6, 66, 200, 500, 3000)},
-    "two": lambda: of_phases("forward", "backward"),
-    "long": lambda: of_phases(*LONG),
-    "data first": lambda: of_phases("data", "data", *LONG),
-    "small": lambda: of_phases(*["forward"] * 3, "backward", *["update"] * 2),
-    "huge": lambda: of_phases(*["forward"] * 200, *["backward"] * 200, "update"),
-    "alternating": lambda: of_phases(*["forward", "backward", "update"] * 10),
-    "hostile": lambda: of_phases(*["forward"] * 4, *["$x$"] * 4, *["a\nb"] * 4, "_hidden", ""),
-}  # fmt: skip
+#: Numbers of layers, or phases.
+ROOM: dict[str, Any] = {
+    **{f"{n} layers": n for n in (1, 6, 66, 200, 500, 3000)},
+    "two": ["forward", "backward"],
+    "long": LONG,
+    "data first": ["data", "data", *LONG],
+    "small": [*["forward"] * 3, "backward", *["update"] * 2],
+    "huge": [*["forward"] * 200, *["backward"] * 200, "update"],
+    "alternating": ["forward", "backward", "update"] * 10,
+    "hostile": [*["forward"] * 4, *["$x$"] * 4, *["a\nb"] * 4, "_hidden", ""],
+}
 
 
 @pytest.mark.parametrize("name", ROOM)
 def test_names_lie_within_the_figure_and_cover_no_other_name(name: str) -> None:
-    figure = layers.figure(summarise(ROOM[name]()))
+    of = ROOM[name]
+    has_phases = not isinstance(of, int)
+    figure = layers.figure(summarise(of_phases(*of) if has_phases else make_recording(of, 4)))
     figure.draw_without_rendering()
     (axes,), whole = figure.axes, figure.bbox
-    legend = axes.get_legend()
-    assert legend is not None
     title: Any = figure.findobj(
         lambda artist: getattr(artist, "get_text", str)() == figure.get_suptitle()
     )[0]
+    legend, above = (it.get_window_extent() for it in (axes.get_legend(), title))
     below = {text.get_position()[0]: text for text in axes.texts if not text.get_in_layout()}
     phases = [text for text in axes.texts if isinstance(text, Annotation)]
     for texts in (below.values(), phases):
         boxes = sorted((text.get_window_extent() for text in texts), key=lambda box: box.x0)
         assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
         assert all(box.x0 >= 0 and box.y0 >= 0 for box in boxes)
-    # A picture of 20 inches is shown at less than half of its size.
-    least = 9 if name == "200 layers" else 6
-    assert all(text.get_fontsize() >= least for text in below.values())
     for at, text in below.items():
+        # A picture of 20 inches is shown at less than half of its size.
+        assert text.get_fontsize() >= (9 if name == "200 layers" else 6)
         box = text.get_window_extent()
         assert box.x0 < axes.transData.transform((at, 0))[0] < box.x1
     # The phases' names are above the bars, the legend above these, and the title above all.
+    assert bool(phases) == has_phases
     for text in phases:
         box = text.get_window_extent()
-        assert axes.get_window_extent().y1 <= box.y0 <= box.y1 <= legend.get_window_extent().y0
+        assert axes.get_window_extent().y1 <= box.y0 <= box.y1 <= legend.y0
         assert box.x1 <= whole.x1
-    assert bool(phases) == (not name.endswith("layers"))
-    assert legend.get_window_extent().y1 <= title.get_window_extent().y0
-    assert max(legend.get_window_extent().x1, title.get_window_extent().x1) <= whole.x1
+    assert legend.y1 <= above.y0
+    assert max(legend.x1, above.x1) <= whole.x1
     # The bars get most of the width.
     assert axes.get_window_extent().width > 0.8 * whole.width
 
@@ -155,36 +143,25 @@ def test_long_whiskers_are_cut_and_nothing_touches_the_frame(slow: int) -> None:
     assert shown.layers["median_s"].max() * 1e3 <= max(ends) < 0.97 * ax.get_ylim()[1]
 
 
-def of_layers(n_layers: int, factors: dict[int, float], path: str = "") -> Comparison:
-    """Two runs, the second with slower or faster layers, which may all have one name."""
-    runs = [run(1, n_layers, 60), scaled(run(2, n_layers, 60), factors)]
-    for at, rows in enumerate([recording.layers for recording in runs] if path else ()):
-        runs[at] = replace(runs[at], layers=tuple(replace(row, path=path) for row in rows))
-    return compare(Side("A", (runs[0],)), Side("B", (runs[1],)))
+def of_layers(n_layers: int, factors: dict[int, float]) -> Comparison:
+    """Two runs, the second with slower or faster layers."""
+    before, after = run(1, n_layers, 60), scaled(run(2, n_layers, 60), factors)
+    return compare(Side("A", (before,)), Side("B", (after,)))
 
 
 def test_of_many_layers_the_most_changed_ones_and_the_largest_are_shown() -> None:
-    many = of_layers(300, {298: 1.5, 101: 0.7})
-    texts = comparison.figure(many).axes[0].texts
-    labels = [text.get_text() for text in texts if not text.get_in_layout()]
+    (ax,) = comparison.figure(of_layers(300, {298: 1.5, 101: 0.7})).axes
+    labels = [text.get_text() for text in ax.texts if not text.get_in_layout()]
     assert len(labels) == comparison.MAX_LAYERS
-    names = [comparison._name(row) for row in many.layers.itertuples()]
-    assert {names[298], names[101]} <= set(labels)
-    assert [names.index(label) for label in labels] == sorted(map(names.index, labels))
-    others = set(labels) - {names[298], names[101]}
-    assert {label.rpartition(" ")[2] for label in others} == {"Convolution"}
-
-
-def test_names_and_factors_of_a_comparison_leave_room() -> None:
+    # The changed ones are no convolutions, which take most time.
+    others = [label for label in labels if not label.endswith("Convolution")]
+    assert len(others) == 2
     # Factors stand below the end of the axis.
     for factors in ({3: 1.5}, dict.fromkeys(range(0, 66, 5), 40.0)):
-        (ax,) = Picture(partial(comparison.figure, of_layers(66, factors))).figure.axes
+        (ax,) = Picture(lambda by=factors: comparison.figure(of_layers(66, by))).figure.axes  # type: ignore[misc]
         marks = [text for text in ax.texts if text.get_in_layout()]
         assert len(marks) == len(factors)
         assert max(mark.get_window_extent().y1 for mark in marks) < ax.bbox.y1
-    long = of_layers(4, {3: 40.0}, f"/{'W' * 40}")
-    highest = long.layers[["before_s", "after_s"]].to_numpy().max() * 1e3
-    assert highest <= comparison.figure(long).axes[0].get_ylim()[1] <= 3 * highest
 
 
 def test_series_differ_in_the_batch_size_only() -> None:
