@@ -126,3 +126,12 @@ def test_an_array_that_stays_on_the_host_is_named(device, path):
         f"--gpu 0: {path} of the network stays on the host. Let the network's to_device or "
         "device_resident_accept move it, and keep no copies of arrays"
     )
+
+
+def test_what_the_pool_holds_unused_is_free(cupy):
+    queue = CudaQueue(cupy)
+    before = queue.memory_nbytes()
+    cupy.empty(4096, np.uint8)
+    assert queue.memory_nbytes() == before
+    kept = cupy.empty(4096, np.uint8)
+    assert queue.memory_nbytes() == (before[0] - kept.nbytes, before[1])
