@@ -60,6 +60,10 @@ def test_slow_trials_are_told_once_with_who_is_to_blame(other_cpu):
         assert said == [says + "something else slows this machine"]
 
 
+def test_one_slow_trial_is_chance():
+    SlowTrials(pytest.fail).add([10 * MS] * 4 + [10_000 * MS])
+
+
 def test_a_run_warns_of_slow_trials(clock, one_thread, monkeypatch):
     class Slower(Chain):
         def forward(self, x):

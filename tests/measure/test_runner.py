@@ -270,6 +270,16 @@ def test_memory_is_measured_where_a_run_ends_by_itself_and_not_where_it_is_stopp
 
         assert run(model, clock, stop=stop).memory is None
         assert model.calls == after
+    # After all trials, too.
+    says = iter([*[""] * (2 + 20 + 5 + 1), "interrupted by SIGINT"])  # once more between blocks
+    recording = run(Chain(clock), clock, stop=lambda: next(says))
+    assert (recording.ended, recording.memory) == ("complete", None)
+
+
+def test_a_time_limit_leaves_trials_of_both_kinds(clock):
+    recording = run(Chain(clock), clock, asked(max_seconds=1e-9))
+    assert recording.ended == "time limit reached"
+    assert (recording.n_trials, len(recording.clean_ns)) == (1, 1)
 
 
 @given(st.integers(0, 30_000), st.integers(0, 3_000))

@@ -178,3 +178,9 @@ def test_a_network_that_waits_for_the_device_is_never_held(clock, launch_ns, hol
     assert (recording.held_ns, recording.held_span_ns) == (None, None)
     assert recording.ended == "complete"
     assert model.calls == BEFORE + 25 + len(holds)
+
+
+def test_a_run_that_is_stopped_holds_no_trial(clock):
+    model = PlannedNet(clock, LAUNCH_BOUND)
+    recording = run(model, stop=lambda: "enough" if model.calls > BEFORE + 3 else "")
+    assert (recording.n_trials > 0, clock.device.holds) == (True, [])
