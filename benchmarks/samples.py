@@ -85,7 +85,10 @@ def make(sample: str, place: Path, names: Collection[str] | None = None) -> set[
     names = KEPT[sample] if names is None else names
     if is_of_engines(sample):
         run, recordings = engines.read_run(folder)
-        made = {place / name for name in engines.write_reports(place, run, recordings, names)}
+        made = {place / name for name in engines.write_reports(place, run, recordings)}
+        for path in [path for path in made if path.name not in names]:
+            path.unlink()
+            made.remove(path)
         for engine in run.engines:
             begin = f"{engine.folder}/"
             own = {name.removeprefix(begin) for name in names if name.startswith(begin)}

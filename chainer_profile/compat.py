@@ -300,9 +300,14 @@ def install() -> None:
         if _Finder in sys.meta_path:
             return
         sys.meta_path.insert(0, _Finder)
-        for name in EDITS:
-            if name in sys.modules:
-                _edit_imported(sys.modules[name])
+        if "chainer" in sys.modules:
+            for name in EDITS:
+                if name in sys.modules:
+                    _edit_imported(sys.modules[name])
+        else:
+            # What an import left that failed, as it does without this, would spoil the next one.
+            for name in [name for name in sys.modules if name.startswith("chainer.")]:
+                del sys.modules[name]
 
 
 class _InChild:

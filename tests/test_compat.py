@@ -106,6 +106,21 @@ def test_chainer_imported_before():
 
 
 @pytest.mark.process
+def test_an_import_of_chainer_that_failed_before_does_no_harm():
+    out, _ = run(
+        """
+        try: import chainer
+        except Exception: print("failed")
+        import chainer_profile
+        import chainer.functions as F, numpy as np
+        x = np.arange(4, dtype="f").reshape(1, 1, 2, 2)
+        print(F.resize_images(x, (1, 3)).array.ravel().tolist())
+        """
+    )
+    assert out.splitlines() == ["failed", "[0.0, 0.5, 1.0]"]
+
+
+@pytest.mark.process
 def test_no_warning_at_import_and_in_training():
     run(
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, lgamma, log, sqrt
+from math import atan, ceil, cos, lgamma, log, pi, sin, sqrt
 from typing import Any
 
 import numpy as np
@@ -24,26 +24,6 @@ MOST_ALIKE = 0.9
 #: smaller factor is chance.
 LEAST_WIDENING = 1.2
 _QUANTILES = {"p5_s": 0.05, "median_s": 0.5, "p95_s": 0.95, "p99_s": 0.99}
-#: Student's quantiles for :data:`CONFIDENCE` from 9 degrees of freedom to 76, as SciPy gives them:
-#: what batches need, without SciPy, whose import takes longer than all statistics of a report.
-_LEAST_DEGREES = 9
-_STUDENT = """
-2.262157162798205 2.228138851986274 2.200985160091639 2.1788128296672284 2.1603686564627913
-2.144786687917804 2.131449545559776 2.1199052992212546 2.1098155778333156 2.1009220402410382
-2.0930240544083087 2.085963447265864 2.0796138447276795 2.0738730679040254 2.0686576104190486
-2.0638985616280245 2.0595385527532972 2.0555294386428735 2.0518305164802846 2.0484071417952454
-2.045229642132703 2.0422724563012378 2.039513446396408 2.0369333434601016 2.0345152974493383
-2.0322445093177186 2.030107928250343 2.0280940009804502 2.0261924630291093 2.0243941639119694
-2.022690920036761 2.021075390306273 2.019540970441376 2.0180817028184443 2.016692199227824
-2.0153675744437636 2.014103388880846 2.012895598919429 2.0117405137297655 2.010634757624232
-2.0095752371292392 2.008559112100761 2.007583770315836 2.006646805061688 2.0057459953178687
-2.0048792881880564 2.0040447832891455 2.003240718847872 2.002465459291007 2.0017174841452356
-2.000995378088267 2.0002978220142604 1.999623584994939 1.9989715170333788 1.998340542520741
-1.997729654317693 1.9971379083920038 1.9965644189523117 1.996008354025296 1.9954689314298435
-1.9949454151072374 1.994437111771186 1.9939433678456255 1.9934635666618719 1.992997125889855
-1.992543495180932 1.9921021540022417 1.9916726096446642
-"""
-_QUANTILES_OF_T = list(map(float, _STUDENT.split()))
 # Number of samples that are described at once, so that a long run's memory does not double.
 _CHUNK = 1 << 16
 
@@ -222,14 +202,26 @@ def _ranks_outside(count: int, confidence: float) -> int:
     return first + int((chances <= (1 - confidence) / 2).sum())
 
 
+@lru_cache(maxsize=64)
 def student_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:
     """Half of an interval of this confidence, in standard errors, by Student's distribution."""
-    at = degrees - _LEAST_DEGREES
-    if confidence == CONFIDENCE and 0 <= at < len(_QUANTILES_OF_T):
-        return _QUANTILES_OF_T[at]
-    from scipy.special import stdtrit
+    # Not SciPy's, whose import takes longer than all statistics of a report.
+    low, high = 0.0, 1e9
+    while low < (middle := (low + high) / 2) < high:
+        is_below = _student_chance(middle, degrees) < confidence
+        low, high = (middle, high) if is_below else (low, middle)
+    return low
 
-    return float(stdtrit(degrees, (1 + confidence) / 2))
+
+def _student_chance(most: float, degrees: int) -> float:
+    """The chance of a value from ``-most`` to ``most`` (Abramowitz and Stegun 26.7.3, 26.7.4)."""
+    angle, odd = atan(most / sqrt(degrees)), degrees % 2
+    term, total = cos(angle) if odd else 1.0, 0.0
+    for power in range(1 + odd, degrees, 2):
+        total += term
+        term *= cos(angle) ** 2 * power / (power + 1)
+    chance = sin(angle) * total
+    return (angle + chance) * 2 / pi if odd else chance
 
 
 def median_interval(values: NDArray[np.float64]) -> tuple[float, float]:

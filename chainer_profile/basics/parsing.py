@@ -257,8 +257,8 @@ class Parser(argparse.ArgumentParser):
 
 # -- names of columns
 
-_MAX_WRONG = 3
-_MAX_NAME = 40
+_MAX_WRONG_NAMES = 3
+_MAX_NAME_CHARACTERS = 40
 
 
 def split_names(text: str) -> list[str]:
@@ -272,7 +272,7 @@ def choose_names(
     """The columns asked for, each of them once."""
     unknown = [name for name in names if name not in columns and name not in also]
     if unknown or not names:
-        wrong = ", ".join(with_nearest(name, columns) for name in unknown[:_MAX_WRONG])
+        wrong = ", ".join(with_nearest(name, columns) for name in unknown[:_MAX_WRONG_NAMES])
         raise UsageError(
             f"unknown column of {table}: {wrong or 'none given'}; known are {', '.join(columns)}"
         )
@@ -281,6 +281,7 @@ def choose_names(
 
 def with_nearest(name: str, names: Collection[str]) -> str:
     """A mistyped name in quotes, and the nearest of ``names``, if any is near."""
-    shown = ascii(name[:_MAX_NAME]) if not name.isprintable() else repr(name[:_MAX_NAME])
-    nearest = difflib.get_close_matches(name.lower()[:_MAX_NAME], names, n=1)
+    begin = name[:_MAX_NAME_CHARACTERS]
+    shown = repr(begin) if name.isprintable() else ascii(begin)
+    nearest = difflib.get_close_matches(begin.lower(), names, n=1)
     return f"{shown} (did you mean {nearest[0]}?)" if nearest else shown

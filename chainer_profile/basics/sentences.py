@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from chainer_profile.basics import units
 
@@ -13,10 +13,13 @@ _SHOWN_AS: dict[str, Callable[[Any], str]] = {
     "%": units.format_percent,
     "%0": lambda fraction: units.format_percent(fraction, 0),
     "s": units.format_duration,
+    "ns": lambda ns: units.format_duration(ns * 1e-9),
     "x": units.format_factor,
     "n": units.format_count,
     "B": units.format_nbytes,
     "G": units.format_giga,
+    "e": units.format_scientific,
+    "g": units.format_significant,
 }
 
 
@@ -37,9 +40,10 @@ def fill(words: str, /, **facts: Any) -> str:
     """Words with facts in place of the names in braces.
 
     Behind a colon stands how a number is shown: ``{share:%}`` is ``12.3 %`` (``%0`` without a
-    point), ``{took:s}`` a time, ``{factor:x}`` ``1.29x``, ``{count:n}``, ``{size:B}`` bytes and
-    ``{rate:G}`` billions; ``{count:layer}`` is ``1 layer`` or ``66 layers``, and
-    ``{count:takes|take}`` the word that goes with the count.
+    point), ``{took:s}`` and ``{took:ns}`` a time, ``{factor:x}`` ``1.29x``, ``{count:n}``,
+    ``{size:B}`` bytes, ``{rate:G}`` billions, ``{error:e}`` ``1.2e-06`` and ``{figure:g}`` four
+    digits; ``{count:layer}`` is ``1 layer`` or ``66 layers``, and ``{count:takes|take}`` the word
+    that goes with the count.
     """
     return str(_FILLER.vformat(words, (), facts))
 
@@ -49,14 +53,16 @@ def holds(needs: str, facts: Mapping[str, Any]) -> bool:
     return all(bool(facts.get(name.lstrip("-"))) != name.startswith("-") for name in needs.split())
 
 
-class Sentence(NamedTuple):
-    """A sentence that is said where the facts are known whose names are in ``needs``."""
-
-    needs: str
-    words: str
+def held(sentences: Mapping[str, str], facts: Mapping[str, Any]) -> Iterator[str]:
+    """Of sentences, by what they need, those that hold, with their facts."""
+    return (fill(words, **facts) for needs, words in sentences.items() if holds(needs, facts))
 
 
-def say(sentences: str | Mapping[str, str], facts: Mapping[str, Any]) -> str:
-    """Words with their facts; of several sentences, by what they need, those that hold."""
-    every = {"": sentences} if isinstance(sentences, str) else sentences
-    return " ".join(fill(words, **facts) for needs, words in every.items() if holds(needs, facts))
+def say(sentences: str | Mapping[str, str], facts: Mapping[str, Any], between: str = " ") -> str:
+    """The same, or one sentence, as a text."""
+    return between.join(held({"": sentences} if isinstance(sentences, str) else sentences, facts))
+
+
+def first(sentences: Mapping[str, str], facts: Mapping[str, Any]) -> str:
+    """The first of these sentences that holds."""
+    return next(held(sentences, facts))

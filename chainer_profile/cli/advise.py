@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from chainer_profile.record.recording import Recording
 
 #: Trials of the profile of the network as it is, and the part of the budget that it may take.
-_TRIALS, _PROFILE_PART = 300, 0.12
+_MAX_PROFILE_TRIALS, _PROFILE_PART = 300, 0.12
 #: Part of it in which the number of threads is chosen, where the profile did not.
-_THREADS_PART = 0.1
+_CHOOSING_THREADS_PART = 0.1
 #: Seconds of the budget that are kept for the reports.
 _REPORTS_S = 5.0
 #: What a process takes beside the network, and the part of the free memory that all may take.
-_PROCESS_NBYTES, _MEMORY_PART = 400 << 20, 0.7
+_PROCESS_NBYTES, _MAX_MEMORY_PART = 400 << 20, 0.7
 #: The variable that tells a process of ours what it is to run.
 _WORKER = "CHAINER_PROFILE_ADVISE"
 
@@ -72,7 +72,7 @@ def _profile(args: argparse.Namespace, words: list[str], folder: Path, context: 
     from chainer_profile.cli import profile
 
     seconds = max(1.0, _PROFILE_PART * args.budget)
-    words = [*words, "--trials", str(_TRIALS), "--max-seconds", f"{seconds:g}"]
+    words = [*words, "--trials", str(_MAX_PROFILE_TRIALS), "--max-seconds", f"{seconds:g}"]
     words += ["--format", "none", "-q", "--out", str(folder), *["--force"] * args.force]
     return profile.run(
         parser_of(PROFILE).parse_args(words),
@@ -154,7 +154,7 @@ def _advise(
         if possible.threads > 1 and not (possible.asked or len(recording.probe_ns)):
             # The profile had no time to choose them. All else is tried with the better number.
             fewer = [each for each in propose(summary, possible)[0] if each.change == one_thread]
-            if any(map(promising, trial_of(fewer, _THREADS_PART * args.budget).look())):
+            if any(map(promising, trial_of(fewer, _CHOOSING_THREADS_PART * args.budget).look())):
                 possible = replace(possible, threads=1)
         candidates, untried = propose(summary, possible)
         trial = trial_of(candidates, args.budget - (time.monotonic() - begin) - _REPORTS_S)
@@ -198,7 +198,7 @@ def _at_once(recording: Recording) -> int:
     """How many processes memory holds at a time."""
     memory = recording.memory
     network = 0 if memory is None else (memory.there_nbytes or 0) + memory.high_water_nbytes
-    free = _MEMORY_PART * (free_nbytes() or 0)
+    free = _MAX_MEMORY_PART * (free_nbytes() or 0)
     return int(free / (_PROCESS_NBYTES + 2 * network))
 
 
@@ -219,7 +219,7 @@ def _work(job: dict[str, Any], context: Context) -> int:
         other = argparse.Namespace(**{**vars(args), "batchsize": batchsize})
         source = asked.find_source(other, context)
         batch = asked.read_input(other, source)
-        return asked.build(source, other, context), asked.arguments_of(batch)
+        return asked.build(source, other), asked.arguments_of(batch)
 
     settings = settings_of(args, model=args.model, threads=job["threads"])
     serve_here(partial(network_under, build, settings, args.loss, Change(**job["change"])))

@@ -23,7 +23,7 @@ def find_source(args: argparse.Namespace, context: Context) -> ModelSource:
     return loading.find_model(args.model, context.registry, args.classes, literals)
 
 
-def build(source: ModelSource, args: argparse.Namespace, context: Context) -> Any:
+def build(source: ModelSource, args: argparse.Namespace) -> Any:
     """The network, with the weights of ``--weights``."""
     model = loading.build_model(source, args.seed)
     if args.weights:

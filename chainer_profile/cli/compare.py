@@ -84,12 +84,11 @@ def _write(
     rows = 20 if args.limit is None else args.limit or None
     blocks = content.report(comparisons, plots, limit=rows, **shown)
     of_page = content.report(comparisons, [*drawn], everything=True)
-    names = content.words_of(comparisons, drawn)
     contents: dict[str, str | bytes] = {
         content.CSV: to_csv(content.COLUMNS, content.file_rows(comparisons)),
         **{name: plot.png() for name, plot in zip(plots, drawn.values(), strict=True)},
         "comparison.md": markdown.write(blocks),
-        "comparison.html": page.page(of_page, "Comparison", drawn, names),
+        "comparison.html": page.page(of_page, "Comparison", drawn),
     }
     is_replaced = (args.out / content.CSV).exists()
     written = write(args.out, contents)

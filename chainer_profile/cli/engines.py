@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     default = asked.place_of(settings, "engines-")
     names = [contestant.name for contestant in contestants]
     with run_folder.taken(args.out, default, args.force, names) as place:
-        model = asked.build(source, args, context)
+        model = asked.build(source, args)
         clock = HOST_CLOCK
         if args.gpu >= 0:
             array, clock = move_to_gpu(model, array, args.gpu)

@@ -58,7 +58,7 @@ def _network(args: argparse.Namespace, context: Context) -> Network:
     batch = make_input(
         "random", shape, args.batchsize or 1, seed=args.seed, mean=source.mean, std=source.std
     )
-    model = asked.build(source, args, context)
+    model = asked.build(source, args)
     step = ForwardStep(model, (batch.array,))
     with step.configured():
         try:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from types import CodeType, FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 import chainer
 
@@ -48,11 +48,9 @@ except ImportError as error:
         "python -m pip install ipython"
     ) from None
 
-T = TypeVar("T")
-
 NAME = "layerprofile"
 #: Fewer than on the command line, since somebody waits.
-TRIALS, WARMUPS = 100, 10
+DEFAULT_TRIALS, DEFAULT_WARMUPS = 100, 10
 _INTERRUPTED = "interrupted"
 _ABOUT = """Profiles a Chainer network layer by layer.
 
@@ -102,16 +100,21 @@ def run_magic(ipython: Any, line: str, cell: str | None) -> None:
         summary = summarise(recording, args.hotspots)
     except ProfileError as error:
         raise ShownError(str(error)) from None
+    except BaseException as error:  # of the user's code, which is shown without our frames
+        own = of_program(error.__traceback__) or error.__traceback__
+        # Those of a SyntaxError are all of the compiler.
+        shown = None if isinstance(error, SyntaxError) else own
+        raise error.with_traceback(shown)  # noqa: B904  (it is the same one)
     if args.output:
         ipython.user_ns[args.output] = summary
     if not args.quiet:
-        shown: dict[str, Any] = {"group_by": args.group_by or GROUPS[0]}
+        views: dict[str, Any] = {"group_by": args.group_by or GROUPS[0]}
         if args.tree is not None:
-            shown |= {"tree": True, "depth": args.tree}
+            views |= {"tree": True, "depth": args.tree}
         width = shutil.get_terminal_size().columns
-        text = summary_text(summary, width=width, limit=NOTEBOOK_LIMIT, **shown)
+        text = summary_text(summary, width=width, limit=NOTEBOOK_LIMIT, **views)
         show: Any = display
-        show({"text/plain": text, "text/html": summary_html(summary, **shown)}, raw=True)
+        show({"text/plain": text, "text/html": summary_html(summary, **views)}, raw=True)
 
 
 # -- options
@@ -121,8 +124,8 @@ def _parser() -> Parser:
     parser = Parser(prog=f"%{NAME}", add_help=False)
     phases = f"a trial of %%{NAME}: forward (default), forward-backward or train"
     own: dict[str, str | Keywords] = {
-        "trials": {"default": TRIALS},
-        "warmups": {"default": WARMUPS},
+        "trials": {"default": DEFAULT_TRIALS},
+        "warmups": {"default": DEFAULT_WARMUPS},
         "phase": keywords(phases, default=None),
         "skip": skipping("leave out passes", memory="two more trials"),
         "group_by": "groups of the second table (default: function)",
@@ -158,7 +161,6 @@ _GATHER = ast.parse("lambda *args, **kwargs: (args, kwargs)", mode="eval").body
 
 
 def _profile_call(ipython: Any, args: argparse.Namespace, line: str, code: str) -> Recording:
-    __tracebackhide__ = True
     model, given = _called(ipython, code)
     device = only_device_of(model)
     phase = args.phase or PHASES[0]
@@ -175,7 +177,6 @@ def _profile_call(ipython: Any, args: argparse.Namespace, line: str, code: str) 
 
 def _called(ipython: Any, code: str) -> tuple[Any, Arguments]:
     """The network, or function, and the arguments of a call such as ``model(x)``."""
-    __tracebackhide__ = True
     hint = f"give a call of a network, such as %{NAME} model(x), or use %%{NAME} for any code"
     if not code:
         raise UsageError(hint)
@@ -189,7 +190,7 @@ def _called(ipython: Any, code: str) -> tuple[Any, Arguments]:
     # The same call, of a function that returns its arguments, the called one first.
     gathering = ast.Expression(ast.Call(_GATHER, [call.func, *call.args], call.keywords))
     gather = compile(ast.fix_missing_locations(gathering), name, "eval")
-    (model, *inputs), keywords = _of_user(lambda: eval(gather, ipython.user_ns))
+    (model, *inputs), keywords = eval(gather, ipython.user_ns)
     given = Arguments(tuple(inputs), keywords)
     if not given.arrays:
         raise UsageError(f"{code[:60]!r} has no array among its inputs: {hint}")
@@ -200,11 +201,10 @@ def _called(ipython: Any, code: str) -> tuple[Any, Arguments]:
 
 
 def _profile_cell(ipython: Any, args: argparse.Namespace, line: str, cell: str) -> Recording:
-    __tracebackhide__ = True
     if args.phase:
         raise UsageError(f"--phase is for %{NAME}: a trial of %%{NAME} is the cell")
-    code = _of_user(lambda: _compiled(ipython, cell))
-    first = _of_user(lambda: FirstRun(code, ipython.user_ns))
+    code = _compiled(ipython, cell)
+    first = FirstRun(code, ipython.user_ns)
     if not first.calls:
         raise ProfileError("the cell calls no Chainer function, so there is nothing to profile")
     settings = replace(
@@ -221,7 +221,7 @@ def _profile_cell(ipython: Any, args: argparse.Namespace, line: str, cell: str) 
         if step.error is None:
             raise ProfileError(str(error).replace("the network", "the cell", 1)) from None
     if step.error is not None:
-        raise without_our_frames(step.error)
+        raise step.error
     seen = step.settings(recording.layers)
     settings = replace(recording.settings, phase=seen.phase, optimizer=seen.optimizer)
     return replace(recording, settings=settings)
@@ -234,24 +234,6 @@ def _compiled(ipython: Any, cell: str) -> Any:
     name = ipython.compile.cache(source, ipython.execution_count, raw_code=cell)
     tree = ipython.transform_ast(ipython.compile.ast_parse(source, filename=name))
     return ipython.compile(tree, name, "exec")
-
-
-def _of_user(run: Callable[[], T]) -> T:
-    """The result of the user's code, whose exceptions get rid of our frames."""
-    __tracebackhide__ = True
-    try:
-        return run()
-    except BaseException as error:
-        raised = error
-    raise without_our_frames(raised)
-
-
-def without_our_frames(error: BaseException) -> BaseException:
-    """An exception of the user's code, without our frames."""
-    if isinstance(error, SyntaxError):  # whose frames are all of the compiler
-        return error.with_traceback(None)
-    own = of_program(error.__traceback__)
-    return error.with_traceback(own or error.__traceback__)
 
 
 class Cell(LoopTrial):
@@ -331,7 +313,6 @@ def _settings(args: argparse.Namespace, command: str, given: Arguments | None) -
 def _run(
     step: Any, settings: Settings, clock: Clock, args: argparse.Namespace, by_link: bool = False
 ) -> Recording:
-    __tracebackhide__ = True
     bar = ProgressBar(args.quiet, args.max_seconds)
     with _stopping() as stop, bar as progress:
         return runner.run(

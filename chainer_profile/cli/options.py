@@ -57,14 +57,12 @@ def skipping(about: str, **parts: str) -> Keywords:
     return keywords(f"{about}: {listed}", type=read, default=())
 
 
-def _dataset(text: str) -> str:
-    """``cifar10``, ``cifar100``, ``synthetic`` or ``synthetic:N``."""
+def _dataset(text: str) -> tuple[str, int]:
+    """``cifar10``, ``cifar100`` or ``synthetic``, and the number of images of the last one."""
     name, colon, size = text.partition(":")
     if name not in ("cifar10", "cifar100", "synthetic") or (colon and name != "synthetic"):
         raise UsageError(f"{text[:40]!r} is no data set: choose cifar10, cifar100 or synthetic:N")
-    if colon:
-        parsing.whole(1)(size)
-    return text
+    return name, parsing.whole(1)(size) if colon else 1000
 
 
 def _layer_columns(text: str) -> tuple[str, ...]:

@@ -389,5 +389,5 @@ def _refusals(word: str, args: argparse.Namespace) -> Iterator[tuple[object, str
     if word == "train":
         why = "--resume continues a training and --force replaces it: give only one of them"
         yield args.resume and args.force, why
-        is_drawn = args.data_dir and args.dataset.startswith("synthetic")
+        is_drawn = args.data_dir and args.dataset[0] == "synthetic"
         yield is_drawn, "--data-dir is for CIFAR: the synthetic set is generated each time"

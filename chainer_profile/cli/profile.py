@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     with take_folder(args.out, asked.place_of(settings), args.force) as folder:
         try:
             with configuration.configured(settings):
-                model = asked.build(source, args, context)
+                model = asked.build(source, args)
                 loading.check_arguments(model, given.args, given.kwargs)
                 given = given.with_floats(configuration.input_dtype())
                 return _measure(model, given, settings, folder, args, context.interrupts)

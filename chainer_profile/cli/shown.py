@@ -13,7 +13,7 @@ from chainer_profile.report.writers import terminal
 #: Hints for the rest of a first screen, and of a table.
 FULL, ALL_ROWS = "--full shows all", "--limit 0 shows all"
 #: Files that are named when they are written.
-_MAX_NAMES = 4
+_MAX_FILES_NAMED = 4
 
 
 def show(blocks: Iterable[Block], quiet: bool = False, *, hint: str = "") -> None:
@@ -45,14 +45,10 @@ def first_screen(args: argparse.Namespace) -> str:
 def say_written(folder: Path, names: Sequence[str], quiet: bool = False) -> None:
     """``Written to reports/net: report.html, report.md and 7 more files``."""
     # Files that --format names go before those of every run.
-    ordered = sorted(
-        names,
-        key=lambda name: (
-            not name.endswith((".html", ".md")),
-            name.endswith((".csv", ".png", ".svg", ".npz")),
-        ),
-    )
-    shown = ordered if len(ordered) <= _MAX_NAMES + 1 else ordered[:_MAX_NAMES]
+    usual = (".csv", ".png", ".svg", ".npz")
+    pages = (".html", ".md")
+    ordered = sorted(names, key=lambda name: (not name.endswith(pages), name.endswith(usual)))
+    shown = ordered if len(ordered) <= _MAX_FILES_NAMED + 1 else ordered[:_MAX_FILES_NAMED]
     left = len(ordered) - len(shown)
     others = f" and {left} more files" if left else ""
     show([text(f"Written to {folder}: {', '.join(shown)}{others}")], quiet)

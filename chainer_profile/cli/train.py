@@ -41,8 +41,6 @@ _PRINTED = (
     *("epoch", "iteration", "main/loss", "validation/main/loss", "main/accuracy"),
     *(TEST_ACCURACY, "lr", "elapsed_time"),
 )
-#: Training images.
-SYNTHETIC_SIZE = 1000
 #: Black pixels added on each side before an image is cropped, as He et al. do.
 PAD = 4
 #: Colours of the stripes, the synthetic set's classes, which crops and flips do not change.
@@ -74,8 +72,7 @@ DATASETS = {
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """Make a training, or go on with the newest snapshot in its folder."""
-    dataset, _, size = args.dataset.partition(":")
-    args.dataset, args.synthetic_size = dataset, int(size or SYNTHETIC_SIZE)
+    dataset, _ = args.dataset
     classes = DATASETS[dataset].classes
     # A user's own network has a number of classes, which a first batch shows.
     is_own = args.model not in context.registry
@@ -111,10 +108,11 @@ def _check_folder(out: Path, args: argparse.Namespace) -> None:
 def train(args: argparse.Namespace, source: Any, out: Path, context: Context) -> int:
     """Build the training, run it, and print its result; returns the exit code."""
     matplotlib.use("Agg")
-    defaults, interrupts = DATASETS[args.dataset], context.interrupts
+    (dataset, size), interrupts = args.dataset, context.interrupts
+    defaults = DATASETS[dataset]
     epochs = args.epoch or defaults.epochs
     batchsize = args.batchsize or defaults.batchsize
-    train, test = load(args.dataset, args.data_dir, args.synthetic_size, args.seed)
+    train, test = load(dataset, args.data_dir, size, args.seed)
     if batchsize > len(train):
         raise UsageError(
             f"--batchsize {batchsize}: the training set has only {plural(len(train), 'image')}"
@@ -151,7 +149,7 @@ def train(args: argparse.Namespace, source: Any, out: Path, context: Context) ->
         for path in (*snapshots(out), *(out / name for name in FILES)):
             remove_file(path)
     console.write(
-        f"{source.name} on {args.dataset}: {format_count(len(train))} training and "
+        f"{source.name} on {dataset}: {format_count(len(train))} training and "
         f"{format_count(len(test))} test images, {defaults.classes} classes; "
         f"{plural(epochs, 'epoch')} of {len(train) / batchsize:.4g} iterations\n"
     )

@@ -6,11 +6,13 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.units import format_count, format_duration, plural, roughly
 from chainer_profile.basics.words import PROG
-from chainer_profile.measure.trials import Progress
+
+if TYPE_CHECKING:
+    from chainer_profile.measure.trials import Progress
 
 #: Seconds from line to line where standard error is no terminal.
 _LINE_SECONDS = 10.0

@@ -13,15 +13,7 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import NOT_KNOWN, format_interval, format_ms
 from chainer_profile.basics.words import BACKWARD, DATA, FORWARD, UPDATE
 from chainer_profile.report import unit
-from chainer_profile.report.tables import (
-    Column,
-    Table,
-    by_key,
-    headed,
-    kept,
-    mark_about,
-    with_content,
-)
+from chainer_profile.report.tables import Column, Table, by_key, mark_about, with_content
 from chainer_profile.report.text import Row
 
 # fmt: off
@@ -181,7 +173,7 @@ def layer_columns(
         keys = [key for place in places for key in place]
     columns = [LAYER_COLUMNS[key] for key in keys if summary.several_phases or key != "phase"]
     shown = with_content(columns, summary.layers if rows is None else rows)
-    return [kept(column) if by_means and column.key == "mean" else column for column in shown]
+    return [column.kept() if by_means and column.key == "mean" else column for column in shown]
 
 
 def _link_phases() -> Iterator[Column]:
@@ -265,13 +257,13 @@ def group_columns(by: str, phases: Sequence[str]) -> list[Column]:
     """The columns of a table of groups: by phase for more than one."""
     name, calls, own, share, total, _, each, hot = _GROUPS.values()
     of_phases = _phase_times(phases, "s") if len(phases) > 1 else ()
-    return [headed(name, by), calls, own, share, total, *of_phases, each, hot]
+    return [name.headed(by), calls, own, share, total, *of_phases, each, hot]
 
 
 def _phase_times(phases: Sequence[str], field: str) -> Iterator[Column]:
     """A column a phase; empty where a row has no part in it."""
     for phase in phases:
-        column = headed(_GROUPS["phase"], phase, f"{phase} [ms]")
+        column = _GROUPS["phase"].headed(phase, f"{phase} [ms]")
         drop = 5 if phase in (FORWARD, BACKWARD) else 2
 
         def value(row: Any, field: str = f"{phase}_{field}") -> float | None:

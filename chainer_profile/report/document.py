@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.sentences import Sentence, fill, holds
+from chainer_profile.basics.sentences import fill, holds
 from chainer_profile.report.tables import Table
 
 if TYPE_CHECKING:
@@ -182,8 +182,11 @@ def below(sentences: Iterable[str], *, note: bool = False) -> Iterator[Text]:
         yield text(sentence, note=note, below=True)
 
 
-def sentences(every: Iterable[Sentence], facts: Mapping[str, object]) -> Iterator[Words]:
-    """The sentences that these facts allow; between backticks stand names in a program."""
+def sentences(every: Iterable[tuple[str, str]], facts: Mapping[str, object]) -> Iterator[Words]:
+    """Of sentences behind the names of facts that they need those that hold.
+
+    Between backticks stand names in a program.
+    """
     for needs, words in every:
         if holds(needs, facts):
             parts = enumerate(words.split("`"))
@@ -212,9 +215,3 @@ def pieces(words: Words) -> Iterator[Piece]:
     """The words, each text as a piece without a style."""
     for word in words:
         yield Piece(word) if isinstance(word, str) else word
-
-
-def caption_text(figure: Figure) -> str:
-    """The words below a figure: a sentence, or nothing."""
-    text = figure.caption
-    return f"{text}." if text and not text.endswith(".") else text

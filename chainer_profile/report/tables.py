@@ -42,6 +42,7 @@ class Column:
     #: The cell to read of a value that is not known; by default ``-``, and nothing for texts.
     unknown: str | None = None
     mark: Callable[[Any, str], str] | None = None  #: A row and its cell -> the cell with marks.
+    note: str = ""  #: A sentence below a table that shows the column.
     fold: int = 32  #: Characters to which a narrow terminal folds a text at most.
     drop: int = 0  #: A narrow terminal leaves out columns in this order, and 0 never.
     #: A row -> the part of a whole that its bar shows, where that is not the value.
@@ -70,14 +71,13 @@ class Column:
         """The width to which a text is folded; None for what stands on one line at the right."""
         return self.fold if self.unit.text else None
 
-    @property
-    def has_bar(self) -> bool:
-        return self.unit.bar or self.bar is not None
+    def headed(self, heading: str, full: str = "") -> Column:
+        """The column under other headings."""
+        return replace(self, heading=heading, full=full or heading)
 
-    def bar_part(self, row: Any) -> float | None:
-        """The part of a whole that the bar of a row shows; None for no bar."""
-        part = (self.bar or self.of)(row)
-        return None if is_missing(part) else part
+    def kept(self) -> Column:
+        """The column, to be shown on a narrow terminal too."""
+        return replace(self, drop=0)
 
     def cell(self, row: Any) -> str:
         """The cell of a row to read."""
@@ -153,8 +153,7 @@ class Table:
     rows: Any
     caption: str = ""
     marks: Sequence[str] = ()  #: Of rows; those behind the last mark have none.
-    #: Sentences, each with the heading of the column without which it is left out; "" for always.
-    legend: Sequence[tuple[str, str]] = ()
+    legend: Sequence[str] = ()  #: Sentences below it.
     wider: str = "a wider terminal shows them"  #: How to see columns that a terminal lacks.
     anchors: Sequence[str] = ()  #: Of each row the name to which links lead.
     leads: Sequence[str] = ()  #: Of each row the anchor of the row that it leads to.
@@ -179,17 +178,15 @@ class Table:
         return self.marks[row] if row < len(self.marks) else ""
 
     def notes(self, shown: Iterable[Column] | None = None) -> str:
-        """The legend of these columns, or of all."""
-        names = {column.heading for column in (self.columns if shown is None else shown)}
-        return " ".join(note for name, note in self.legend if not name or name in names)
+        """The sentences below the table with these columns, or with all."""
+        notes = [column.note for column in (self.columns if shown is None else shown)]
+        return " ".join(filter(None, [*self.legend, *notes]))
 
 
-def not_shown(
-    count: int, hint: str = "", noun: str = "row", more: str = ""
-) -> list[tuple[str, str]]:
+def not_shown(count: int, hint: str = "", noun: str = "row", more: str = "") -> list[str]:
     """The sentence of a legend on rows that a limit leaves out, and how they are seen."""
     how = f" ({hint})" if hint else ""
-    return [("", f"{units.plural(count, noun)} not shown{how}{more}.")] if count else []
+    return [f"{units.plural(count, noun)} not shown{how}{more}."] if count else []
 
 
 def _true_digits(row: Any) -> int:
@@ -252,13 +249,9 @@ def with_content(columns: Columns, rows: Any) -> list[Column]:
     ]
 
 
-def headed(column: Column, heading: str, full: str = "") -> Column:
-    return replace(column, heading=heading, full=full or heading)
-
-
-def kept(column: Column) -> Column:
-    """The column, to be shown on a narrow terminal too."""
-    return replace(column, drop=0)
+def noted(columns: Iterable[Column], notes: Mapping[str, str]) -> list[Column]:
+    """The columns, with sentences by their keys."""
+    return [replace(column, note=notes.get(column.key, column.note)) for column in columns]
 
 
 def choose(names: Sequence[str], columns: Mapping[str, Column], where: str) -> tuple[str, ...]:

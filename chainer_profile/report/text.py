@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.sentences import Sentence, holds
-from chainer_profile.basics.units import (
-    NOT_KNOWN,
-    format_count,
-    format_duration,
-    format_interval,
-    format_nbytes,
-    format_shape,
-    format_significant,
-    plural,
-)
+from chainer_profile.basics import units
+from chainer_profile.basics.sentences import held
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.recording import COMPLETE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Environment, Gpu, GpuState, Recording, Settings
@@ -72,13 +63,13 @@ def input_text(settings: Settings) -> str:
     """The input of the network: ``random image, seed 0, shape 1x3x32x32``."""
     parts = [printable(settings.input)] if settings.input else []
     if settings.input_shape:
-        parts.append(f"shape {format_shape(settings.input_shape)}")
+        parts.append(f"shape {units.format_shape(settings.input_shape)}")
     return ", ".join(parts) or "input not recorded"
 
 
 def batch_text(settings: Settings) -> str:
     """The size of the batch, if it is known: ``batch 32``."""
-    return f"batch {format_count(settings.batchsize)}" if settings.batchsize else ""
+    return f"batch {units.format_count(settings.batchsize)}" if settings.batchsize else ""
 
 
 def mode_text(settings: Settings) -> str:
@@ -128,7 +119,7 @@ def options(settings: Settings) -> list[str]:
     if settings.fast:
         unusual.append(f"accelerated ({printable(settings.fast)} kernels)")
     elif settings.keep_memory:
-        unusual.append("memory unusual")
+        unusual.append("memory kept")
     return unusual
 
 
@@ -156,13 +147,13 @@ def typical_word(recording: Recording) -> str:
 
 def trials_text(recording: Recording) -> str:
     """The trials: ``10,000 profiled trials, 1,000 unprofiled trials, 50 warm-ups``."""
-    unprofiled = plural(len(recording.clean_ns), "unprofiled trial")
-    warmups = plural(len(recording.warmup_ns) or recording.settings.warmups, "warm-up")
+    unprofiled = units.plural(len(recording.clean_ns), "unprofiled trial")
+    warmups = units.plural(len(recording.warmup_ns) or recording.settings.warmups, "warm-up")
     return f"{profiled_text(recording)}, {unprofiled}, {warmups}"
 
 
 def profiled_text(recording: Recording) -> str:
-    return plural(recording.n_trials, "profiled trial")
+    return units.plural(recording.n_trials, "profiled trial")
 
 
 def run_lines(recording: Recording) -> list[str]:
@@ -171,27 +162,22 @@ def run_lines(recording: Recording) -> list[str]:
     return [
         f"{model_name(settings)}, {settings_text(settings)}",
         f"trial: {trial_text(recording)}",
-        f"{trials_text(recording)}; {plural(len(recording.layers), 'layer')}",
+        f"{trials_text(recording)}; {units.plural(len(recording.layers), 'layer')}",
     ]
 
 
 def environment_lines(environment: Environment) -> list[str]:
     """Machine and versions as far as they are known, in two short lines."""
-    machine = [environment.processor, _cores_text(environment), *_blas_texts(environment)]
-    lines = (map(printable, filter(None, parts)) for parts in (machine, versions(environment)))
-    return [line for line in map(", ".join, lines) if line]
-
-
-def versions(environment: Environment) -> list[str]:
-    """The versions that a result depends on: ``CPython 3.11.7``, ``NumPy 2.4.6``."""
     named = (
         ("NumPy", environment.numpy),
         ("Chainer", environment.chainer),
         ("CuPy", environment.cupy),
         ("chainer-profile", environment.profiler),
     )
-    python = [environment.python] if environment.python else []
-    return [printable(v) for v in python] + [f"{n} {printable(v)}" for n, v in named if v]
+    versions = [environment.python, *(f"{name} {version}" for name, version in named if version)]
+    machine = [environment.processor, _cores_text(environment), *_blas_texts(environment)]
+    lines = (map(printable, filter(None, parts)) for parts in (machine, versions))
+    return [line for line in map(", ".join, lines) if line]
 
 
 def environment_rows(environment: Environment) -> list[Row]:
@@ -200,7 +186,7 @@ def environment_rows(environment: Environment) -> list[Row]:
     rows = [
         ("Processor", environment.processor),
         ("Cores", _cores_text(environment)),
-        ("Memory", "" if memory is None else format_nbytes(memory)),
+        ("Memory", "" if memory is None else units.format_nbytes(memory)),
         ("System", environment.system),
         ("Python", environment.python),
         ("NumPy", environment.numpy),
@@ -222,7 +208,10 @@ def gpu_rows(recording: Recording) -> list[Row]:
     if gpu is not None:
         rows += [
             ("GPU", f"{gpu.name or 'name not known'} (number {gpu.number})"),
-            ("GPU memory", "" if gpu.memory_nbytes is None else format_nbytes(gpu.memory_nbytes)),
+            (
+                "GPU memory",
+                "" if gpu.memory_nbytes is None else units.format_nbytes(gpu.memory_nbytes),
+            ),
             ("Compute capability", gpu.compute_capability),
             ("GPU driver", _driver_text(gpu)),
             ("CUDA runtime", gpu.cuda),
@@ -259,14 +248,14 @@ def _state_text(state: GpuState) -> str:
     """Clocks, temperature, power and reasons for lower clocks, as far as they are known."""
     parts = []
     if state.sm_mhz is not None:
-        most = "" if state.most_sm_mhz is None else f" of {format_count(state.most_sm_mhz)}"
-        parts.append(f"{format_count(state.sm_mhz)}{most} MHz")
+        most = "" if state.most_sm_mhz is None else f" of {units.format_count(state.most_sm_mhz)}"
+        parts.append(f"{units.format_count(state.sm_mhz)}{most} MHz")
     if state.memory_mhz is not None:
-        parts.append(f"memory {format_count(state.memory_mhz)} MHz")
+        parts.append(f"memory {units.format_count(state.memory_mhz)} MHz")
     if state.temperature_c is not None:
         parts.append(f"{state.temperature_c} C")
     if state.power_w is not None:
-        parts.append(f"{format_significant(state.power_w, 3)} W")
+        parts.append(f"{units.format_significant(state.power_w, 3)} W")
     if state.throttle:
         parts.append(f"clocks lowered by {' and '.join(state.throttle)}")
     return ", ".join(parts)
@@ -275,47 +264,57 @@ def _state_text(state: GpuState) -> str:
 def _cores_text(environment: Environment) -> str:
     physical, usable = environment.physical_cores, environment.usable_cores
     if physical is not None and usable is not None and physical != usable:
-        return f"{plural(physical, 'core')} ({format_count(usable)} usable)"
+        return f"{units.plural(physical, 'core')} ({units.format_count(usable)} usable)"
     cores = usable if physical is None else physical
-    return "" if cores is None else plural(cores, "core")
+    return "" if cores is None else units.plural(cores, "core")
 
 
 def _blas_texts(environment: Environment) -> list[str]:
     texts = []
     for blas in environment.blas:
         kernels = blas.kernels and f"({blas.kernels} kernels)"
-        parts = (blas.name, blas.version, kernels, f"with {plural(blas.threads, 'thread')}")
+        parts = (blas.name, blas.version, kernels, f"with {units.plural(blas.threads, 'thread')}")
         texts.append(" ".join(filter(None, parts)))
     return texts
 
 
-def interval_text(low: float, high: float, shown: Callable[[float], str] = format_duration) -> str:
+def interval_text(
+    low: float, high: float, shown: Callable[[float], str] = units.format_duration
+) -> str:
     """``95 % interval 4.6 ms to 4.8 ms``; empty where it is not known."""
-    interval = format_interval(low, high, shown)
-    return "" if interval == NOT_KNOWN else f"95 % interval {interval}"
+    interval = units.format_interval(low, high, shown)
+    return "" if interval == units.NOT_KNOWN else f"95 % interval {interval}"
+
+
+def ends_text(numbers: Collection[int]) -> str:
+    """The smallest and the largest of several numbers: ``90 to 100``."""
+    return " to ".join(map(units.format_count, sorted({min(numbers), max(numbers)})))
 
 
 def interruption(recording: Recording) -> list[str]:
     if recording.ended == COMPLETE:
         return []
     wanted = recording.settings.trials
-    of = f" of {format_count(wanted)}" if wanted else ""
+    of = f" of {units.format_count(wanted)}" if wanted else ""
     return [
         f"The run ended early ({printable(recording.ended)}): this is the result of "
-        f"{format_count(recording.n_trials)}{of} profiled trials."
+        f"{units.format_count(recording.n_trials)}{of} profiled trials."
     ]
 
 
-# fmt: off
-_GAPS = (
-    Sentence("-clean -program",
-             "There are no unprofiled trials, so the time without the recorder is unknown."),
-    Sentence("inclusive", "Times are inclusive: a call's time contains the calls within it, so "
-                          "times do not add up to a trial."),
-    Sentence("-whole", "Only functions were timed, not whole trials, so the time between the "
-                       "functions is unknown."),
-)
-# fmt: on
+#: Parts of the measurement that are missing, by the facts that say so.
+_GAPS = {
+    "-clean -program": (
+        "There are no unprofiled trials, so the time without the recorder is unknown."
+    ),
+    "inclusive": (
+        "Times are inclusive: a call's time contains the calls within it, so times do not add up "
+        "to a trial."
+    ),
+    "-whole": (
+        "Only functions were timed, not whole trials, so the time between the functions is unknown."
+    ),
+}
 
 
 def gaps(recording: Recording) -> list[str]:
@@ -326,4 +325,4 @@ def gaps(recording: Recording) -> list[str]:
         "inclusive": recording.settings.inclusive,
         "whole": recording.trial_ns is not None,
     }
-    return [words for needs, words in _GAPS if holds(needs, facts)]
+    return list(held(_GAPS, facts))

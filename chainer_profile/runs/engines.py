@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -72,29 +72,22 @@ def read_run(folder: Path) -> tuple[EnginesRun, dict[str, Recording]]:
     return recorded(run, recordings), recordings
 
 
-def write_reports(
-    folder: Path,
-    run: EnginesRun,
-    recordings: Mapping[str, Recording],
-    only: Collection[str] | None = None,
-) -> list[str]:
-    """Write the reports of a run, or those named in ``only``; returns the files' names."""
+def write_reports(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]) -> list[str]:
+    """Write the reports of a run; returns the files' names."""
     from chainer_profile.report import page
-    from chainer_profile.report.content.engines import CSV, PLOT, report, to_file, words_of
+    from chainer_profile.report.content.engines import CSV, PLOT, report, to_file
     from chainer_profile.report.pictures.engines import figure
     from chainer_profile.report.pictures.figures import Picture
     from chainer_profile.report.writers import markdown
 
     picture, blocks = Picture(lambda: figure(run, recordings)), report(run, recordings)
-    names = words_of(run, recordings)
-    makers: dict[str, Callable[[], str | bytes]] = {
-        CSV: lambda: to_file(run, recordings),
-        "engines.md": lambda: markdown.write(blocks),
-        "engines.html": lambda: page.page(blocks, "Engines", {PLOT: picture}, names),
-        PLOT: picture.png,
-        "engines.svg": picture.svg,
+    contents: dict[str, str | bytes] = {
+        CSV: to_file(run, recordings),
+        "engines.md": markdown.write(blocks),
+        "engines.html": page.page(blocks, "Engines", {PLOT: picture}),
+        PLOT: picture.png(),
+        "engines.svg": picture.svg(),
     }
-    contents = {name: make() for name, make in makers.items() if only is None or name in only}
     return [path.name for path in write_files(folder, contents)]
 
 

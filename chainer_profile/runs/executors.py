@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -34,12 +33,11 @@ _stopped: set[str] = set()
 
 
 class Outcome(NamedTuple):
-    """The bytes of a case's recording, or the error; and its machine and duration."""
+    """The bytes of a case's recording, or the error; and its machine."""
 
     recording: bytes = b""
     error: str = ""
     machine: str = ""
-    seconds: float = 0.0
 
 
 class Workers(NamedTuple):
@@ -51,13 +49,12 @@ class Workers(NamedTuple):
 
 def run_case(sweep: str, words: Sequence[str], folder: str) -> Outcome:
     """Run a case of a sweep in a fresh process, in the driver's folder if this machine has it."""
-    begin = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
             recording, error = _run(sweep, words, folder, Path(scratch))
     except OSError as problem:
         recording, error = b"", one_line(problem)
-    return Outcome(recording, error, platform.node(), time.monotonic() - begin)
+    return Outcome(recording, error, platform.node())
 
 
 def run_alone(*case: Any) -> Outcome:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -200,7 +199,6 @@ def read_ranks(folder: Path) -> tuple[dict[str, Recording], list[str], dict[str,
 
 
 def _rank_folders(folder: Path) -> list[Path]:
-    """The folders of ranks in a folder, in their order."""
-    names = re.compile(rf"{_RANK}(0|[1-9][0-9]*)")
-    places = [place for place in folder.glob(f"{_RANK}*") if names.fullmatch(place.name)]
-    return sorted(places, key=lambda place: int(place.name.removeprefix(_RANK)))
+    """The folders of ranks in a folder."""
+    places = folder.glob(f"{_RANK}*")
+    return sorted(place for place in places if place.name.removeprefix(_RANK).isdigit())

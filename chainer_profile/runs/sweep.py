@@ -137,9 +137,8 @@ class SweepFolder:
         folder = self.path / self.names[case]
         command = shlex.join([*COMMAND, *case.words, "--out", str(folder)])
         recording = replace(recording, settings=replace(recording.settings, command=command))
-        about = {"machine": outcome.machine, "seconds": outcome.seconds}
         # The recording comes last, since with it the case counts as finished.
-        write(folder, {ABOUT: _json(about) + "\n"})
+        write(folder, {ABOUT: _json({"machine": outcome.machine}) + "\n"})
         save_recording(folder, recording)
         return result_of(self.names[case], recording, outcome.machine)
 

@@ -10,23 +10,11 @@ import psutil
 import pytest
 
 from chainer_profile.basics import free_memory
-from chainer_profile.basics.free_memory import (
-    Growth,
-    free_nbytes,
-    no_more_than_is_free,
-)
+from chainer_profile.basics.free_memory import Growth, free_nbytes, no_more_than_is_free
 
 MIB = 1 << 20
 V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
 V2 = ("memory.max", "memory.current", "")
-
-
-def make_group(folder, names, limit, used, files):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / names[0]).write_text(f"{limit}\n")
-    (folder / names[1]).write_text(f"{used}\n")
-    stat = f"anon 7\n{names[2]}inactive_file {files}\n{names[2]}active_file {files}\n"
-    (folder / "memory.stat").write_text(stat)
 
 
 @pytest.fixture
@@ -43,32 +31,40 @@ def process(tmp_path, monkeypatch):
     return folder
 
 
-def test_memory_left_by_control_groups(process, tmp_path):
-    for mount, names in (("memory", V1), (".", V2), ("unified", V2)):
-        groups = tmp_path / mount / "groups"
-        unlimited = "9223372036854771712" if names is V1 else "max"
-        make_group(groups / mount / "job" / "step", names, unlimited, 0, 0)
-        assert free_nbytes(process, groups) == 1000 * MIB
-        # Pages of files are given back when memory is short.
-        make_group(groups / mount / "job", names, str(500 * MIB), 300 * MIB, 50 * MIB)
-        assert free_nbytes(process, groups) == 300 * MIB
-        make_group(groups / mount / "job" / "step", names, str(100 * MIB), 20 * MIB, 0)
-        assert free_nbytes(process, groups) == 80 * MIB
-        # In a container the path is that of its host, and the limit stands at the mount.
-        make_group(groups / mount, names, str(60 * MIB), 90 * MIB, 0)
-        assert free_nbytes(process, groups) == 0
+@pytest.mark.parametrize(("mount", "names"), [("memory", V1), (".", V2), ("unified", V2)])
+def test_memory_left_by_control_groups(mount, names, process, tmp_path):
+    groups = tmp_path / "groups"
+    limit_name, use_name, prefix = names
+
+    def make_group(place, limit, used, files=0):
+        folder = groups / mount / place
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / limit_name).write_text(f"{limit}\n")
+        (folder / use_name).write_text(f"{used}\n")
+        lines = (f"{prefix}{kind}_file {files}\n" for kind in ("inactive", "active"))
+        (folder / "memory.stat").write_text("anon 7\n" + "".join(lines))
+
+    make_group("job/step", "9223372036854771712" if names is V1 else "max", 0)
+    assert free_nbytes(process, groups) == 1000 * MIB
+    # Pages of files are given back when memory is short.
+    make_group("job", 500 * MIB, 300 * MIB, 50 * MIB)
+    assert free_nbytes(process, groups) == 300 * MIB
+    make_group("job/step", 100 * MIB, 20 * MIB)
+    assert free_nbytes(process, groups) == 80 * MIB
+    # In a container the path is that of its host, and the limit stands at the mount.
+    make_group("", 60 * MIB, 90 * MIB)
+    assert free_nbytes(process, groups) == 0
 
 
 def test_the_limits_of_the_process_and_of_the_system(process, tmp_path, monkeypatch):
-    assert free_nbytes(process, tmp_path / "none") == 1000 * MIB
-    assert free_nbytes(tmp_path / "none", tmp_path / "none") == 1000 * MIB
-    none = resource.RLIM_INFINITY
+    nowhere, none = tmp_path / "none", resource.RLIM_INFINITY
+    assert free_nbytes(process, nowhere) == free_nbytes(nowhere, nowhere) == 1000 * MIB
     for kind, left in ((resource.RLIMIT_AS, 300), (resource.RLIMIT_DATA, 350)):
         limits = {kind: (400 * MIB, none)}
         monkeypatch.setattr(
             resource, "getrlimit", lambda kind, of=limits: of.get(kind, (none, none))
         )
-        assert free_nbytes(process, tmp_path / "none") == left * MIB
+        assert free_nbytes(process, nowhere) == left * MIB
 
 
 def test_memory_that_is_not_there_is_refused_and_the_limit_is_put_back(monkeypatch):
@@ -80,10 +76,6 @@ def test_memory_that_is_not_there_is_refused_and_the_limit_is_put_back(monkeypat
         with pytest.raises(MemoryError):
             np.empty(2048 * MIB, np.int8)
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
-    np.empty(2048 * MIB, np.int8)
-
-
-# -- the growth of a process
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
@@ -103,7 +95,5 @@ def test_growth_by_held_memory_and_at_its_largest():
         pytest.skip("this system does not tell a process's most memory anew")
     assert 30 * MIB < before < 48 * MIB
     taken(40 * MIB).close()
-    most = growth.nbytes()
-    assert most is not None
-    assert 70 * MIB < most < 90 * MIB
+    assert 70 * MIB < growth.nbytes() < 90 * MIB
     held.close()

@@ -21,6 +21,7 @@ from chainer_profile.basics.describe import (
     halves_differ,
     median_interval,
     standard_errors,
+    student_quantile,
     trials_interval,
 )
 
@@ -50,29 +51,18 @@ def test_describe_agrees_with_numpy_in_any_unit(times, factor):
     if count > 1:
         assert statistics.std_s == relative(times.std(ddof=1) * 1e-9)
     assert math.isnan(statistics.std_s) is (count == 1)
+    interval = (statistics.ci_low_s, statistics.ci_high_s)
     if count < MIN_TRIALS:
-        assert all(map(math.isnan, (statistics.ci_low_s, statistics.ci_high_s)))
-        assert math.isnan(statistics.half_width) or not statistics.median_s
-    else:
-        # An interval lies within the sample.
-        assert (
-            statistics.min_s
-            <= statistics.ci_low_s
-            <= statistics.median_s
-            <= statistics.ci_high_s
-            <= statistics.max_s
-        )
-        half = (statistics.ci_high_s - statistics.ci_low_s) / 2
-        assert statistics.half_width * statistics.median_s == pytest.approx(half, abs=1e-12)
+        assert all(map(math.isnan, interval))
+    else:  # it lies within the sample
+        ends = [statistics.min_s, interval[0], statistics.median_s, interval[1], statistics.max_s]
+        assert ends == sorted(ends)
     scaled = describe(times * factor)
     for name in ALL:
         assert getattr(scaled, name) == pytest.approx(
             getattr(statistics, name) * factor, rel=1e-9, abs=1e-15, nan_ok=True
         )
     assert scaled.spread == pytest.approx(statistics.spread, rel=1e-9, nan_ok=True)
-    assert scaled.half_width == pytest.approx(
-        statistics.half_width, rel=1e-6, abs=1e-9, nan_ok=True
-    )
 
 
 def test_describe_by_hand():
@@ -83,13 +73,11 @@ def test_describe_by_hand():
         assert statistics.std_s == pytest.approx(0, abs=1e-15 * value * 1e-9)
         for name in set(ALL) - {"std_s"}:
             assert getattr(statistics, name) == relative(value * 1e-9)
-        assert (statistics.half_width, statistics.spread) == pytest.approx((0, 0), abs=1e-12)
+    halves = describe(np.repeat([1000, 3000], 50))
+    assert halves.half_width == relative(0.5)  # from 1,000 to 3,000
+    assert describe(np.array([1000, 1000, 4000], np.int64)).spread == relative(math.sqrt(3) / 2)
     # A sum of floats would lose the ones.
     assert describe(np.array([2**53, 1, 1], np.int64)).mean_s == (2**53 + 2) / 3 * 1e-9
-    # 292 years of trials.
-    times = np.array([2**62, 2**62 - 1], np.int64)
-    assert describe(times).mean_s == (2**63 - 1) / 2 * 1e-9
-    assert describe(times).std_s == pytest.approx(math.sqrt(0.5) * 1e-9, abs=1e-6)
 
 
 @given(st.integers(1, 70), st.integers(0, 9), st.integers(0, 2**32 - 1), st.integers(1, 400))
@@ -117,11 +105,6 @@ def test_the_interval_by_hand():
     rng = np.random.default_rng(3)
     times = np.concatenate([rng.integers(5_900, 6_300, 25), rng.integers(9_000, 18_000, 25)])
     assert trials_interval(times) == (times.min(), times.max())
-    # One slow trial does not move it.
-    times = np.random.default_rng(2).integers(950, 1_050, 60)
-    for at in range(0, 60, 7):
-        slow = np.concatenate([times[:at], [10**6], times[at + 1 :]])
-        assert trials_interval(slow) == pytest.approx(trials_interval(times), rel=0.02)
 
 
 def ar1(rng, count, rho, rows=1):
@@ -145,6 +128,12 @@ def test_intervals_cover_the_median_and_the_mean_of_a_correlated_series(rho):
     rows = ar1(np.random.default_rng(5), 1_000, rho, rows=500)
     reach = stats.t.ppf(0.975, BATCHES - 1) * standard_errors(batches(rows).mean(axis=2))
     assert 0.93 <= (abs(rows.mean(axis=1) - 1e6) <= reach).mean() <= 0.99
+
+
+@given(st.integers(1, 300), st.floats(0.5, 0.9999))
+def test_students_quantiles_are_those_of_scipy(degrees, confidence):
+    expected = stats.t.ppf((1 + confidence) / 2, degrees)
+    assert student_quantile(degrees, confidence) == pytest.approx(expected, rel=1e-9)
 
 
 # -- the median of independent samples
@@ -186,8 +175,7 @@ def test_an_interval_that_ends_the_trials_is_reported_as_narrow(seed, count, wan
     if PreciseEnough(wanted).reached(samples):
         low, high = trials_interval(samples)
         assert (high - low) / 2 <= wanted * np.median(samples)
-    few = count % FIRST_LOOK
-    assert not PreciseEnough(1.0).reached(np.full(few, 1_000, np.int64))
+    assert not PreciseEnough(1.0).reached(np.full(count % FIRST_LOOK, 1_000, np.int64))
 
 
 def test_the_chances_of_all_looks_add_up_to_five_per_cent(monkeypatch):

@@ -1,4 +1,4 @@
-"""The command line: what the options of a run do, and what it prints."""
+"""The command line: what the options of a run do, what it prints, and its help."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ import pytest
 from chainer_profile.cli import COMMANDS, PROFILE
 from chainer_profile.cli import main as cli
 from chainer_profile.cli.options import SORT_KEYS
-from chainer_profile.cli.parsers import COMMON, parser_of, parsers
+from chainer_profile.cli.parsers import COMMON, parser_of
 from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
 from tests import names_in
@@ -24,13 +24,13 @@ def test_options_reach_the_recording_and_the_network(done):
     saved = Net()
     saved.fc.W.array[...] = 5
     chainer.serializers.save_npz("w.npz", saved)
-    inputs = {}
+    inputs = []
 
     class Seen(Net):
         def forward(self, x):
             if not self.calls:
                 assert self.fc.W.array.min() == 5
-                inputs.setdefault(chainer.config.dtype.name, []).append(x.tobytes())
+                inputs.append(x.tobytes())
             return super().forward(x)
 
     words = ["-n", "5", "--clean-trials", "3", "-w", "2", "-b", "4", "--train-mode", "--fast"]
@@ -38,8 +38,7 @@ def test_options_reach_the_recording_and_the_network(done):
     words += ["--dtype", "float16", "--weights", "w.npz", "--force", "-o", "run dir"]
     for seed in ("3", "7", "7"):
         done(*words, "--seed", seed, build=Seen)
-    other, *same = inputs["float16"]
-    assert same[0] == same[1] != other
+    assert inputs[0] != inputs[1] == inputs[2]
     recording = load_run(Path("run dir"))
     settings = recording.settings
     assert (settings.model, settings.device, settings.weights) == ("tiny", "cpu", "w.npz")
@@ -63,37 +62,31 @@ def test_the_default_folder_takes_the_next_free_number():
 
 def test_report_makes_the_reports_again_and_shows_what_is_asked_for(done):
     first = done("-o", "run")
-    assert "LinearFunction" in first
     for name in ALL_FILES:
         if name != "recording.npz":
             Path("run", name).unlink()
     second = done("report", "run")
     assert names_in("run") == ALL_FILES
     assert second.splitlines()[:-1] == first.splitlines()[:-1]
-    assert second.splitlines()[-1].startswith("Written to run: report.md, report.html")
     for key in SORT_KEYS:
         assert "ReLU" in done("report", "run", "--sort", key), key
     out = done("report", "run", "--columns", "peak_nbytes, function,mean")
     assert ["peak", "function", "mean"] in [line.split()[-3:] for line in out.splitlines()]
     assert "1 layer not shown" in done("report", "run", "--limit", "1", "--hotspots", "top:1")
     out = done("report", "run", "--limit", "0", "--hotspots", "top:2")
-    assert "not shown" not in out
     assert sum(" * " in line for line in out.splitlines()) == 2
 
 
 def test_trees_and_groups(done):
     blocks = [chainer.Sequential(L.Linear(3, 3), L.Linear(3, 3)) for _ in range(2)]
-    links = chainer.ChainList(*blocks)
-    made = net(lambda self, x: F.relu(self.blocks[1](self.blocks[0](x))), blocks=links)
+    forward = lambda self, x: F.relu(self.blocks[1](self.blocks[0](x)))  # noqa: E731
+    made = net(forward, blocks=chainer.ChainList(*blocks))
     shown = done("--tree", "--phase", "train", "-o", "run", build=lambda: made)
     assert "Sequential" in shown
     assert done("report", "run", "--tree", "3").count("Linear ") > shown.count("Linear ")
     alone = done("report", "run", "--group-by", "block", "--limit", "0").splitlines()
     assert alone[0].split()[:2] == ["block", "calls"]  # nothing above it
     assert any(line.startswith("/blocks/1 ") for line in alone)
-
-
-# -- what is printed in place of a run
 
 
 def test_help_of_no_command_imports_anything_heavy():
@@ -127,20 +120,13 @@ def test_the_help_fits_two_screens_and_the_rest_is_in_help_all(capsys, monkeypat
     end = shown["--help"].index("-h, --help")
     for word in COMMANDS.keys() - {PROFILE}:
         assert 0 < shown["--help"].find(f"\n  {word} ") < end
-        assert COMMANDS[word] in shown["--help"]
-    options = {
-        option
-        for parser in parsers().values()
-        for action in parser._actions
-        for option in action.option_strings[-1:]
-    }
+    own = {word: parser_of(word)._option_string_actions for word in COMMANDS}
+    options = {action.option_strings[-1] for actions in own.values() for action in actions.values()}
     assert len(COMMANDS) <= 10
     assert len(options) <= 70
-    common = {f"--{name}" for name in COMMON.split()}
-    assert len(common) == 12
-    assert all(option in shown["--help"] for option in common)
-    own = parser_of(PROFILE)._option_string_actions
-    assert all(option in shown["--help-all"] for option in own)
+    assert len(COMMON.split()) == 12
+    assert all(f"--{name}" in shown["--help"] for name in COMMON.split())
+    assert all(option in shown["--help-all"] for option in own[PROFILE])
 
 
 @pytest.mark.smoke

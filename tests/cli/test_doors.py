@@ -35,26 +35,26 @@ def test_every_door_lists_the_same_networks_and_names_itself(tmp_path):
     # A package of the user's own with the name of ours is not taken for it.
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "__init__.py").write_text("REGISTRY = {}\n")
-    for words, name in (
-        ([ROOT / "profile.py"], "profile.py"),
-        (["-m", "chainer_profile"], "python -m chainer_profile"),
-        ([ROOT / "chainer_profile" / "__main__.py"], ""),
-    ):
+    module = ["-m", "chainer_profile"]
+    for words in ([ROOT / "profile.py"], module, [ROOT / "chainer_profile" / "__main__.py"]):
         result = door(*words, "--list-models", cwd=tmp_path, PYTHONPATH=str(ROOT))
         assert result.stderr == ""
         _, _, *rows = result.stdout.splitlines()
         assert [row.split()[0] for row in rows] == list(REGISTRY)
-        if name:
-            result = door(*words, "comapre", cwd=tmp_path, PYTHONPATH=str(ROOT))
-            assert result.returncode == 2
-            assert result.stderr.startswith(f"{name}: error: unknown command 'comapre' (did you ")
-    code = (
-        "import sys; sys.argv = ['/somewhere/bin/chainer-profile', 'train', '--epoch', '0']\n"
-        "from chainer_profile.__main__ import main; sys.exit(main())"
-    )
-    result = door("-c", code, cwd=tmp_path, PYTHONPATH=str(ROOT))
-    assert result.returncode == 2
-    assert result.stderr.startswith("chainer-profile train: error: argument -e/--epoch: ")
+    installed = [
+        "-c",
+        "import sys; sys.argv[0] = '/somewhere/bin/chainer-profile'\n"
+        "from chainer_profile.__main__ import main; sys.exit(main())",
+    ]
+    unknown = "error: unknown command 'comapre' (did you mean compare?)"
+    for words, said in (
+        ([ROOT / "profile.py", "comapre"], f"profile.py: {unknown}"),
+        ([*module, "comapre"], f"python -m chainer_profile: {unknown}"),
+        ([*installed, "train", "--epoch", "0"], "chainer-profile train: error: argument -e/--epo"),
+    ):
+        result = door(*words, cwd=tmp_path, PYTHONPATH=str(ROOT))
+        assert result.returncode == 2
+        assert result.stderr.startswith(said)
 
 
 @pytest.mark.parametrize("program", ["profile.py", "train.py"])
@@ -72,10 +72,8 @@ def test_without_the_requirements_or_on_an_old_python_it_is_one_line(program, tm
     )
 
 
-# -- profile.py, whose name hides a module of the standard library
-
-
 def test_what_needs_the_standard_librarys_profile(tmp_path):
+    """``profile.py`` hides a module of the standard library."""
     script = tmp_path / "script.py"
     script.write_text("print('it ran')\n")
     ours = "from importlib.machinery import PathFinder as p; print(p.find_spec('profile').origin)"
@@ -88,7 +86,6 @@ def test_what_needs_the_standard_librarys_profile(tmp_path):
         ),
         (["-m", "cProfile", "-s", "tottime", script], "it ran", "Ordered by: internal time"),
         # Ours is run all the same.
-        (["profile.py", "--help"], usage, "layer by layer"),
         (["-c", RUNPY], usage, "layer by layer"),
         (["-m", "profile", "--help"], usage, "layer by layer"),
     ):

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.cli.main import Interrupted, run_command
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.cli.main import run_command
 from chainer_profile.record.recording import Recording
 from chainer_profile.report import tables
-from chainer_profile.report.pictures.figures import Picture
 from chainer_profile.runs.folder import load_run
 from tests import names_in
 from tests.command import (
@@ -28,21 +27,22 @@ from tests.command import (
     sending,
 )
 
-SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 INTO = ("--clean-trials", "0", "-o", "run")
+AGAIN = "free some space, then run python profile.py report"
 
 
 @pytest.fixture(autouse=True)
 def signals():
-    """Handlers that fail the test, for signals that a command leaves to itself."""
+    """Handlers that fail the test, for signals that a command leaves to itself; both come back."""
 
     def unhandled(signum, frame):
         raise AssertionError(f"nobody handles {signal.Signals(signum).name}")
 
-    before = {signum: signal.signal(signum, unhandled) for signum in SIGNALS}
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, unhandled) for number in numbers]
     yield
-    for signum, handler in before.items():
-        signal.signal(signum, handler)
+    for number, handler in zip(numbers, before, strict=True):
+        assert signal.signal(number, handler) is unhandled
 
 
 def kept():
@@ -54,11 +54,10 @@ def kept():
 # -- signals
 
 
-@pytest.mark.parametrize("signum", SIGNALS)
-def test_the_trials_before_a_signal_are_kept(signum, capsys):
-    name = signal.Signals(signum).name
-    build = acting(FIRST_TRIAL + 6, sending(signum))
-    assert main("-n", "20", *INTO, build=build) == SIGNALS[signum]
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_the_trials_before_a_signal_are_kept(name, code, capsys):
+    build = acting(FIRST_TRIAL + 6, sending(signal.Signals[name]))
+    assert main("-n", "20", *INTO, build=build) == code
     out, err = capsys.readouterr()
     # The trial in which the signal came is complete, and the last one.
     assert kept() == (7, f"interrupted by {name}")
@@ -72,31 +71,15 @@ def test_signals_before_the_first_trial_and_within_one_that_hangs(fails):
     build = acting(FIRST_TRIAL - 1, sending(signal.SIGTERM))
     assert fails("-o", "a/b/run", code=143, build=build) == said
     assert os.listdir() == []
-    twice = sending(signal.SIGINT, times=2)
-    assert fails("-o", "run", code=130, build=acting(2, twice)) == "profile.py: interrupted"
-    assert os.listdir() == []
 
     def hang():
-        twice()
+        sending(signal.SIGINT, times=2)()
         raise AssertionError("the trial went on")
 
     said = fails("-n", "20", *INTO, code=130, build=acting(FIRST_TRIAL + 6, hang))
     assert said == "profile.py: interrupted; python profile.py report run shows the trials so far"
     assert main("report", "run", "-q") == 0
     assert kept() == (6, "killed before its end")
-
-
-def test_a_signal_while_the_reports_are_made_keeps_the_recording(monkeypatch):
-    def interrupted(picture):
-        sending(signal.SIGINT)()
-        pytest.fail("the reports go on")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Picture, "png", interrupted)
-        assert main("-o", "run") == 130
-    assert names_in("run") == ["recording.npz"]
-    assert main("report", "run", "-q") == 0
-    assert kept()[0] == 4
 
 
 #: Calls 1 to 3 learn the structure, 4 is a warm-up, 5 the first trial.
@@ -144,10 +127,7 @@ def test_a_killed_run_is_recovered(done):
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (
-            RuntimeError("out of\nluck"),
-            "the network fails after 45 trials, in Acting at /: ",
-        ),
+        (RuntimeError("out of\nluck"), "the network fails after 45 trials, in Acting at /: "),
         (SystemExit("bye"), "the network ends the program: SystemExit: bye"),
         (KeyboardInterrupt(), "the network ends the program: KeyboardInterrupt"),
     ],
@@ -181,77 +161,53 @@ def test_a_disk_that_is_full_or_fills_up_during_the_trials(fails):
     assert names_in("run") == FILES
 
 
-@pytest.fixture
-def no_space(monkeypatch):
-    """Until it is undone no recording can be written."""
+def test_a_recording_for_which_there_is_no_space(monkeypatch, fails, capsys):
+    cannot = "run/recording.npz: cannot be written (No space left on device); the trials are"
     with monkeypatch.context() as patch:
         patch.setattr(Recording, "save", raising(OSError(28, "No space left on device")))
-        yield patch
-
-
-def test_a_recording_for_which_there_is_no_space(no_space, fails, capsys):
-    cannot = "run/recording.npz: cannot be written (No space left on device); the trials are"
-    assert main("-n", "6", "-o", "run") == 1
-    out, err = capsys.readouterr()
-    assert "LinearFunction" in out
-    assert one_line(err) == (
-        f"profile.py: error: {cannot} kept in run/recording.journal: free some space, "
-        "then run python profile.py report run"
-    )
-    assert names_in("run") == ["recording.journal"]
-    assert fails("report", "run") == f"{cannot} kept in run/recording.journal"
-    build = acting(FIRST_TRIAL + 3, raising(RuntimeError("oh")))
-    line = fails("-q", "--clean-trials", "0", "-o", "failed", build=build)
-    assert line.startswith("the network fails after 3 trials")
-    assert line.endswith("free some space, then run python profile.py report failed")
-    no_space.undo()
+        assert main("-n", "6", "-o", "run") == 1
+        out, err = capsys.readouterr()
+        assert "LinearFunction" in out
+        said = f"profile.py: error: {cannot} kept in run/recording.journal: {AGAIN} run"
+        assert one_line(err) == said
+        assert fails("report", "run") == f"{cannot} kept in run/recording.journal"
+        build = acting(FIRST_TRIAL + 3, raising(RuntimeError("oh")))
+        said = fails("-q", "--clean-trials", "0", "-o", "failed", build=build)
+        assert said.startswith("the network fails after 3 trials")
+        assert said.endswith(f"{AGAIN} failed")
     for name, trials in (("run", 6), ("failed", 3)):
         assert main("report", name, "-q") == 0
         assert names_in(name) == FILES
         assert load_run(Path(name)).n_trials == trials
 
 
-def test_reports_for_which_there_is_no_space(monkeypatch, capsys):
-    monkeypatch.setattr(tables, "to_csv", lambda *_: "x" * 80_000)
-    with file_size_limit(40_000):
+def test_reports_and_tables_for_which_there_is_no_space(monkeypatch, fails, capsys):
+    with monkeypatch.context() as patch, file_size_limit(40_000):
+        patch.setattr(tables, "to_csv", lambda *_: "x" * 80_000)
         assert main("-n", "6", "-o", "run") == 1
     out, err = capsys.readouterr()
     assert "LinearFunction" in out
     assert one_line(err) == (
         "profile.py: error: run/layers.csv: cannot be written (File too large); the trials are "
-        "safe in recording.npz: free some space, then run python profile.py report run"
+        f"safe in recording.npz: {AGAIN} run"
     )
     assert names_in("run") == ["recording.npz"]
-    assert main("report", "run", "-q") == 0
-    assert names_in("run") == ALL_FILES
-
-
-def test_tables_that_cannot_be_printed(monkeypatch, fails):
     full = io.StringIO()
     full.write = raising(OSError(28, "No space left on device"))
     monkeypatch.setattr(sys, "stdout", full)
     said = "standard output cannot be written (No space left on device)"
-    assert fails("-o", "run").startswith(said)
-    assert names_in("run") == ALL_FILES
+    assert fails("-o", "other").startswith(said)
+    assert names_in("other") == ALL_FILES
 
 
 # -- what a command is run within
 
 
-def test_an_error_is_one_line_and_a_code_and_signals_are_handled_as_before(capsys):
-    before = [signal.getsignal(number) for number in SIGNALS]
-    for ending, code, said in (
-        (raising(ProfileError("no such thing")), 1, "x.py: error: no such thing\n"),
-        (raising(UsageError("no such word")), 2, "x.py: error: no such word\n"),
-        (raising(Interrupted(15)), 143, "x.py: interrupted\n"),
-        (lambda interrupts: 7, 7, ""),
-    ):
-        assert run_command("x.py", [], ending) == code
-        assert capsys.readouterr() == ("", said)
-        assert [signal.getsignal(number) for number in SIGNALS] == before
+def test_an_error_is_one_line_and_with_debug_a_traceback(capsys):
     with pytest.raises(ZeroDivisionError):  # one of ours is no line
         run_command("x.py", [], raising(ZeroDivisionError()))
-    assert run_command("x.py", ["--debug"], raising(ProfileError("here"))) == 1
-    err = capsys.readouterr().err
-    assert err.startswith("Traceback")
-    assert err.endswith("x.py: error: here\n")
+    for words, begin in ((["--debug"], "Traceback"), ([], "x.py: error: here\n")):
+        assert run_command("x.py", words, raising(ProfileError("here"))) == 1
+        err = capsys.readouterr().err
+        assert err.startswith(begin)
+        assert err.endswith("x.py: error: here\n")

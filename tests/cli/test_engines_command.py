@@ -2,14 +2,12 @@
 
 import csv
 import signal
-import sys
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
 
-from chainer_profile.engines import catalogue
 from chainer_profile.engines.catalogue import ENGINES, EngineEntry
 from chainer_profile.measure import environment
 from chainer_profile.report import page
@@ -55,20 +53,6 @@ class Wrong(Fast):
 
     def intermediates(self, inputs):
         return {0: inputs[0] @ self.W.T + self.b, 1: self.run(inputs)[0]}
-
-
-class Broken(Fast):
-    name = "broken"
-
-    def prepare(self, network):
-        raise EngineError("cannot express LinearFunction at /fc")
-
-
-class Silent(Fast):
-    name = "silent"
-
-    def layers(self, inputs, trials):
-        return None
 '''
 WRITE_REPORTS = run_folder.write_engine_reports
 FILES = [f"engines.{end}" for end in ("csv", "html", "json", "md", "png", "svg")]
@@ -82,16 +66,10 @@ def own(folder, monkeypatch):
     monkeypatch.setattr(environment, "CpuWatch", QuietMachine)
     monkeypatch.setattr(environment, "_commit", lambda: "")
     monkeypatch.setattr(run_folder, "write_engine_reports", lambda *_: [])
-    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
 
 
 def run(*words, **more):
     return command.main("engines", "--trials", "12", *words, **more)
-
-
-@pytest.fixture
-def fails(fails):
-    return lambda *words, **more: fails("engines", "--trials", "12", *words, **more)
 
 
 def table(out="run"):
@@ -108,7 +86,7 @@ def test_engines_are_measured_compared_and_written(done, monkeypatch):
     expected = {"version": "2.0", "trials": "12", "outputs": "right", "nodes": "2"}
     assert expected.items() <= table(place)["fast"].items()
     assert "fast: 2 layers became 2 nodes" in out
-    assert "Use fast: " in out or "stay with it" in out
+    assert "Use fast." in out or "Stay with chainer." in out
     recording, of_chainer = (load_run(place / name) for name in ("fast", "chainer"))
     assert recording.settings.engine == "fast 2.0"
     assert [layer.covers for layer in recording.layers] == [(), (0, 1)]
@@ -116,12 +94,10 @@ def test_engines_are_measured_compared_and_written(done, monkeypatch):
     assert (of_chainer.settings.engine, of_chainer.settings.threads) == ("", 1)
     assert (place / "fast" / "report.md").is_file()
     # Reports are made again from what is kept.
-    kept = {name: Path(place, name).read_bytes() for name in FILES}
-    for name in FILES[:2]:
-        Path(place, name).unlink()
-    again = done("report", str(place)).partition("\nWritten")[0]
-    assert again == out.partition("\nWritten")[0]
-    assert {name: Path(place, name).read_bytes() for name in FILES} == kept
+    before = {name: Path(place, name).read_bytes() for name in FILES}
+    Path(place, "engines.csv").unlink()
+    assert done("report", str(place)).partition("\nWritten")[0] == out.partition("\nWritten")[0]
+    assert {name: Path(place, name).read_bytes() for name in FILES} == before
 
 
 def test_wrong_outputs_end_with_4_after_all_is_written(capsys):
@@ -133,34 +109,28 @@ def test_wrong_outputs_end_with_4_after_all_is_written(capsys):
     assert [name for name in names_in("run") if "." in name] == FILES
     wrong, fast = table()["wrong"], table()["fast"]
     assert (wrong["outputs"], wrong["speedup_vs_chainer"]) == ("wrong", "")
-    assert float(wrong["mean_ms"]) > 0
     assert fast["outputs"] == "right"
     assert "wrong outputs" in out
-    net = Net()
-    net.fc.b.array[:] = 99
+    model = Net()
+    model.fc.b.array[:] = 99
     words = ("--engines", "own:Wrong", "--out", "run", "--force", "--tolerance", "0.02")
-    assert run(*words, build=lambda: net) == 0
+    assert run(*words, build=lambda: model) == 0
     assert not Path("run", "fast").exists()
 
 
 def test_an_engine_from_its_file_has_the_file_s_weights(fails):
-    net = Net()
-    net.fc.b.array[:] = 10  # what ReLU lets through
-    values = np.concatenate([net.fc.W.array.ravel(), net.fc.b.array])
-    words, path = (*FAST, "--force", "-q", "--load-engine", "kept.fast"), Path("kept.fast")
+    model = Net()
+    model.fc.b.array[:] = 10  # what ReLU lets through
+    values = np.concatenate([model.fc.W.array.ravel(), model.fc.b.array])
+    words = (*FAST, "--force", "-q", "--load-engine", "kept.fast")
     for content, code in ((values, 0), (values * 2, 4)):
-        path.write_bytes(content.tobytes())
-        assert run(*words, build=lambda: net) == code
-    path.write_bytes(b"1234")
-    assert fails(*words) == "no engine but chainer ran: fast: is of another network"
+        Path("kept.fast").write_bytes(content.tobytes())
+        assert run(*words, build=lambda: model) == code
+    Path("kept.fast").write_bytes(b"1234")
+    assert fails("engines", *words) == "no engine but chainer ran: fast: is of another network"
 
 
-def test_what_fails_or_is_not_installed_is_listed_and_the_others_run(done, monkeypatch, capsys):
-    out = done("engines", "--engines", "own:Broken,own:Fast,own:Silent", "--out", "run")
-    assert "broken: cannot express LinearFunction at /fc" in out
-    assert "silent: it does not report the times of its nodes" in out
-    assert table()["silent"]["trials"] == "4"
-    assert [name for name in names_in("run") if "." not in name] == ["chainer", "fast"]
+def test_what_is_not_installed_is_listed(done, monkeypatch, capsys):
     # A package that is not there, and one that is and is broken.
     Path("half_there.py").write_text("raise ImportError('no\\nlibrary')")
     monkeypatch.syspath_prepend(".")
@@ -169,15 +139,12 @@ def test_what_fails_or_is_not_installed_is_listed_and_the_others_run(done, monke
         ("no_such_module", "not installed"),
     ):
         entry = EngineEntry("other", "Another", "no:Such", (module,), "pip install x")
-        monkeypatch.setattr(catalogue, "ENGINES", {**ENGINES, "other": entry})
+        monkeypatch.setitem(ENGINES, "other", entry)
         listed = done("engines", "--list-engines")
         assert f"other Another ({lacks}: pip install x)" in " ".join(listed.split())
-        assert run("--engines", "other", "--out", "a", "--force") == 1
-        out, err = capsys.readouterr()
-        said = f"other: {lacks}: pip install x"
-        assert said in " ".join(out.split())
-        assert one_line(err).endswith(f"no engine but chainer ran: {said}")
-    assert table("a")["other"]["install"] == "pip install x"
+        assert run("--engines", "other", "--out", "a", "--force", "-q") == 1
+        said = f"no engine but chainer ran: other: {lacks}: pip install x"
+        assert one_line(capsys.readouterr().err).endswith(said)
 
 
 def test_providers_have_names_and_folders_of_their_own_or_a_line_where_they_lack(done, monkeypatch):
@@ -190,26 +157,15 @@ def test_providers_have_names_and_folders_of_their_own_or_a_line_where_they_lack
     assert recording.settings.engine == f"{named} {onnxruntime.__version__}"
 
 
-def test_folders_are_numbered_and_empty_ones_go():
-    assert run("--engines", "own:Fast", build=lambda: acting(1, raising(RuntimeError()))()) == 1
-    assert not Path("reports").exists()
-    np.save("x.npy", np.zeros((3, 3), np.float32))
-    for words in ((), (), ("--input", "x.npy")):
-        assert run("--engines", "own:Fast", *words, "-q") == 0
-    names = ["engines-tiny-cpu-b1", "engines-tiny-cpu-b1-2", "engines-tiny-cpu-b3"]
-    assert names_in("reports") == names
-    assert load_run(Path("reports", names[2], "fast")).settings.batchsize == 3
-
-
 def test_what_ends_it_early_keeps_what_was_measured(fails, capsys):
     # Three calls of the structure pass, four for outputs, a warm-up and an untimed one.
     assert run(*FAST, build=acting(15, sending(signal.SIGINT))) == 130
     assert "ended early (interrupted by SIGINT)" in capsys.readouterr().out
     assert 0 < int(table()["fast"]["trials"]) < 12
-    said = fails(*FAST, "--force", "-q", build=acting(20, raising(ValueError("enough"))))
+    ending = acting(20, raising(ValueError("enough")))
+    said = fails("engines", "--trials", "12", *FAST, "--force", "-q", build=ending)
     assert said.startswith("chainer: after ")
     assert said.endswith("trials: ValueError: enough")
-    assert int(table()["fast"]["trials"]) > 0
     with file_size_limit(100):  # a full disk
         assert run(*FAST, "--force") == 1
     out, err = capsys.readouterr()

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.ranks import training
 from chainer_profile.basics.parsing import usable_cores
 from chainer_profile.basics.units import plural
+from chainer_profile.record.recording import Settings
 from tests.command import OWN
 from tests.conftest import make_recording, make_training
 
@@ -93,6 +94,7 @@ REFUSED = f"""
 1 | compare run.npz elsewhere.npz | the runs have no layer in common
 1 | compare run.npz again.npz data.npz | data.npz: the runs have no phase in common
 1 | compare run.npz,training.npz again.npz | run.npz,training.npz: its runs differ in network: cha
+2 | advise program.npz | program.npz is the run of a program, and advise builds networks; to try wh
 2 | advise run.npz --model tiny | run.npz has its own network and folder: leave out --model
 2 | export there.onnx | there.onnx exists already; replace it with --force
 2 | export folder.onnx --force | folder.onnx is a folder; name a file
@@ -167,6 +169,8 @@ def files(folder):
     for name, change in (("elsewhere", {"path": "/else"}), ("data", {"phase": "data"})):
         layers = tuple(replace(layer, **change) for layer in runs["run"].layers)
         runs[name] = replace(runs["run"], layers=layers)
+    settings = Settings(command="python profile.py run train.py")
+    runs["program"] = make_recording(settings=settings)
     for name, recording in runs.items():
         recording.save(Path(f"{name}.npz"))
     np.savez("other.npz", **{"conv/W": np.zeros((2, 4), "f")})

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chainer_profile.integrations import script_report, script_run
-from chainer_profile.integrations.script import MODULE, TEXT, Script
+from chainer_profile.integrations.script import MODULE, Script
 from chainer_profile.record.budget import ITERATIONS, RUNNING, read_budget
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content import profile
@@ -17,7 +17,6 @@ from tests.scripts import files, python, run_in_child
 
 pytestmark = pytest.mark.process
 
-REPORT = profile.report
 HERE = Path("here")
 INTO = ("-o", "here")
 BOTH = ["budget.json", "recording.npz"]
@@ -37,18 +36,18 @@ print("done")
 """
 
 
-def run(*words, at_first="", afterwards="", script="train.py", **more):
+def run(*words, at_first="", afterwards="", script="train.py", form="none", **more):
     """Run a training of 16 iterations; no reports unless asked for."""
     text = TRAINS.replace("AT_FIRST", at_first).replace("AFTERWARDS", afterwards)
     Path(script).write_text(text)
-    return run_in_child("--format", "none", *words, script, **more)
+    return run_in_child(*(["--format", form] if form else []), *words, script, **more)
 
 
 def said():
     return Path("err").read_text()
 
 
-def test_a_default_folder_for_each_run():
+def test_a_folder_for_each_run_below_reports():
     assert run() == 0
     Path("there").mkdir()
     assert run(at_first="os.chdir('there')") == 0  # also of a program that goes elsewhere
@@ -57,18 +56,22 @@ def test_a_default_folder_for_each_run():
     assert files("there") == []
     assert "reports/train-2\n" in said()
     assert Path("out").read_text() == "done\n"
+    names = {"..py": "program", ".hidden.py": "hidden", "b\udcff.py": "b_", "-": "stdin"}
+    names[".."] = Path.cwd().parent.name
+    assert {name: Script(name).stem for name in names} == names
+    assert Script("a.b", kind=MODULE).stem == "a-b"
 
 
 def test_a_folder_that_holds_a_run_is_said_before_the_program_runs():
     assert run(*INTO) == 0
-    before = load_run(HERE).environment
-    assert load_run(HERE).memory is not None
+    before = load_run(HERE)
+    assert before.memory is not None
     assert run(*INTO) == 2
     assert "contains a run already" in said()
     assert said().count("\n") == 1
     assert Path("out").read_text() == ""
     assert run(*INTO, "--force", at_first="raise ValueError") == 1
-    assert load_run(HERE).environment == before  # nothing took its place
+    assert load_run(HERE).environment == before.environment  # nothing took its place
     assert run("-q", "--skip", "memory", *INTO, "--force", afterwards="if i == 9: break") == 0
     assert said() == ""
     assert load_run(HERE).n_trials == 10  # without a memory pass all are on the tape
@@ -90,24 +93,10 @@ def test_programs_with_little_of_chainers():
     assert not HERE.exists()
 
 
-def test_the_folder_is_one_below_reports(tmp_path, monkeypatch):
-    (tmp_path / "above/within").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "above/within")
-    for name, folder in (
-        *(("..", "above"), (".", "within"), ("..py", "program"), (".hidden.py", "hidden")),
-        *(("b\udcff.py", "b_"), ("-", "stdin")),
-    ):
-        assert Script(name).stem == folder, name
-    assert Script("a.b", kind=MODULE).stem == "a-b"
-    assert Script("1 / 0", kind=TEXT).stem == "text"
-
-
-def test_words_that_are_no_text(monkeypatch):
-    monkeypatch.setattr(profile, "report", REPORT)
+def test_words_that_are_no_text():
     assert run("-o", "\udcfa", "-q", script="b\udcff.py") == 0
     assert read_budget(Path("\udcfa")).script == "'b\\udcff.py'"
     assert main("report", "\udcfa") == 0
-    assert "b\\udcff.py" in Path("\udcfa", "report.md").read_text()
 
 
 def test_old_names_in_a_process_that_the_program_starts_anew():
@@ -150,15 +139,14 @@ def test_a_program_that_is_killed_leaves_its_trials_and_where_its_time_went(monk
 
 def test_a_short_program_has_its_page_when_it_is_asked_for(monkeypatch):
     tables = ["layers.csv", "links.csv", "report.md"]
-    assert run() == 0  # writes the program
-    assert run_in_child(*INTO, "train.py") == 0
+    assert run(*INTO, form="") == 0
     assert files("here") == sorted([*BOTH, *tables])
     assert said().endswith("; for the page and pictures, run python profile.py report here\n")
-    assert run_in_child("--force", "--format", "page", *INTO, "train.py") == 0
+    assert run(*INTO, "--force", form="page") == 0
     assert {*BOTH, *tables, "report.html", "layers.png"} <= set(files("here"))
     assert "for the page" not in said()
     monkeypatch.setattr(script_report, "_SHORT_NS", 0)
-    assert run_in_child("-o", "long", "train.py") == 0
+    assert run("-o", "long", form="") == 0
     assert {"report.html", "layers.png"} <= set(files("long"))
 
 
@@ -169,11 +157,10 @@ def test_a_full_disk():
     assert "recording.npz: cannot be written (File too large)" in " ".join(said().split())
 
 
-def test_reports_afterwards():
+def test_the_time_of_another_run_is_none_of_this_one_s():
     assert run(*INTO) == 0
     place = Path("here/budget.json")
     written, own = place.read_text(), read_budget(HERE)
-    # That of another run, older or newer, is none of this one's.
     for year in ("2020", "", "2120"):
         text = written
         for moment in (own.started, own.ended):
@@ -186,13 +173,12 @@ def test_reports_afterwards():
 
 def test_what_makes_it_faster_is_on_the_screen_and_in_a_report():
     # In 16 iterations nothing is certain, but all is said.
-    assert run("--try", "--format", "json", *INTO) == 0
+    assert run("--try", *INTO, form="json") == 0
     first = said().partition("\n\n")[0]
     assert "training step of train.py" in first
     assert "Not tried: " in first
     content = (HERE / "advice.md").read_text()
     assert "# What was tried on train.py" in content
-    # And again from what is kept.
     (HERE / "advice.md").unlink()
     assert main("report", "here") == 0
     assert (HERE / "advice.md").read_text() == content

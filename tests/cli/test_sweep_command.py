@@ -12,19 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from chainer_profile.cli import sweep as sweep_command
 from chainer_profile.runs import executors
 from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
-from tests import HANGS_S, names_in, sweeping
+from tests import HANGS_S, names_in
 from tests.command import OWN, ROOT, command, process
 from tests.refusing import refusal
+from tests.scripts import python
 from tests.sweeping import PROGRAM, STAND_IN
 
 pytestmark = pytest.mark.process
 
 CASES = ("--input-shape", "3x8x8", "--trials", "4", "--warmups", "1")
 TWO = ("--model", "resnet18,resnet34", *CASES)
+THREE = ("--model", "resnet18,resnet34,resnet50", *CASES, "-q", "--out", "s")
+FOLDER = Path("reports/sweep-resnet18-resnet34")
 
 
 @pytest.fixture(autouse=True)
@@ -45,34 +47,34 @@ def ran():
     return Path("ran.log").read_text().split() if os.path.exists("ran.log") else []
 
 
-def table(out="reports/sweep-resnet18-resnet34"):
+def table(out=FOLDER):
     return list(csv.DictReader(Path(out, "sweep.csv").read_text().splitlines()))
 
 
-def test_a_sweep_writes_a_table_and_plots(capsys, monkeypatch):
+def test_a_sweep_writes_a_table_and_plots_and_does_nothing_twice(capsys, monkeypatch):
     assert run(*TWO) == 0
     out, err = capsys.readouterr()
-    folder = Path("reports/sweep-resnet18-resnet34")
-    assert [row["network"] for row in table()] == ["resnet18", "resnet34"]
-    assert [row["mean_ms"] for row in table()] == ["2", "2"]
-    assert names_in(folder) == [
+    assert [(row["network"], row["mean_ms"]) for row in table()] == [
+        ("resnet18", "2"),
+        ("resnet34", "2"),
+    ]
+    assert names_in(FOLDER) == [
         *("latency-by-network.png", "latency-by-network.svg"),
         *("resnet18-8x8-cpu-b1", "resnet34-8x8-cpu-b1"),
         *("sweep.csv", "sweep.html", "sweep.json", "sweep.md"),
     ]
     assert re.search(r"^resnet18 +8x8 +1 +cpu +basic +2\.0000 +1\.0000 +500\.0 +300 ", out, re.M)
-    assert f"Written to {folder}: sweep.csv, sweep.md, sweep.html, latency-by-network.png" in out
+    assert f"Written to {FOLDER}: sweep.csv, sweep.md, sweep.html, latency-by-network.png" in out
     first = "profile.py: [1/2] resnet18-8x8-cpu-b1: 2.000 ms, std 1.000 ms, 500.0 FPS (about "
     assert err.startswith(first)
-    command = f"python profile.py sweep {' '.join(TWO)}"
-    assert command in (folder / "sweep.md").read_text()
-    # What is done is not done again; replacing waits until there are workers.
+    assert f"python profile.py sweep {' '.join(TWO)}" in (FOLDER / "sweep.md").read_text()
     assert run(*TWO, "-q") == 0
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setitem(sys.modules, "distributed", None)
+    run(*TWO, "--dry-run")
+    assert capsys.readouterr().out.count(" (done)") == 2
+    monkeypatch.setitem(sys.modules, "distributed", None)  # replacing waits until there are workers
     assert "dask" in refusal(run, *TWO, "-q", "--force", "--executor", "dask://host:1")
     assert len(table()) == 2
-    assert run(*TWO) == 0
     assert ran() == ["resnet18", "resnet34"]
     assert run(*TWO, "-q", "--force") == 0
     assert ran() == ["resnet18", "resnet34"] * 2
@@ -94,8 +96,7 @@ def test_a_case_that_fails_is_named(capsys, monkeypatch):
 
 
 def test_a_dry_run_lists_commands(capsys):
-    words = (*TWO, "--batchsize", "1,2,1", "--device", "gpu:0")
-    assert run(*words, "--dry-run") == 0
+    assert run(*TWO, "--batchsize", "1,2,1", "--device", "gpu:0", "--dry-run") == 0
     listed, err = capsys.readouterr()
     said = "2 cases are given more than once and run once, such as resnet18-8x8-gpu0-b1"
     assert err == f"profile.py: {said}\n"
@@ -104,48 +105,22 @@ def test_a_dry_run_lists_commands(capsys):
     assert out[2] == "resnet18-8x8-gpu0-b2"
     assert out[3].startswith("  python profile.py --model resnet18 --input-shape 3x8x8 --batchsize")
     assert os.listdir() == []
-    run(*TWO, "-q")
-    run(*TWO, "--dry-run")
-    assert capsys.readouterr().out.count(" (done)") == 2
-
-
-def test_the_time_left(monkeypatch, capsys):
-    now = [0.0]
-    monkeypatch.setattr(sweep_command, "monotonic", lambda: now[0])
-    progress = sweep_command._Progress(False, 3, 1)
-    now[0] = 60
-    progress.ended(sweeping.make_run(name="a"))
-    progress.ended(sweeping.make_run(name="b", error="no\nluck"))
-    assert capsys.readouterr().err.splitlines() == [
-        "profile.py: 1 of 3 cases are done already",
-        "profile.py: [2/3] a: 2.000 ms, std 200.0 us, 500.0 FPS (about 60 s left)",
-        r"profile.py: [3/3] b: failed: no\nluck",
-    ]
-
-
-# In processes of their own.
-
-
-def driver(*argv, **behaviour):
-    """A sweep by the stand-in."""
-    code = (
-        f"{STAND_IN}\nimport sys\nfrom chainer_profile.cli import main as cli\n"
-        "from models.registry import REGISTRY\n"
-        f"sys.exit(cli.main(['sweep', *{argv!r}], REGISTRY))"
-    )
-    env = os.environ | {"PYTHONPATH": str(ROOT), "SWEEP": json.dumps(behaviour)}
-    return subprocess.Popen(
-        [sys.executable, "-c", code], env=env, stderr=subprocess.PIPE, text=True
-    )
-
-
-THREE = ("--model", "resnet18,resnet34,resnet50", *CASES, "-q", "--out", "s")
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
 def test_a_sweep_that_a_signal_ended_goes_on_where_it_was(signum):
     os.mkfifo("gate")
-    sweep = driver(*THREE, resnet34="gate")
+    Path("driver.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{STAND_IN}\n"
+        "from chainer_profile.cli.main import main\nfrom models.registry import REGISTRY\n"
+        "sys.exit(main(sys.argv[1:], registry=REGISTRY))\n"
+    )
+    sweep = subprocess.Popen(
+        [sys.executable, "driver.py", "sweep", *THREE],
+        env=os.environ | {"SWEEP": json.dumps({"resnet34": "gate"})},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     with open("gate") as gate:  # until the second case is there
         deadline = time.monotonic() + HANGS_S
         while not Path("s/sweep.csv").exists():  # the first is kept while the second begins
@@ -155,7 +130,6 @@ def test_a_sweep_that_a_signal_ended_goes_on_where_it_was(signum):
         assert gate.read() == ""  # the case ends with the sweep
     _, err = sweep.communicate()
     assert [row["network"] for row in table("s")] == ["resnet18"]
-    assert ran() == ["resnet18", "resnet34"]
     if signum == signal.SIGINT:
         said = "interrupted; 1 of 3 cases are done: repeat the command to continue"
         assert (sweep.returncode, err) == (130, f"profile.py: {said}\n")
@@ -169,6 +143,11 @@ def test_a_sweep_that_a_signal_ended_goes_on_where_it_was(signum):
     assert names_in("s") == names_in("whole")  # and nothing is left over
 
 
+def test_what_runs_the_cases_needs_no_chainer():
+    code = "import sys, chainer_profile.cli.sweep; print('chainer' in sys.modules)"
+    assert python("-c", code).stdout == "False\n"
+
+
 def test_a_real_sweep(folder):
     (folder / "own.py").write_text(OWN)
     words = ("--model", "own.py:Net", "--input-shape", "3", "--batchsize", "1,4")
@@ -177,7 +156,6 @@ def test_a_real_sweep(folder):
     rows = table("s")
     assert [row["batch"] for row in rows] == ["1", "4"]
     assert all(float(row["mean_ms"]) > 0 and row["parameters"] == "8" for row in rows)
-    assert {"by-batch-size.png", "latency-by-network.png"} < set(names_in("s"))
     # The command of a case repeats it.
     command = load_run(Path("s/own-Net-3-cpu-b4")).settings.command
     assert command.startswith("python profile.py --model own.py:Net --input-shape 3 --batchsize 4")

@@ -19,12 +19,13 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.record.budget import Spent
-from chainer_profile.record.recording import Recording
+from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.content import budget, comparison, engines, network, profile
 from chainer_profile.report.content.layer_section import spreads
 from chainer_profile.report.content.profile import overview, report
 from chainer_profile.report.document import PAGE, Block, Boxes, Fold, plain, shown_in, text
 from chainer_profile.report.tables import SPREAD, Spread, Table
+from chainer_profile.report.text import option_rows, settings_text
 from chainer_profile.report.writers import terminal
 from tests import ROOT
 from tests.conftest import make_recording, make_training
@@ -145,6 +146,12 @@ def test_a_long_trial_does_not_press_a_spread_together_and_its_course_rises() ->
 
 
 # -- words
+
+
+def test_options_of_a_run() -> None:
+    asked = Settings(dtype="float16", keep_memory=True)
+    assert settings_text(asked).endswith("float16, memory kept")
+    assert "kept in the process" in dict(option_rows(asked))["Freed memory"]
 
 
 def test_a_command_is_given_once() -> None:

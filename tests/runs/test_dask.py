@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 
-import psutil
 import pytest
 from distributed import Client
 
@@ -53,17 +52,14 @@ def start(tmp_path):
 
     def end():
         for process in started:
-            with suppress(psutil.NoSuchProcess):
-                root = psutil.Process(process.pid)
-                for each in (*root.children(recursive=True), root):
-                    with suppress(psutil.NoSuchProcess):
-                        each.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         with suppress(OSError):  # nobody waits for a case at the gate
             os.close(os.open(tmp_path / "gate", os.O_WRONLY | os.O_NONBLOCK))
 
-    def begin(words, **kwargs):
-        kwargs = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, **kwargs}
-        started.append(subprocess.Popen(words, text=True, start_new_session=True, **kwargs))
+    def begin(words, output=subprocess.DEVNULL, **kwargs):
+        kwargs = {"stderr": output, "stdout": output, "start_new_session": True, **kwargs}
+        started.append(subprocess.Popen(words, text=True, **kwargs))
         return started[-1]
 
     timer = Timer(DEADLINE_S, end)
@@ -79,15 +75,13 @@ def start(tmp_path):
 
 def documented(line, host=""):
     """The words of a line of docs/sweep.md that a pattern finds, made to fit this machine."""
-    (found,) = re.findall(rf"^    (.*{line}.*)$", PAGE, re.MULTILINE)
+    (shown,) = re.findall(rf"^    (.*{line}.*)$", PAGE, re.MULTILINE)
     places = {"python": [sys.executable], "profile.py": ["driver.py"], "r3.toml": TWO}
-    words = shlex.split(found.replace("HOST:8786", host), comments=True)
+    words = shlex.split(shown.replace("HOST:8786", host), comments=True)
     return [word for each in words for word in places.get(each, [each])]
 
 
-@pytest.fixture
-def cluster(start, tmp_path, monkeypatch):
-    """The address of a scheduler of Dask with two workers, and the scheduler."""
+def test_dask_tries_again_stops_and_misses_its_scheduler(start, tmp_path, monkeypatch):
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # what is killed leaves its folders
     Path("stand_in.py").write_text(STAND_IN)
@@ -95,25 +89,19 @@ def cluster(start, tmp_path, monkeypatch):
     os.mkfifo("gate")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = f"127.0.0.1:{port}"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        address = "127.0.0.1:{1}".format(*free.getsockname())
+    assert f"`{HERE}`" in PAGE
     # Away from the project: the scheduler cannot import it.
-    scheduler = start([*documented("dask scheduler"), *HERE.split(), "--port", str(port)], **quiet)
+    port = address.partition(":")[2]
+    scheduler = start([*documented("dask scheduler"), *HERE.split(), "--port", port])
     worker = [*documented("dask worker", address), *HERE.split()]
     worker += ["--no-nanny", "--preload", str(tmp_path / "stand_in.py")]
     for _ in range(2):
-        start(worker, cwd=ROOT, env=os.environ | {"SWEEP": HOW}, **quiet)
+        start(worker, cwd=ROOT, env=os.environ | {"SWEEP": HOW})
     with Client(f"tcp://{address}", timeout=DEADLINE_S, set_as_default=False) as client:
         client.wait_for_workers(2, timeout=DEADLINE_S)
-    return address, scheduler
-
-
-def test_dask_tries_again_stops_and_misses_its_scheduler(start, cluster):
-    assert f"`{HERE}`" in PAGE
-    address, scheduler = cluster
     command = documented("profile.py .*dask:", address)
-    sweep = start(command)
+    sweep = start(command, subprocess.PIPE)
     with open("gate") as gate:  # until the second case is there
         said = ""
         while not re.search(r"\[\d/\d\] resnet18", said):
@@ -127,7 +115,7 @@ def test_dask_tries_again_stops_and_misses_its_scheduler(start, cluster):
     assert sweep.returncode == 130
     assert "interrupted; 1 of 2 cases are done: repeat the command to continue" in err
     assert sorted(Path("ran.log").read_text().split()) == ["resnet18", "resnet18", "resnet34"]
-    sweep = start(command)
+    sweep = start(command, subprocess.PIPE)
     with open("gate"):  # until the case is there again
         scheduler.kill()
         _, err = sweep.communicate()

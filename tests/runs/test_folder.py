@@ -27,7 +27,7 @@ RUN = Path("run")
 def write_journal(file, n_trials=3):
     """Trials as a run in progress writes them."""
     recording = make_recording(n_layers=2, n_trials=max(n_trials, 1), n_clean=0)
-    journal = Journal(file)  # type: ignore[arg-type]
+    journal = Journal(file)
     journal.add(
         Header(recording.settings, recording.environment),
         Rows(recording.layers, settings=recording.settings),
@@ -57,12 +57,6 @@ def take(out=RUN, *, force=False, **more):
     return take_folder(out, DEFAULT, force=force, **more)
 
 
-def refused(error, message, force=False):
-    """The folder is not taken."""
-    with pytest.raises(error, match=message), take(force=force):
-        pass
-
-
 def holds(recording, read=load_run, path=RUN):
     """Whether the folder of the run has this recording."""
     return np.array_equal(read(path).self_ns, recording.self_ns)
@@ -78,8 +72,7 @@ def test_a_run_leaves_its_recording_or_its_trials_and_what_was_there_before():
         assert not run.holds_trials()
     assert names_in(place) == [RECORDING]
     assert holds(recording, path=place)
-    # One that fails.
-    for n_trials in (None, 0):
+    for n_trials in (None, 0):  # without a trial
         with take(Path("c/d/e")) as run:
             if n_trials is not None:
                 write_journal(run.journal, n_trials)
@@ -108,21 +101,12 @@ def test_the_default_folder_is_the_next_that_is_nobodys(monkeypatch):
     (DEFAULT.with_name("net-cpu-b1-5") / ".DS_Store").write_text("the Finder's")
     with take(None) as first:
         assert first.path.name == "net-cpu-b1-5"
-        with take(None) as second:
-            assert second.path.name == "net-cpu-b1-6"
-            second.save(write_journal(second.journal))
-            free = files.is_free
-            with monkeypatch.context() as patch:  # another run is quicker
-                patch.setattr(files, "is_free", lambda folder: folder == first.path or free(folder))
-                with take(None) as third:
-                    assert third.path.name == "net-cpu-b1-7"
+        free = files.is_free
+        with monkeypatch.context() as patch:  # another run is quicker
+            patch.setattr(files, "is_free", lambda folder: folder == first.path or free(folder))
+            with take(None) as second:
+                assert second.path.name == "net-cpu-b1-6"
     assert (DEFAULT / "layers.csv").read_text() == "mine"
-    rank = Path("profile/rank-1/notes.txt")
-    rank.parent.mkdir(parents=True)
-    rank.write_text("mine")
-    for number in (0, 1):
-        with take_folder(None, Path("profile"), force=False, rank=number) as run:
-            assert run.path == Path(f"profile-2/rank-{number}")
 
 
 def test_ranks_take_one_folder_and_not_that_of_another_run():
@@ -137,6 +121,9 @@ def test_ranks_take_one_folder_and_not_that_of_another_run():
     assert ranks(0, 1) == [Path("profile/rank-0"), Path("profile/rank-1")]
     # One that was not there before, too.
     assert ranks(1, 2, 0) == [Path(f"profile-2/rank-{n}") for n in (1, 2, 0)]
+    Path("profile-3/rank-1").mkdir(parents=True)
+    Path("profile-3/rank-1/notes.txt").write_text("mine")
+    assert ranks(0) == [Path("profile-4/rank-0")]
     assert ranks(2, out=Path("named")) == [Path("named/rank-2")]
     with pytest.raises(UsageError, match="named/rank-2 contains a run already"):
         ranks(2, out=Path("named"))
@@ -147,7 +134,8 @@ def test_ranks_take_one_folder_and_not_that_of_another_run():
 def test_a_run_is_replaced_by_force_when_the_new_one_is_there(put):
     old = put()
     before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
-    refused(UsageError, r"^run contains a run already;.* --force")
+    with pytest.raises(UsageError, match=r"^run contains a run already;.* --force"), take():
+        pass
     assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
     for n_trials in (None, 0):  # one that makes no trial
         with take(force=True) as run:
@@ -163,20 +151,17 @@ def test_a_run_is_replaced_by_force_when_the_new_one_is_there(put):
     assert holds(new)
 
 
-STALE = ["budget.json", "layers.csv", "roofline.png", "trace.json"]
-
-
-def put_reports():
-    for name in (*STALE, "notes.txt"):
-        Path("run", name).write_text("old")
-
-
 def test_the_reports_of_the_run_before_go_and_other_files_stay():
+    stale = ["budget.json", "layers.csv", "roofline.png", "trace.json"]
+
+    def put_reports():
+        for name in (*stale, "notes.txt"):
+            Path("run", name).write_text("old")
+
     put_run()
-    (RUN / JOURNAL).write_bytes(b"chainer-profile journal 2\n" + b"something" * 1000)
     put_reports()
     with take(force=True) as run:
-        assert names_in("run") == sorted([*STALE, "notes.txt", JOURNAL, RECORDING])
+        assert names_in("run") == sorted([*stale, "notes.txt", JOURNAL, RECORDING])
         run.save(write_journal(run.journal))
     assert names_in("run") == ["notes.txt", RECORDING]
     # Of a killed run that is recovered, too; the budget is its own: it was written meanwhile.
@@ -187,10 +172,9 @@ def test_the_reports_of_the_run_before_go_and_other_files_stay():
     # In a folder without a recording nothing is removed.
     (RUN / RECORDING).unlink()
     put_reports()
-    refused(UsageError, r"^run contains budget\.json and 4 more, but no run; .*with --force$")
     with take(force=True) as run:
         run.save(write_journal(run.journal))
-    assert names_in("run") == sorted([*STALE, "notes.txt", RECORDING])
+    assert names_in("run") == sorted([*stale, "notes.txt", RECORDING])
 
 
 def test_a_run_that_is_going_on_is_left_alone():
@@ -199,9 +183,9 @@ def test_a_run_that_is_going_on_is_left_alone():
         message = "^run: a run is still writing into it; wait until it ends$"
         with pytest.raises(ProfileError, match=message):
             load_run(RUN)
-        refused(ProfileError, message, force=True)
+        with pytest.raises(ProfileError, match=message), take(force=True):
+            pass
         assert names_in("run") == [JOURNAL]
-        assert run.holds_trials()
         run.save(recording)
     assert load_run(RUN).n_trials == recording.n_trials
 
@@ -219,15 +203,12 @@ def test_an_empty_journal_does_not_hide_the_recording_and_is_no_run_alone():
         load_run(Path("killed"))
 
 
+# -- the machine's limits, in a folder of the user's
+
+
 def make_limits(key="here", flops_per_s=1e11):
     measured = "2026-01-02T03:04:05Z"
     return MachineLimits(key, "cpu", measured, 2, flops_per_s, None, 4e10, 2e10, 1 << 28)
-
-
-@pytest.fixture
-def cache(monkeypatch, folder):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    return folder / "cache" / "chainer-profile" / "machine.json"
 
 
 def test_where_limits_are_kept_without_a_folder_of_the_user(monkeypatch):
@@ -237,63 +218,41 @@ def test_where_limits_are_kept_without_a_folder_of_the_user(monkeypatch):
         assert limits_file() == Path("/home/me/.cache/chainer-profile/machine.json")
     # Without a home nothing is kept.
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    assert limits_file() is None
-    assert load_limits() == {}
+    assert (limits_file(), load_limits()) == (None, {})
     with pytest.raises(ProfileError, match=r"^there is no home folder; set XDG_CACHE_HOME to a"):
         save_limits(make_limits())
-    assert os.listdir() == []
 
 
-def cached(*entries, version=2):
-    return json.dumps({"version": version, "limits": entries}).encode()
-
-
-GOOD = asdict(make_limits())
-#: What is damaged or foreign, and values of an entry that cannot be.
-DAMAGED = [
-    *(b"", b"\xff\xfe", b"[" * 100_000, b"null", b'{"version": 2}'),
-    *(cached(GOOD)[:-9], cached(GOOD, version=1), cached(None, [], "here", 3)),
-    cached({name: value for name, value in GOOD.items() if name != "threads"}),
-]
-NO_ENTRIES = [
-    *(("key", 1), ("threads", 2.5), ("half_flops_per_s", 0.0)),
-    *(("flops_per_s", value) for value in (None, -1.0, math.nan, math.inf)),
-]
-
-
-def test_limits_are_kept_by_their_keys_and_what_cannot_be_read_is_passed_over(cache):
-    assert load_limits() == {}
-    assert not cache.parent.exists()
+def test_limits_are_kept_by_their_keys_and_what_cannot_be_read_is_passed_over(monkeypatch, folder):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     first, second, again = make_limits("a"), make_limits("b"), make_limits("a", 2e11)
     for limits, kept in ((first, {}), (second, {"a": first}), (again, {"a": first, "b": second})):
         assert load_limits() == kept
         save_limits(limits)
     assert load_limits() == {"a": again, "b": second}
-    assert os.listdir(cache.parent) == ["machine.json"]
-    for content in DAMAGED:
-        cache.write_bytes(content)
+    good = asdict(make_limits())
+    for content in (b"", b"\xff\xfe", b"[" * 100_000, b"null", b'{"version": 1, "limits": []}'):
+        limits_file().write_bytes(content)
         assert load_limits() == {}, content[:60]
-        save_limits(make_limits())
-        assert load_limits() == {"here": make_limits()}
-    for name, value in NO_ENTRIES:
-        cache.write_bytes(cached(GOOD | {name: value}, GOOD | {"key": "good"}))
-        assert load_limits() == {"good": make_limits("good")}, (name, value)
+    for name, value in (("key", 1), ("half_flops_per_s", 0.0), ("flops_per_s", math.nan)):
+        entries = [None, good | {name: value}, good]
+        limits_file().write_text(json.dumps({"version": 2, "limits": entries}))
+        assert load_limits() == {"here": make_limits()}, name
+        save_limits(second)
 
 
-def test_a_summary_saves_what_a_run_writes(tmp_path):
+def test_a_summary_saves_what_a_run_writes():
     summary = summarise(make_recording())
-    files = summary.save(tmp_path / "a" / "b", ["json", "folded"], title="Mine", author="Me")
-    assert files[0].name == RECORDING
-    place = tmp_path / "a" / "b"
-    assert {"report.html", "report.json", "stacks.folded"} <= {file.name for file in files}
+    place = Path("a/b")
+    paths = summary.save(place, ["json", "folded"], title="Mine", author="Me")
+    assert paths[0].name == RECORDING
+    assert {"report.html", "report.json", "stacks.folded"} <= {path.name for path in paths}
     assert (place / "report.md").read_text().startswith("# Mine\n\n**Author**: Me\n")
     assert holds(summary.recording, path=place)
     summary.save(str(place))
     assert not (place / "report.json").exists()  # which was not asked for again
-    mine = tmp_path / "mine" / "links.csv"
-    mine.parent.mkdir()
-    mine.write_text("mine")
-    with pytest.raises(ProfileError, match=r"mine contains links\.csv, but no run; name another"):
-        summary.save(mine.parent)
-    assert names_in(mine.parent) == ["links.csv"]
-    assert mine.read_text() == "mine"
+    RUN.mkdir()
+    (RUN / "links.csv").write_text("mine")
+    with pytest.raises(ProfileError, match=r"run contains links\.csv, but no run; name another"):
+        summary.save(RUN)
+    assert names_in(RUN) == ["links.csv"]

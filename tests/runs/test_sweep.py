@@ -20,16 +20,11 @@ CASES = [make_case("resnet18"), make_case("resnet34"), make_case("resnet18", bat
 NAMES = ["resnet18-8x8-cpu-b1", "resnet34-8x8-cpu-b1", "resnet18-8x8-cpu-b2"]
 
 
-def good(case):
-    recording_of(case.settings).save(Path("sent.npz"))
-    return Outcome(Path("sent.npz").read_bytes(), machine="there", seconds=1.5)
+class Answers:
+    """Workers that answer at once; the second case has ``failures`` before it succeeds."""
 
-
-class Heard:
-    """Workers that answer at once, and what the user is told."""
-
-    def __init__(self, answer=good):
-        self.answer = answer
+    def __init__(self, *failures):
+        self.failures = [*failures]
         self.said: list[str] = []
         self.stopped: list[str] = []
         self.tried: list[Case] = []
@@ -39,10 +34,13 @@ class Heard:
         assert folder == str(Path.cwd())
         self.tried.append(case)
         future: Future[Outcome] = Future()
-        try:
-            future.set_result(self.answer(case))
-        except Exception as error:
-            future.set_exception(error)
+        answer = self.failures.pop() if case is CASES[1] and self.failures else None
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+            return future
+        recording_of(case.settings).save(Path("sent.npz"))
+        good = Outcome(Path("sent.npz").read_bytes(), machine="there")
+        future.set_result(answer or good)
         return future
 
     def run(self, taken, cases=CASES):
@@ -52,31 +50,16 @@ class Heard:
 
 
 def test_cases_are_run_one_after_another_and_kept():
-    heard = Heard()
+    answers = Answers()
     with take_sweep(OUT, CASES, force=False) as taken:
         assert [taken.finished(case) for case in CASES] == [None] * 3
-        results = heard.run(taken)
+        results = answers.run(taken)
         assert [taken.finished(case) for case in CASES] == results
     assert [(result.name, result.machine) for result in results] == [(n, "there") for n in NAMES]
-    assert (heard.said, heard.stopped) == ([], [])
+    assert (answers.said, answers.stopped) == ([], [])
     # The command in the recording repeats the case.
     command = load_run(OUT / NAMES[0]).settings.command
     assert command == f"python profile.py {' '.join(CASES[0].words)} --out s/{NAMES[0]}"
-
-
-def failing(times, failure):
-    """The second case fails so often."""
-    left = [failure] * times
-
-    def answer(case):
-        if case is not CASES[1] or not left:
-            return good(case)
-        answered = left.pop()
-        if isinstance(answered, Exception):
-            raise answered
-        return answered
-
-    return answer
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -89,12 +72,12 @@ def failing(times, failure):
     ],
 )
 def test_a_case_that_fails_is_tried_twice_and_the_rest_done(failure, error, times):
-    heard = Heard(failing(times, failure))
+    answers = Answers(*[failure] * times)
     with take_sweep(OUT, CASES, force=False) as taken:
-        *others, last = heard.run(taken)
+        *others, last = answers.run(taken)
         assert bool(taken.finished(CASES[1])) is (times == 1)
-    assert heard.tried == [*CASES, CASES[1]]
-    (said,) = heard.said
+    assert answers.tried == [*CASES, CASES[1]]
+    (said,) = answers.said
     assert said.startswith(f"{NAMES[1]}: {error}")
     assert said.endswith("; trying once more")
     assert [result.error for result in others] == ["", ""]
@@ -102,12 +85,12 @@ def test_a_case_that_fails_is_tried_twice_and_the_rest_done(failure, error, time
 
 
 def test_a_sweep_that_ends_early_stops_its_workers():
-    heard = Heard(failing(1, CancelledError()))
+    answers = Answers(CancelledError())
     with take_sweep(OUT, CASES, force=False) as taken:
         with pytest.raises(ProfileError, match="the scheduler disconnected; repeat the command"):
-            heard.run(taken)
+            answers.run(taken)
         assert taken.finished(CASES[0])
-    assert len(heard.stopped) == 1
+    assert len(answers.stopped) == 1
 
 
 def test_only_what_is_whole_and_of_the_same_command_is_done():
@@ -117,7 +100,7 @@ def test_only_what_is_whole_and_of_the_same_command_is_done():
 
     place = OUT / NAMES[0]
     with take_sweep(OUT, CASES, force=False) as taken:
-        Heard().run(taken)
+        Answers().run(taken)
         recording = Recording.load(place / "recording.npz")
         for spoil in (
             lambda: change(settings=CASES[1].settings),
@@ -136,23 +119,19 @@ def test_only_what_is_whole_and_of_the_same_command_is_done():
 
 def test_a_sweep_grows_is_kept_from_another_and_replaced_by_force():
     with take_sweep(OUT, CASES[:1], force=False) as taken:
-        Heard().run(taken, CASES[:1])
+        Answers().run(taken, CASES[:1])
     with take_sweep(OUT, CASES, force=False) as taken:
         assert [bool(taken.finished(case)) for case in CASES] == [True, False, False]
-        with (
-            pytest.raises(ProfileError, match="another sweep is writing there"),
-            take_sweep(OUT, CASES, force=False),
-        ):
+        busy = "another sweep is writing there"
+        with pytest.raises(ProfileError, match=busy), take_sweep(OUT, CASES, force=False):
             pass
-        Heard().run(taken)
+        Answers().run(taken)
     other = [make_case("resnet34"), make_case("resnet50")]
     # Also one that differs in its trials alone, and would have the same names.
     more = [replace(case, settings=replace(case.settings, trials=9)) for case in CASES]
-    message = (
-        r"--out s contains another sweep \(with resnet18-8x8-cpu-b1\); name another folder, or"
-    )
+    said = r"--out s contains another sweep \(with resnet18-8x8-cpu-b1\); name another folder, or"
     for cases in (other, more):
-        with pytest.raises(UsageError, match=message), take_sweep(OUT, cases, force=False):
+        with pytest.raises(UsageError, match=said), take_sweep(OUT, cases, force=False):
             pass
     with take_sweep(OUT, other, force=True) as taken:
         assert taken.finished(other[0]) is None  # it is measured again
@@ -163,13 +142,14 @@ def test_a_sweep_grows_is_kept_from_another_and_replaced_by_force():
     assert [entry["model"] for entry in plan["cases"]] == ["resnet34", "resnet50"]
 
 
-def test_a_damaged_plan_is_one_line():
+PLAN = '{"format": "chainer-profile sweep", "version": %d, "cases": %s}'
+DAMAGED = ["{", "null", PLAN % (2, "[]"), PLAN % (1, "3"), PLAN % (1, '[{"name": "../x"}]')]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_damaged_plan_is_one_line(content):
     OUT.mkdir()
-    plan = '{"format": "chainer-profile sweep", "version": %d, "cases": %s}'
-    names = ('[{"name": "../x"}]', '[{"name": ".."}]')
-    bad = ["{", "[]", "{}", "null", plan % (2, "[]"), plan % (1, "3")]
-    for content in (*bad, *(plan % (1, cases) for cases in names)):
-        (OUT / "sweep.json").write_text(content)
-        said = r"sweep\.json: damaged, or of a newer version; remove it, or name another folder"
-        with pytest.raises(UsageError, match=said), take_sweep(OUT, CASES, True):
-            pytest.fail(content)
+    (OUT / "sweep.json").write_text(content)
+    said = r"sweep\.json: damaged, or of a newer version; remove it, or name another folder"
+    with pytest.raises(UsageError, match=said), take_sweep(OUT, CASES, True):
+        pass

@@ -9,18 +9,9 @@ from typing import TYPE_CHECKING
 from chainer_profile.advice.changes import AS_IT_IS, BEFORE
 from chainer_profile.advice.results import LEAST_GAIN, best_of
 from chainer_profile.analyse.program import own_ns
+from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.sentences import fill
-from chainer_profile.basics.units import (
-    NOT_KNOWN,
-    format_change,
-    format_duration,
-    format_factor,
-    format_interval,
-    format_percent,
-    plural,
-    roughly,
-)
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import unit
 from chainer_profile.report.document import Code, Heading, code, listing, points, strong, text
@@ -53,9 +44,12 @@ def report(advice: Advice, program: ProgramTime | None = None) -> list[Block]:
     ]
 
 
-def section(advice: Advice, program: ProgramTime | None = None) -> Iterator[Block]:
-    """The changes that were tried, and their gains, for the report of a run."""
-    yield text(strong(verdict(advice, program)))
+def section(
+    advice: Advice, program: ProgramTime | None = None, *, below_answer: bool = False
+) -> Iterator[Block]:
+    """The changes that were tried, and their gains; a run's answer has the best of them."""
+    if not (below_answer and best_of(advice.tried)):
+        yield text(strong(verdict(advice, program)))
     if advice.ended != COMPLETE:
         yield text(
             f"The search ended before everything was tried ({advice.ended}).", note=True, below=True
@@ -65,10 +59,12 @@ def section(advice: Advice, program: ProgramTime | None = None) -> Iterator[Bloc
     elif advice.helping:
         yield Table(_COLUMNS, advice.helping, "What helps")
         yield text(
-            "Compared with the unchanged network, with "
-            f"{plural(advice.settings.threads or 1, 'BLAS thread')}; milliseconds are wall time of "
-            "one input. Each row comes from pairs of new processes that were started after the "
-            "change had been chosen."
+            fill(
+                "Compared with the unchanged network, with {threads:BLAS thread}; milliseconds are "
+                "wall time of one input. Each row comes from pairs of new processes that were "
+                "started after the change had been chosen.",
+                threads=advice.settings.threads or 1,
+            )
         )
         yield points(
             (strong(tried.candidate.name), ": ", *keeping(tried)) for tried in advice.helping
@@ -89,8 +85,8 @@ def section(advice: Advice, program: ProgramTime | None = None) -> Iterator[Bloc
     if advice.script:
         return
     yield text(
-        f"{settings_text(advice.settings)}; this took {roughly(advice.took_s)} of the "
-        f"{roughly(advice.budget_s)} allowed.",
+        f"{settings_text(advice.settings)}; this took {units.roughly(advice.took_s)} of the "
+        f"{units.roughly(advice.budget_s)} allowed.",
         aside=True,
     )
 
@@ -135,7 +131,7 @@ def _seconds_of_program(
     if program is None or not advice.trials:
         return None
     rest_s = own_ns(program.budget) * NS - advice.trials_s
-    return lambda iteration_s: format_duration(rest_s + advice.trials * iteration_s)
+    return lambda iteration_s: units.format_duration(rest_s + advice.trials * iteration_s)
 
 
 def _program_columns(seconds: Callable[[float], str] | None) -> tuple[Column, ...]:
@@ -163,8 +159,8 @@ def _loss(change: LossChange | None) -> str | None:
     if math.isnan(change.part):
         return "not a number"
     if change.differs:
-        return format_change(change.part)
-    return f"none above {format_percent(change.high - change.part)}"
+        return units.format_change(change.part)
+    return f"none above {units.format_percent(change.high - change.part)}"
 
 
 def _subject(advice: Advice) -> str:
@@ -180,16 +176,16 @@ def verdict(advice: Advice, program: ProgramTime | None = None) -> str:
         measured = sum(1 for tried in advice.tried if tried.gain)
         sentence = "No change makes a {trial} significantly faster: {measured:change} measured."
         return fill(sentence, trial=trial, measured=measured)
-    name, factor = best.candidate.name, format_factor(best.gain.factor)
+    name, factor = best.candidate.name, units.format_factor(best.gain.factor)
     sure = f"95 % interval {_interval(best.gain)}"
     if advice.script:
         seconds = _seconds_of_program(advice, program)
         whole = "an iteration" if seconds is None else "the program"
-        after, before = map(seconds or format_duration, (best.after_s, best.before_s))
+        after, before = map(seconds or units.format_duration, (best.after_s, best.before_s))
         took = f"{whole} takes {after} in place of {before}."
         return f"With {name} a {trial} is {factor} as fast ({sure}): {took}"
     than = "" if best.candidate.against == AS_IT_IS else " as with BLAS's own choice"
-    before, after = map(format_duration, (best.before_s, best.after_s))
+    before, after = map(units.format_duration, (best.before_s, best.after_s))
     return (
         f"With {name} a {trial} is {factor} as fast{than} ({best.candidate.decides}, {sure}): "
         f"{before} an input before, {after} after."
@@ -198,12 +194,12 @@ def verdict(advice: Advice, program: ProgramTime | None = None) -> str:
 
 def _interval(gain: Speedup | None) -> str:
     if gain is None:
-        return NOT_KNOWN
-    return format_interval(gain.low, gain.high, "{:.2f}".format)
+        return units.NOT_KNOWN
+    return units.format_interval(gain.low, gain.high, "{:.2f}".format)
 
 
 def _factor(gain: Speedup | None) -> str:
-    return NOT_KNOWN if gain is None else format_factor(gain.factor)
+    return units.NOT_KNOWN if gain is None else units.format_factor(gain.factor)
 
 
 # fmt: off
@@ -245,9 +241,9 @@ def _figures(tried: Tried, advice: Advice) -> Words:
     """A change that does not help, or not for sure, with its figures."""
     figures = f"{_factor(tried.gain)}, {_interval(tried.gain)}, "
     if advice.script:
-        figures += plural(tried.pairs, "round")
+        figures += units.plural(tried.pairs, "round")
     else:
-        figures += f"{plural(tried.pairs, 'pair')}, by {tried.candidate.decides}"
+        figures += f"{units.plural(tried.pairs, 'pair')}, by {tried.candidate.decides}"
     return (strong(tried.candidate.name), f": {figures}")
 
 

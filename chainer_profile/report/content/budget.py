@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,14 +16,8 @@ from chainer_profile.analyse.program import (
     share_of,
 )
 from chainer_profile.analyse.summary import Summary
+from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
-from chainer_profile.basics.units import (
-    format_about,
-    format_count,
-    format_duration,
-    format_percent,
-    plural,
-)
 from chainer_profile.record.budget import (
     CALLS,
     ITERATIONS,
@@ -83,11 +76,11 @@ def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Bl
     yield Table(_columns(rows), rows, f"The time of {script_name(budget.script)}", marks)
     note = (
         "Indented lines add up to the line above them, and the parts to the whole, but for "
-        f"{format_percent(_LEAST_SHARE)} at most."
+        f"{units.format_percent(_LEAST_SHARE)} at most."
     )
     conditions = None if summary is None else summary.recording.conditions
     if conditions is not None and conditions.call_ns:
-        price = format_duration(conditions.call_ns * NS)
+        price = units.format_duration(conditions.call_ns * NS)
         note += f" What profiling adds within iterations, {price} a call, is counted as profiling."
     yield text(note)
     # A report has the findings on a trial in a section of its own.
@@ -135,7 +128,9 @@ def _opening(budget: Budget, first: str) -> Iterator[Block]:
         how = "was killed" if budget.outcome == RUNNING else f"ended: {budget.outcome}"
         yield text(f"The program {how}.", note=True, below=True)
     if budget.untimed:
-        counts = " and ".join(f"{format_count(n)} {noun}" for noun, n in budget.untimed.items())
+        counts = " and ".join(
+            f"{units.format_count(n)} {noun}" for noun, n in budget.untimed.items()
+        )
         yield text(f"Not timed: {counts} in other threads.", note=True, below=True)
 
 
@@ -143,7 +138,7 @@ def sentence(budget: Budget) -> str:
     """``train.py took 12.3 s (plus 1.5 s of profiling): 65.0 % training (600 iterations, ...``."""
     parts = sorted((budget.of(part) for part in _OWN), key=lambda spent: -spent.ns)
     named = ", ".join(
-        f"{format_percent(share_of(spent, budget))} {_named(spent)}"
+        f"{units.format_percent(share_of(spent, budget))} {_named(spent)}"
         for spent in parts[:_MOST_PARTS]
         if spent.ns
     )
@@ -153,12 +148,14 @@ def sentence(budget: Budget) -> str:
 def how_long(budget: Budget, longest: int | None = None) -> str:
     """``train.py took 12.3 s (plus 1.5 s of profiling)``, by so many characters of its command."""
     own = own_ns(budget)
-    took, profiler = (format_duration(ns * NS) for ns in (own, _profiling_ns(budget)))
+    took, profiler = (units.format_duration(ns * NS) for ns in (own, _profiling_ns(budget)))
     path, space, words = budget.script.partition(" ")
     script = path.rpartition("/")[2] + space + words
     script = shorten(script, longest) if longest else script
     reports_ns = budget.wall_ns - own - _profiling_ns(budget)
-    reports = f", and {format_duration(reports_ns * NS)} for the reports" if reports_ns else ""
+    reports = (
+        f", and {units.format_duration(reports_ns * NS)} for the reports" if reports_ns else ""
+    )
     return f"{script} took {took} (plus {profiler} of profiling{reports})"
 
 
@@ -170,8 +167,8 @@ def _profiling_ns(budget: Budget) -> int:
 def _named(spent: Spent) -> str:
     if spent.part in (ITERATIONS, CALLS) and spent.count:
         name, noun = ("training", "iteration") if spent.part == ITERATIONS else (spent.part, "call")
-        each = format_duration(spent.ns * NS / spent.count)
-        return f"{name} ({plural(spent.count, noun)}, {each} each)"
+        each = units.format_duration(spent.ns * NS / spent.count)
+        return f"{name} ({units.plural(spent.count, noun)}, {each} each)"
     return spent.part
 
 
@@ -247,23 +244,12 @@ def _by_rank(parts: Sequence[Part], least_ns: float) -> Iterator[_Line]:
 
 
 def _largest_layers(ranked: Iterable[_Line]) -> list[_Line]:
-    """The rows of the layers that take the most time, of one phase as far as it has them."""
+    """The rows of the layers that take the most time in a phase."""
     every = [line for line in ranked if line[-1].path.startswith("/")]
     # Functions that the network itself calls are of no layer, if others are.
     rows = [line for line in every if line[-1].path != "/"] or every
-    times: Counter[str] = Counter()
-    for *_, part in rows:
-        times[part.path] += round(part.ns)
-    paths = [path for path, _ in times.most_common(_NAMED_LAYERS)]
-    phases: Counter[tuple[int, ...]] = Counter()
-    for *phase, part in rows:
-        if part.path in paths:
-            phases[tuple(map(id, phase))] += round(part.ns)
-
-    def rank(line: _Line) -> tuple[float, float]:
-        return phases[tuple(map(id, line[:-1]))], line[-1].ns
-
-    return [max((line for line in rows if line[-1].path == path), key=rank) for path in paths]
+    largest = {line[-1].path: line for line in reversed(rows)}
+    return sorted(largest.values(), key=lambda line: -line[-1].ns)[:_NAMED_LAYERS]
 
 
 def picture_of(budget: Budget) -> Iterator[Boxes]:
@@ -272,7 +258,7 @@ def picture_of(budget: Budget) -> Iterator[Boxes]:
     yield from bar(
         "Where the time of the program went",
         [
-            (row.name, row.share, format_percent(row.share), series(at))
+            (row.name, row.share, units.format_percent(row.share), series(at))
             for at, row in enumerate(rows)
             if row.share >= LEAST_WIDTH
         ],
@@ -285,7 +271,7 @@ _PART = Column(
 # fmt: off
 _FIGURES = (
     Column("time", "time", unit.SECONDS, field="seconds",
-           mark=lambda row, shown: format_about(shown, row.sampled)),
+           mark=lambda row, shown: units.format_about(shown, row.sampled)),
     Column("share", "share", unit.PART, bar=lambda row: row.share if row.level == 0 else None),
     Column("count", "count", unit.COUNT, value=lambda row: round(row.times) if row.times else None,
            unknown="", drop=1),

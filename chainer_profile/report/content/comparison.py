@@ -3,46 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
-from chainer_profile.basics.units import (
-    NOT_KNOWN,
-    format_count,
-    format_duration,
-    format_factor,
-    format_interval,
-    format_percent,
-    format_significant,
-    plural,
-)
+from chainer_profile.basics import units
+from chainer_profile.basics.sentences import first
+from chainer_profile.comparison import significance
 from chainer_profile.comparison.compare import LAYERS, Comparison, Side
 from chainer_profile.comparison.fused import CHAINER, place, short_name
 from chainer_profile.comparison.run_differences import COPY, OTHERS, PRODUCT
-from chainer_profile.comparison.significance import (
-    FASTER,
-    MIN_TRIALS,
-    SAME,
-    SLOWER,
-    UNCLEAR,
-    UNKNOWN,
-)
 from chainer_profile.report import document as doc
+from chainer_profile.report import text as words
 from chainer_profile.report import unit
 from chainer_profile.report.document import text
 from chainer_profile.report.tables import Column, Columns, Table, by_key, not_shown
-from chainer_profile.report.text import (
-    ending,
-    interval_text,
-    model_name,
-    printable,
-    profiled_text,
-    settings_text,
-    shorten,
-)
+from chainer_profile.report.text import printable, shorten
 
 #: The file of the table.
 CSV = "comparison.csv"
@@ -51,7 +29,7 @@ _MAX_UNMATCHED, _MAX_DIFFERENCES = 5, 8
 #: Characters of paths, functions and places, and of values and names of runs, at most.
 _MAX_PATH, _MAX_FUNCTION, _MAX_PLACE = 32, 26, 12
 _MAX_VALUE, _MAX_NAME = 40, 80
-_MARKS = {SLOWER: doc.SLOWER, FASTER: doc.FASTER}
+_MARKS = {significance.SLOWER: doc.SLOWER, significance.FASTER: doc.FASTER}
 
 
 @dataclass(frozen=True)
@@ -99,7 +77,7 @@ def compared(
         yield text(counts_line(comparison), below=True)
     times = [side.program_s for side in (comparison.before, comparison.after)]
     if None not in times:
-        took, now = map(format_duration, times)
+        took, now = map(units.format_duration, times)
         yield text(f"The whole program took {took}, now {now}.", below=True)
     loud = comparison.moved or comparison.other_machine
     yield text(machine_line(comparison), note=loud, below=True)
@@ -109,11 +87,8 @@ def compared(
     layers = shown_layers(comparison, sort, everything)
     shown = layers.head(len(layers) if limit is None else limit)
     if len(shown):
-        legend = [
-            ("", f"Times are medians in ms{' by input' * comparison.by_input}."),
-            ("95 %", "95 % is the confidence interval of the factor."),
-        ]
-        legend[:0] = not_shown(len(layers) - len(shown), hint)
+        legend = not_shown(len(layers) - len(shown), hint)
+        legend.append(f"Times are medians in ms{' by input' * comparison.by_input}.")
         table = _table(layer_columns(comparison), shown, "The layers")
         yield replace(table, legend=legend, anchors=[f"{anchor}-{at}" for at in shown.index])
     yield from map(text, unmatched_lines(comparison))
@@ -121,18 +96,6 @@ def compared(
     yield doc.points(
         [*(start + _side(side) for start, side in sides), differences_line(comparison)]
     )
-
-
-def words_of(comparisons: Sequence[Comparison], anchors: Iterable[str]) -> dict[str, str]:
-    """The words for who points at a layer's bars, by the anchor of its row."""
-    return {
-        f"{anchor}-{row.Index}": f"{_place(row, row.before_index)}_"
-        f"{printable(short_name(row.function))} at {printable(row.path)}: "
-        f"{format_duration(row.before_s)}, now {format_duration(row.after_s)}, "
-        f"{change(row.ratio, row.verdict)}"
-        for anchor, comparison in zip(anchors, comparisons, strict=True)
-        for row in comparison.layers.itertuples()
-    }
 
 
 def _table(columns: Columns, rows: pd.DataFrame, caption: str) -> Table:
@@ -148,27 +111,27 @@ def verdict(comparison: Comparison) -> str:
     judged, factor = str(row["verdict"]), towards(row["ratio"])
     name = "sum of the layers" if comparison.headline == LAYERS else comparison.headline
     name += " by input" * comparison.by_input
-    times = f"{format_duration(row['before_s'])}, now {format_duration(row['after_s'])}"
+    times = f"{units.format_duration(row['before_s'])}, now {units.format_duration(row['after_s'])}"
     of_factor = interval(row["ratio"], row["low"], row["high"])
-    within = "" if of_factor == NOT_KNOWN else f", 95 % interval of the factor {of_factor}"
-    if judged == SAME:
+    within = "" if of_factor == units.NOT_KNOWN else f", 95 % interval of the factor {of_factor}"
+    if judged == significance.SAME:
         return f"No significant change in the {name}: {times}, {factor}{within}."
-    if judged == UNKNOWN:
+    if judged == significance.UNKNOWN:
         return f"No verdict on the {name}: {times}, {factor}."
-    by = ", by the machine or the code" if judged == UNCLEAR else ""
+    by = ", by the machine or the code" if judged == significance.UNCLEAR else ""
     return f"The {name} is {factor}{by}: {times}{within}."
 
 
 def _side(side: Side) -> str:
     """A side in a line: ``A: resnet20, ..., 1,000 profiled trials, 2026-01-02T03:04:05Z``."""
-    first = side.runs[0]
-    parts = [model_name(first.settings), settings_text(first.settings)]
+    run = side.runs[0]
+    parts = [words.model_name(run.settings), words.settings_text(run.settings)]
     if len(side.runs) == 1:
-        parts.append(profiled_text(first))
+        parts.append(words.profiled_text(run))
     else:
-        trials = [format_count(run.n_trials) for run in side.runs]
+        trials = [units.format_count(run.n_trials) for run in side.runs]
         shown = trials[0] if len(set(trials)) == 1 else " + ".join(trials)
-        parts.append(f"{plural(len(side.runs), 'run')} of {shown} profiled trials")
+        parts.append(f"{units.plural(len(side.runs), 'run')} of {shown} profiled trials")
     started = sorted({run.environment.started for run in side.runs} - {""})
     parts.append(" to ".join(dict.fromkeys((*started[:1], *started[-1:]))))
     commits = dict.fromkeys(run.environment.commit for run in side.runs if run.environment.commit)
@@ -192,7 +155,7 @@ def differences_line(comparison: Comparison) -> str:
 def _first(texts: Sequence[str], most: int) -> str:
     """The first of these, and how many more there are."""
     more = len(texts) - most
-    return ", ".join(texts[:most]) + (f", and {format_count(more)} more" if more > 0 else "")
+    return ", ".join(texts[:most]) + (f", and {units.format_count(more)} more" if more > 0 else "")
 
 
 def machine_line(comparison: Comparison) -> str:
@@ -207,7 +170,7 @@ def machine_line(comparison: Comparison) -> str:
             "calibration."
         )
     words = ", ".join(
-        f"a fixed {work.name} took {format_factor(work.ratio)} the time"
+        f"a fixed {work.name} took {units.format_factor(work.ratio)} the time"
         + ("" if comparison.several else _ends(f"{work.low:.2f}", f"{work.high:.2f}"))
         for work in works
     )
@@ -231,7 +194,25 @@ def _ends(low: str, high: str) -> str:
 def _busy(side: Side) -> str:
     shares = [run.conditions.other_cpu for run in side.runs]
     cores = [share for share in shares if share is not None]
-    return f"{sum(cores) / len(cores):.1f}" if cores else NOT_KNOWN
+    return f"{sum(cores) / len(cores):.1f}" if cores else units.NOT_KNOWN
+
+
+#: The first of these that holds says how much of a change may be noise.
+_NOISE = {
+    "-judged": (
+        "There are times but no verdicts: fewer than {least} trials do not show how much is noise."
+    ),
+    "several": (
+        "Run-to-run noise is measured: the 95 % interval of the median layer's ratio is "
+        "+/-{spread:%}."
+    ),
+    "": (
+        "With one run on each side, run-to-run noise is not measured: layers are judged by their "
+        "scatter ({spread:%}), and a change common to all of them may be the machine's. For a "
+        "stronger verdict, record five runs of each in turn and compare A1,A2,A3,A4,A5 "
+        "B1,B2,B3,B4,B5."
+    ),
+}
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
@@ -249,23 +230,8 @@ def notes(comparison: Comparison) -> Iterator[str]:
             f"The trials differ ({phases[0]}, and {phases[1]}), so only the layers of their "
             "common phases are compared."
         )
-    if not comparison.judged:
-        yield (
-            f"There are times but no verdicts: fewer than {MIN_TRIALS} trials do not show how "
-            "much is noise."
-        )
-    elif comparison.several:
-        yield (
-            "Run-to-run noise is measured: the 95 % interval of the median layer's ratio is "
-            f"+/-{format_percent(comparison.run_spread)}."
-        )
-    else:
-        yield (
-            "With one run on each side, run-to-run noise is not measured: layers are judged "
-            f"by their scatter ({format_percent(comparison.run_spread)}), and a change common "
-            "to all of them may be the machine's. For a stronger verdict, record five runs of "
-            "each in turn and compare A1,A2,A3,A4,A5 B1,B2,B3,B4,B5."
-        )
+    facts = {"judged": comparison.judged, "several": comparison.several}
+    yield first(_NOISE, facts | {"spread": comparison.run_spread, "least": significance.MIN_TRIALS})
     if unclear := unclear_line(comparison):
         yield unclear
 
@@ -273,7 +239,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
 def unclear_line(comparison: Comparison) -> str:
     """Why the trial has no verdict though it differs; empty where it has one."""
     totals = comparison.totals
-    if not len(totals) or totals["verdict"].iloc[0] != UNCLEAR:
+    if not len(totals) or totals["verdict"].iloc[0] != significance.UNCLEAR:
         return ""
     more = (
         "compare again on a quiet machine, or by CPU time (--gate cpu)."
@@ -293,11 +259,11 @@ def fusion_line(comparison: Comparison) -> str:
     if fusion is None or not fusion.merged:
         return ""
     before, after = (
-        f"{plural(rows, 'layer' if engine == CHAINER else 'node')} of {printable(engine)}"
+        f"{units.plural(rows, 'layer' if engine == CHAINER else 'node')} of {printable(engine)}"
         for engine, rows in ((fusion.before, fusion.before_rows), (fusion.after, fusion.after_rows))
     )
     became = "became" if fusion.before == CHAINER else "and"
-    return f"{before} {became} {after}; compared as {plural(fusion.groups, 'group')}."
+    return f"{before} {became} {after}; compared as {units.plural(fusion.groups, 'group')}."
 
 
 def _place(layer: Any, index: int) -> str:
@@ -309,28 +275,28 @@ def _function(layer: Any) -> str:
 
 
 def _path(layer: Any) -> str:
-    return ending(printable(layer.path), _MAX_PATH)
+    return words.ending(printable(layer.path), _MAX_PATH)
 
 
 def change(ratio: float, verdict: str) -> str:
     """A change in words: ``1.11x faster``, ``1.05x slower``, ``not significant``."""
-    if verdict == SAME:
+    if verdict == significance.SAME:
         return verdict
-    return towards(ratio) + (f", {verdict}" if verdict == UNCLEAR else "")
+    return towards(ratio) + (f", {verdict}" if verdict == significance.UNCLEAR else "")
 
 
 def towards(ratio: float) -> str:
     """A ratio in words, whether significant or not: ``1.01x slower``."""
     if not ratio > 0 or math.isinf(ratio):
-        return NOT_KNOWN
-    return f"{format_factor(max(ratio, 1 / ratio))} {'slower' if ratio >= 1 else 'faster'}"
+        return units.NOT_KNOWN
+    return f"{units.format_factor(max(ratio, 1 / ratio))} {'slower' if ratio >= 1 else 'faster'}"
 
 
 def interval(ratio: float, low: float, high: float) -> str:
     """The 95 % interval of the factor that :func:`towards` gives: ``1.04-1.07``."""
     if ratio < 1:
         low, high = 1 / high, 1 / low
-    return format_interval(low, high, "{:.2f}".format, "-")
+    return units.format_interval(low, high, "{:.2f}".format, "-")
 
 
 # fmt: off
@@ -341,7 +307,7 @@ _TOTALS = (
     Column("before", "before", unit.SECONDS),
     Column("after", "after", unit.SECONDS),
     Column("change", "change", unit.FIGURE,
-           value=lambda row: (f"{towards(row.ratio)}, " * (row.verdict == SAME)
+           value=lambda row: (f"{towards(row.ratio)}, " * (row.verdict == significance.SAME)
                               + change(row.ratio, row.verdict))),
     replace(_INTERVAL, drop=1),
 )
@@ -354,7 +320,7 @@ _LAYERS = by_key(
     Column("before", "before", unit.MS),
     Column("after", "after", unit.MS),
     Column("change", "change", unit.FIGURE, value=lambda row: change(row.ratio, row.verdict)),
-    replace(_INTERVAL, drop=3),
+    replace(_INTERVAL, drop=3, note="95 % is the confidence interval of the factor."),
     Column("share", "share", unit.PERCENT, full="share [%]", field="after_share", drop=1),
 )
 # fmt: on
@@ -421,19 +387,11 @@ def _file_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
         yield both | layer | {"row": "layer", "name": name, "covers": _covers(layer["covers"])}
     for which, (side, layers) in zip(("before", "after"), comparison.unmatched, strict=True):
         for only in layers:
+            times = {"index": only.index, "s": side.time_s(only.index)}
+            times["share"] = side.share(only.index)
             texts = {name: getattr(only, name) for name in ("path", "function", "phase")}
-            yield (
-                both
-                | texts
-                | {
-                    "row": f"only {which}",
-                    "name": only.label,
-                    "covers": _covers(only.covers),
-                    f"{which}_index": only.index,
-                    f"{which}_s": side.time_s(only.index),
-                    f"{which}_share": side.share(only.index),
-                }
-            )
+            texts |= {"row": f"only {which}", "name": only.label, "covers": _covers(only.covers)}
+            yield both | texts | {f"{which}_{name}": value for name, value in times.items()}
 
 
 def _covers(covers: Sequence[int]) -> str:
@@ -460,16 +418,20 @@ def shown_layers(comparison: Comparison, sort: str, everything: bool) -> pd.Data
 def counts_line(comparison: Comparison) -> str:
     """How many layers changed: ``3 of 66 layers changed: 2 slower, 1 faster.``"""
     verdicts = comparison.layers["verdict"]
-    count = plural(len(verdicts), "matched group" if fusion_line(comparison) else "matched layer")
+    count = units.plural(
+        len(verdicts), "matched group" if fusion_line(comparison) else "matched layer"
+    )
     if not comparison.judged:
         return f"{count}, without verdicts."
-    slower, faster = (int((verdicts == which).sum()) for which in (SLOWER, FASTER))
-    of = f"{format_count(slower + faster)} of {count} changed"
+    slower, faster = (
+        int((verdicts == which).sum()) for which in (significance.SLOWER, significance.FASTER)
+    )
+    of = f"{units.format_count(slower + faster)} of {count} changed"
     if not slower + faster:
         return f"{of} significantly."
     rest = len(verdicts) - slower - faster
-    same = f"; the other {format_count(rest)} not significantly" if rest else ""
-    return f"{of}: {format_count(slower)} slower, {format_count(faster)} faster{same}."
+    same = f"; the other {units.format_count(rest)} not significantly" if rest else ""
+    return f"{of}: {units.format_count(slower)} slower, {units.format_count(faster)} faster{same}."
 
 
 def unmatched_lines(comparison: Comparison) -> Iterator[str]:
@@ -479,8 +441,8 @@ def unmatched_lines(comparison: Comparison) -> Iterator[str]:
             names = [
                 f"{_place(each, each.index)}_{_function(each)} at {_path(each)}" for each in layers
             ]
-            time = format_duration(sum(side.time_s(layer.index) for layer in layers))
-            count, shown = plural(len(layers), "layer"), _first(names, _MAX_UNMATCHED)
+            time = units.format_duration(sum(side.time_s(layer.index) for layer in layers))
+            count, shown = units.plural(len(layers), "layer"), _first(names, _MAX_UNMATCHED)
             yield f"Only in {_name(side)}: {count}, {time}: {shown}."
 
 
@@ -491,8 +453,8 @@ def _name(side: Side) -> str:
 def failures(comparison: Comparison, gate: Gate) -> Iterator[str]:
     """The changes for which a gate fails, a line each."""
     for slower in comparison.slower_than(gate.fail_above, gate.cpu):
-        sure = interval_text(slower.low, slower.high, "{:.2f}".format)
-        name, ratio = printable(slower.name), format_factor(slower.ratio)
+        sure = words.interval_text(slower.low, slower.high, "{:.2f}".format)
+        name, ratio = printable(slower.name), units.format_factor(slower.ratio)
         yield f"{name}: {ratio} slower" + (sure and f" ({sure})")
 
 
@@ -507,15 +469,12 @@ def not_judged(comparison: Comparison, gate: Gate) -> str:
 
 
 def gate_line(comparison: Comparison, gate: Gate) -> str:
-    limit = f"{format_significant(gate.fail_above * 100, 2)} %"
+    limit = f"{units.format_significant(gate.fail_above * 100, 2)} %"
     if why := not_judged(comparison, gate):
         return f"Gate: not judged. {why}."
     of = "" if comparison.headline else " Only layers are compared, not trials."
     if gate.cpu:
         of = " It considers only the CPU time of a trial."
     if failed := len(comparison.slower_than(gate.fail_above, gate.cpu)):
-        moved = ""
-        if comparison.moved and not gate.cpu:
-            moved = " The machine's own speed changed: try again."
-        return f"Gate: FAILED, {format_count(failed)} slower by more than {limit}.{of}{moved}"
+        return f"Gate: FAILED, {units.format_count(failed)} slower by more than {limit}.{of}"
     return f"Gate: passed, nothing is significantly slower by more than {limit}.{of}"

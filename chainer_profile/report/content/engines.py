@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
@@ -11,20 +12,10 @@ from typing import Any
 import numpy as np
 
 from chainer_profile.analyse.checks import BUSY_CORES
+from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS, Statistics
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.sentences import fill
-from chainer_profile.basics.units import (
-    NOT_KNOWN,
-    format_count,
-    format_duration,
-    format_factor,
-    format_interval,
-    format_percent,
-    format_scientific,
-    format_significant,
-    plural,
-)
+from chainer_profile.basics.sentences import fill, first, say
 from chainer_profile.basics.words import TYPED
 from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.engines.catalogue import BASELINE, FAST, provider_of
@@ -35,15 +26,13 @@ from chainer_profile.report import text as words
 from chainer_profile.report import unit
 from chainer_profile.report.columns import properties
 from chainer_profile.report.content.comparison import layer_columns, unmatched_lines
-from chainer_profile.report.tables import Column, Table, by_key, headed, to_csv, with_content
+from chainer_profile.report.tables import Column, Table, by_key, to_csv, with_content
 from chainer_profile.report.text import interval_text
 
 #: The files of the table and of the picture.
 CSV, PLOT = "engines.csv", "engines.png"
 #: In place of a speed-up.
 WRONG = "wrong outputs"
-#: Parts of a trial that are named to who points at a bar, at most.
-_MOST_PARTS = 4
 #: Group of an engine's nodes that do none of Chainer's layers.
 OWN_STEPS = "the engine's own steps"
 #: Part of a trial that no function or node has.
@@ -55,7 +44,7 @@ _LEAST_ADDED_SHARE = 0.05
 #: The columns of ``engines.csv``, behind which there is one ``speedup_vs_NAME`` an engine.
 COLUMNS = by_key(
     Column("engine", "engine", unit.TEXT, "Name of the engine", field="name", fold=24),
-    Column("version", "version", unit.TEXT, "Its version", unknown=NOT_KNOWN, fold=8, drop=3),
+    Column("version", "version", unit.TEXT, "Its version", unknown=units.NOT_KNOWN, fold=8, drop=3),
     Column("network", "network", unit.TEXT, "Name of the network"),
     Column("batch", "batch", unit.PLAIN, "Inputs per trial"),
     Column("device", "device", unit.TEXT, "cpu, gpu:0 and so on"),
@@ -75,7 +64,9 @@ COLUMNS = by_key(
     Column("iterations_per_s", "iterations/s", unit.NUMBER, "One over the mean", drop=4),
     Column("prepare", "prepare", unit.SECONDS, "Seconds that preparing the engine took"),
     Column("memory", "memory", unit.BYTES, drop=4,
-           meaning="Peak growth of the process in bytes for the engine, in a warm-up run"),
+           meaning="Peak growth of the process in bytes for the engine, in a warm-up run",
+           note="Memory is how much the process grew for the engine at its peak in a run, "
+                "including the engine's own weights but not the network's."),
     Column("outputs", "outputs", unit.TEXT, fold=7,
            meaning="right, or wrong if they differ from Chainer's by more than the tolerance"),
     Column("largest_difference", "largest difference", unit.SCIENTIFIC,
@@ -103,18 +94,14 @@ _ENGINE = replace(COLUMNS["engine"], value=attrgetter("label"))
 #: The columns to be read, before the speed-ups and behind them.
 _FIRST = ("mean", "median")
 _THEN = ("p95", "iterations_per_s", "memory", "relative_difference", "version")
-# fmt: off
 _LEGEND = (
-    ("", "Speed-ups are medians over rounds in which the engines take turns. The difference is the "
-         "largest difference of an output as a fraction of the largest output."),
-    ("memory", "Memory is how much the process grew for the engine at its peak in a run, including "
-               "the engine's own weights but not the network's."),
+    "Speed-ups are medians over rounds in which the engines take turns. The difference is the "
+    "largest difference of an output as a fraction of the largest output.",
 )
-# fmt: on
 #: The same for the outputs.
 _OUTPUTS = [
     *(_ENGINE, COLUMNS["largest_difference"], Column("magnitude", "largest output", unit.NUMBER)),
-    headed(COLUMNS["relative_difference"], "difference / output"),
+    COLUMNS["relative_difference"].headed("difference / output"),
     *(COLUMNS[key] for key in ("tolerance", "outputs")),
 ]
 
@@ -159,7 +146,7 @@ def to_file(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
     engine with wrong outputs.
     """
     versus = [
-        _against(slow, attrgetter("factor"), unit.NUMBER, f"speedup_vs_{unit.safe(slow.name)}")
+        replace(_versus(slow, _factor), unit=unit.NUMBER, file=f"speedup_vs_{unit.safe(slow.name)}")
         for slow in run.measured
     ]
     return to_csv([*COLUMNS.values(), *versus], _rows(run, run.engines, recordings))
@@ -167,12 +154,14 @@ def to_file(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
 
 def sections(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[doc.Section]:
     title, how = about_lines(run)
-    both = (doc.BRIEF, doc.REPORT)
+    both, in_report = (doc.BRIEF, doc.REPORT), (doc.REPORT,)
     table = [_table(run)] if run.measured else []
     remarks = [f"{engine.label}: {engine.note}" for engine in run.measured if engine.note]
+    others = doc.listing([*map(other_line, run.others), *remarks])
+    with_nodes = [e for e in run.engines if e.name in recordings and e.name != BASELINE]
     became = (
         f"{engine.label}: {_became(run, recordings[engine.name], recordings.get(BASELINE))}"
-        for engine in _with_nodes(run, recordings)
+        for engine in with_nodes
     )
     environment = enumerate(words.environment_lines(run.environment))
     machine = [doc.text(line, aside=True, below=at > 0) for at, line in environment]
@@ -180,18 +169,16 @@ def sections(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[doc.S
         doc.Section("", doc.below([title, how]), (doc.BRIEF,)),
         doc.Section("", [doc.text(doc.strong(verdict(run)))], both),
         doc.Section("", doc.below([*_warnings(run), *wrong_lines(run)], note=True), both),
-        doc.Section("", [doc.text(f"{how}; {words.weights_text(run.settings)}.")], (doc.REPORT,)),
+        doc.Section("", [doc.text(f"{how}; {words.weights_text(run.settings)}.")], in_report),
         doc.Section("Engines", table, both),
-        doc.Section("", _speed(run), (doc.REPORT,)),
-        doc.Section(
-            "" if table else "Engines", doc.listing([*map(other_line, run.others), *remarks]), both
-        ),
+        doc.Section("", _speed(run), in_report),
+        doc.Section("" if table else "Engines", others, both),
         doc.Section("What to do next", doc.listing(_next_steps(run)), both),
-        doc.Section("Outputs", _outputs(run), (doc.REPORT,)),
+        doc.Section("Outputs", _outputs(run), in_report),
         doc.Section("What became of the layers", doc.listing(became), both),
-        doc.Section("", _nodes(run, recordings), (doc.REPORT,)),
-        doc.Section("Method", _method(run), (doc.REPORT,)),
-        doc.Section("Environment", _environment(run, recordings), (doc.REPORT,)),
+        doc.Section("", _nodes(with_nodes, recordings), in_report),
+        doc.Section("Method", _method(run), in_report),
+        doc.Section("Environment", _environment(run, recordings), in_report),
         doc.Section("", machine, (doc.BRIEF,)),
     ]
 
@@ -205,35 +192,34 @@ def overview(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[d
     return doc.shown_in(doc.BRIEF, sections(run, recordings))
 
 
+#: The first of these that holds is the answer.
+_VERDICTS = {
+    "-name": "{measured:engine} ran, and Chainer did not.",
+    "-others": "Only {name} ran: {before_s:s} a trial.",
+    "-best": "No engine is significantly faster than {name}: {before_s:s} a trial.",
+    "crowded": (
+        "{best} was {factor:x} as fast as {name} ({after_s:s} a trial instead of {before_s:s}), "
+        "but other programs kept the cores busy; the speed-up without them is unknown."
+    ),
+    "": (
+        "{best} is {factor:x} as fast as {name}{sure}: {after_s:s} a trial instead of {before_s:s}."
+    ),
+}
+
+
 def verdict(run: EnginesRun) -> str:
     """The answer: ``onnxruntime is 11x as fast as chainer: 0.43 ms a trial instead of 4.7 ms.``"""
-    baseline = run.baseline
-    if baseline is None or baseline.statistics is None:
-        return f"{plural(len(run.measured), 'engine')} ran, and Chainer did not."
-    facts: dict[str, Any] = {"name": baseline.label, "before_s": baseline.statistics.median_s}
     gains = _gains(run)
-    faster = [(engine, gain) for engine, gain in gains if gain.sure]
-    if not gains:
-        sentence = "Only {name} ran: {before_s:s} a trial."
-    elif not faster:
-        sentence = "No engine is significantly faster than {name}: {before_s:s} a trial."
-    else:
-        best, gain = faster[0]
+    facts: dict[str, Any] = {"measured": len(run.measured), "others": gains}
+    facts["crowded"] = crowded(run)
+    if (before := run.baseline) is not None and before.statistics is not None:
+        facts |= {"name": before.label, "before_s": before.statistics.median_s}
+    for best, gain in [pair for pair in gains if pair[1].sure][:1]:
         assert best.statistics is not None
-        facts |= {"best": best.label, "factor": gain.factor, "after_s": best.statistics.median_s}
-        sure = interval_text(gain.low, gain.high, format_factor)
-        facts["within"] = sure and f" ({sure})"
-        sentence = (
-            "{best} is {factor:x} as fast as {name}{within}: {after_s:s} a trial instead of "
-            "{before_s:s}."
-        )
-        if crowded(run):
-            sentence = (
-                "{best} was {factor:x} as fast as {name} ({after_s:s} a trial instead of "
-                "{before_s:s}), but other programs kept the cores busy; the speed-up without them "
-                "is unknown."
-            )
-    return fill(sentence, **facts)
+        sure = interval_text(gain.low, gain.high, units.format_factor)
+        facts |= {"best": best.label, "after_s": best.statistics.median_s}
+        facts |= {"factor": gain.factor, "sure": sure and f" ({sure})"}
+    return first(_VERDICTS, facts)
 
 
 def crowded(run: EnginesRun) -> bool:
@@ -246,12 +232,58 @@ def crowded(run: EnginesRun) -> bool:
 
 def _gains(run: EnginesRun) -> list[tuple[EngineResult, Speedup]]:
     """The other engines that are right and how many times as fast as Chainer, the fastest first."""
-    gains = [
-        (engine, gain)
-        for engine in run.right
-        if run.baseline and engine is not run.baseline and (gain := speedup(engine, run.baseline))
-    ]
-    return sorted(gains, key=lambda pair: -pair[1].factor)
+    slow = [] if run.baseline is None else [run.baseline]
+    gains = ((engine, _gain(engine, baseline)) for engine in run.right for baseline in slow)
+    timed = [(engine, gain) for engine, gain in gains if gain is not None]
+    return sorted(timed, key=lambda pair: -pair[1].factor)
+
+
+def _gain(engine: EngineResult, slow: EngineResult) -> Speedup | None:
+    """How many times as fast an engine is as another one; none of wrong ones and of itself."""
+    return None if engine is slow else speedup(engine, slow)
+
+
+def factor_text(engine: EngineResult, slow: EngineResult) -> str:
+    """The same in words; empty for itself."""
+    gain = _gain(engine, slow)
+    return WRONG if engine.wrong else "" if gain is None else units.format_factor(gain.factor)
+
+
+def _interval_text(engine: EngineResult, slow: EngineResult) -> str:
+    """Its interval: ``10.5x to 11.1x``."""
+    gain = _gain(engine, slow)
+    return "" if gain is None else units.format_interval(gain.low, gain.high, units.format_factor)
+
+
+def _factor(engine: EngineResult, slow: EngineResult) -> float | None:
+    gain = _gain(engine, slow)
+    return None if gain is None else gain.factor
+
+
+def _versus(
+    slow: EngineResult,
+    shown: Callable[[EngineResult, EngineResult], Any] = factor_text,
+    of: unit.Unit = unit.FIGURE,
+    file: str = "",
+) -> Column:
+    """A column of how many times as fast engines are as this one."""
+
+    def value(row: Row) -> Any:
+        return shown(row.engine, slow)
+
+    return Column(f"vs_{slow.name}", f"vs {slow.label}", of, value=value, file=file, unknown="")
+
+
+def table_columns(run: EnginesRun) -> list[Column]:
+    """The columns of the engines that made trials; one for each of them to be compared with."""
+    versus, baseline = [], run.baseline
+    if baseline is not None:
+        versus.append(_versus(baseline))
+        if not crowded(run):
+            interval = _versus(baseline, _interval_text).headed("95 %", "95 % interval")
+            versus.append(replace(interval, drop=6))
+    versus += [replace(_versus(slow), drop=1) for slow in run.right if slow is not baseline]
+    return [_ENGINE, *(COLUMNS[key] for key in _FIRST), *versus, *(COLUMNS[key] for key in _THEN)]
 
 
 def _table(run: EnginesRun) -> Table:
@@ -261,28 +293,12 @@ def _table(run: EnginesRun) -> Table:
 
 
 def _marks(rows: Iterable[Row]) -> list[str]:
-    return [doc.WRONG if row.outputs == "wrong" else "" for row in rows]
+    return [doc.WRONG if row.engine.wrong else "" for row in rows]
 
 
 def anchors_of(run: EnginesRun) -> list[str]:
     """The anchors of the rows of the engines that made trials, to which their bars lead."""
     return [f"engine-{at}" for at in range(len(run.measured))]
-
-
-def words_of(run: EnginesRun, recordings: Mapping[str, Recording]) -> dict[str, str]:
-    """The words for who points at an engine's bars, by the anchor of its row."""
-    texts = {}
-    for anchor, engine in zip(anchors_of(run), run.measured, strict=True):
-        assert engine.statistics is not None
-        parts = [format_duration(engine.statistics.median_s)]
-        if run.baseline is not None:
-            parts.append(factor_text(engine, run.baseline))
-        if engine.name in recordings:
-            shares = function_shares(recordings[engine.name], recordings.get(BASELINE))
-            largest = sorted(shares, key=lambda name: -shares[name])[:_MOST_PARTS]
-            parts += [f"{format_percent(shares[name])} {name}" for name in largest]
-        texts[anchor] = f"{words.printable(engine.label)}: {', '.join(filter(None, parts))}"
-    return texts
 
 
 def _speed(run: EnginesRun) -> Iterator[doc.Block]:
@@ -303,26 +319,29 @@ def _speed(run: EnginesRun) -> Iterator[doc.Block]:
             "How many times as fast the row's engine is as the column's engine (95 % "
             "confidence intervals):"
         )
-        versus = [replace(_against(slow, _interval), drop=at) for at, slow in enumerate(run.right)]
+        versus = [
+            replace(_versus(slow, _interval_text), drop=at) for at, slow in enumerate(run.right)
+        ]
         yield Table([_ENGINE, *versus], _rows(run, run.right), "Speed-ups")
 
 
 def _outputs(run: EnginesRun) -> Iterator[doc.Block]:
     compared = [e for e in run.engines if e.difference is not None and e.name != BASELINE]
-    if not compared:
-        return
-    yield doc.text(
-        "The largest difference from Chainer's outputs in four comparisons: on the trials' "
-        "input, on another input, with random numbers in place of uniform parameters (such as "
-        "those of an initial normalisation), and again after the trials."
-    )
-    rows = _rows(run, compared)
-    yield Table(_OUTPUTS, rows, "Outputs", _marks(rows))
+    if compared:
+        yield doc.text(
+            "The largest difference from Chainer's outputs in four comparisons: on the trials' "
+            "input, on another input, with random numbers in place of uniform parameters (such as "
+            "those of an initial normalisation), and again after the trials."
+        )
+        rows = _rows(run, compared)
+        yield Table(_OUTPUTS, rows, "Outputs", _marks(rows))
 
 
-def _nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[doc.Block]:
+def _nodes(
+    engines: Iterable[EngineResult], recordings: Mapping[str, Recording]
+) -> Iterator[doc.Block]:
     """The nodes of each engine, beside Chainer's layers."""
-    for engine in _with_nodes(run, recordings):
+    for engine in engines:
         yield doc.Heading(3, engine.label)
         if BASELINE in recordings:
             yield from _groups(engine.name, recordings)
@@ -333,11 +352,6 @@ def _nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[doc
             )
 
 
-def _with_nodes(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[EngineResult]:
-    others = (engine for engine in run.engines if engine.name != BASELINE)
-    return [engine for engine in others if engine.name in recordings]
-
-
 def _groups(name: str, recordings: Mapping[str, Recording]) -> Iterator[doc.Block]:
     """The layers of Chainer and of an engine, as a comparison has them."""
     try:
@@ -346,24 +360,22 @@ def _groups(name: str, recordings: Mapping[str, Recording]) -> Iterator[doc.Bloc
     except ProfileError:  # the nodes do not say whose layers they are
         return
     caption = f"The layers of {BASELINE} and of {name}"
-    legend = [("", "Times are medians of the trials in which the engines timed their nodes.")]
+    legend = ["Times are medians of the trials in which the engines timed their nodes."]
     yield Table(layer_columns(comparison), comparison.layers, caption, legend=legend)
     yield from map(doc.text, unmatched_lines(comparison))
 
 
 def _method(run: EnginesRun) -> Iterator[doc.Block]:
-    settings = run.settings
-    if settings.command:
-        yield doc.Code(settings.command)
+    if run.settings.command:
+        yield doc.Code(run.settings.command)
     prepared = [engine for engine in run.engines if engine.prepare_s is not None]
-    times = (f"{format_duration(engine.prepare_s)} ({engine.label})" for engine in prepared)
-    took = ", ".join(times) or "no time"
+    times = (f"{units.format_duration(engine.prepare_s)} ({engine.label})" for engine in prepared)
     yield doc.points(
         [
             "Each engine got the same network, weights and input. Preparing them before the "
-            f"trials took {took}.",
-            f"After {plural(settings.warmups, 'warm-up run')} of each, the engines took turns "
-            "in rounds whose order changes: one untimed run, then some timed ones. So a slow "
+            f"trials took {', '.join(times) or 'no time'}.",
+            f"After {units.plural(run.settings.warmups, 'warm-up run')} of each, the engines took "
+            "turns in rounds whose order changes: one untimed run, then some timed ones. So a slow "
             "phase of the machine slows all engines alike.",
             "A speed-up is the median, over the rounds, of the ratio of the two engines' "
             "medians. Order statistics give its interval.",
@@ -384,76 +396,26 @@ def _environment(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterat
 def about_lines(run: EnginesRun) -> list[str]:
     """The network and the engines, and how they ran, in two lines."""
     settings = run.settings
-    threads = "" if settings.threads is None else f", {plural(settings.threads, 'thread')}"
-    trials = plural(settings.trials, "trial")
+    threads = "" if settings.threads is None else f", {units.plural(settings.threads, 'thread')}"
+    trials = units.plural(settings.trials, "trial")
     return [
-        f"{words.model_name(settings)} under {plural(len(run.measured), 'engine')}",
+        f"{words.model_name(settings)} under {units.plural(len(run.measured), 'engine')}",
         f"{words.settings_text(settings)}{threads}; {trials} of each, in turn",
     ]
 
 
-def _warnings(run: EnginesRun) -> list[str]:
+def _warnings(run: EnginesRun) -> Iterator[str]:
     """A sentence for each thing that makes the times doubtful."""
-    sentences = []
     if run.ended != COMPLETE:
-        counts = [len(engine.clean_ns) for engine in run.measured]
-        ends = sorted({min(counts, default=0), max(counts, default=0)})
-        made = " to ".join(map(format_count, ends))
-        sentences.append(f"The trials ended early ({run.ended}): {made} of each engine.")
+        made = words.ends_text([len(engine.clean_ns) for engine in run.measured] or [0])
+        yield f"The trials ended early ({run.ended}): {made} of each engine."
     if run.other_cpu is not None and run.other_cpu >= BUSY_CORES:
         cores = run.environment.usable_cores
-        of = f"of {plural(cores, 'core')}" if cores else "cores"
-        sentences.append(
+        of = f"of {units.plural(cores, 'core')}" if cores else "cores"
+        yield (
             f"Other programs kept {run.other_cpu:.1f} {of} busy during the trials, which slows "
             "long trials more than short ones. Close them and run again."
         )
-    return sentences
-
-
-def table_columns(run: EnginesRun) -> list[Column]:
-    """The columns of the engines that made trials; one for each of them to be compared with."""
-    versus = []
-    if (baseline := run.baseline) is not None:
-        versus.append(_versus(baseline))
-        if not crowded(run):
-            interval = replace(_against(baseline, _interval), drop=6)
-            versus.append(headed(interval, "95 %", "95 % interval"))
-    others = (slow for slow in run.right if slow is not baseline)
-    versus += [replace(_versus(slow), drop=1) for slow in others]
-    return [_ENGINE, *(COLUMNS[key] for key in _FIRST), *versus, *(COLUMNS[key] for key in _THEN)]
-
-
-def _against(
-    slow: EngineResult,
-    shown: Callable[[Speedup], Any],
-    of: unit.Unit = unit.FIGURE,
-    file: str | None = "",
-) -> Column:
-    """A column of how many times as fast engines are as this one; nothing of itself."""
-
-    def value(row: Row) -> Any:
-        gain = None if row.engine is slow else speedup(row.engine, slow)
-        return None if gain is None else shown(gain)
-
-    return Column(f"vs_{slow.name}", f"vs {slow.label}", of, value=value, file=file, unknown="")
-
-
-def _versus(slow: EngineResult) -> Column:
-    """The same to read, with words for engines that are wrong."""
-    return replace(_against(slow, _interval), value=lambda row: factor_text(row.engine, slow))
-
-
-def factor_text(engine: EngineResult, slow: EngineResult) -> str:
-    """How many times as fast an engine is as another one; empty for itself."""
-    if engine.wrong:
-        return WRONG
-    gain = None if engine is slow else speedup(engine, slow)
-    return "" if gain is None else format_factor(gain.factor)
-
-
-def _interval(gain: Speedup) -> str:
-    """The interval of a factor: ``10.5x to 11.1x``."""
-    return format_interval(gain.low, gain.high, format_factor)
 
 
 def other_line(engine: EngineResult) -> str:
@@ -464,56 +426,46 @@ def other_line(engine: EngineResult) -> str:
 
 def wrong_lines(run: EnginesRun) -> list[str]:
     """A line for each engine whose outputs are wrong: the figures, and the layer."""
-    return [f"{engine.label}: {_wrong_text(engine)}" for engine in run.wrong]
-
-
-def _wrong_text(engine: EngineResult) -> str:
-    difference = engine.difference
-    assert difference
-    largest, relative, accepted = map(
-        format_scientific, (difference.largest, difference.relative, engine.tolerance)
+    sentence = (
+        "{label}: wrong outputs: they differ by up to {difference.largest:e} "
+        "({difference.relative:e} of the largest output, {difference.magnitude:g}), more than the "
+        "tolerance of {tolerance:e}{where}"
     )
-    return (
-        f"wrong outputs: they differ by up to {largest} ({relative} of the largest output, "
-        f"{format_significant(difference.magnitude)}), more than the tolerance of {accepted}"
-        + (f"; {engine.worst_layer}" if engine.worst_layer else "")
-    )
+    return [
+        fill(
+            sentence,
+            label=engine.label,
+            difference=engine.difference,
+            tolerance=engine.tolerance,
+            where=engine.worst_layer and f"; {engine.worst_layer}",
+        )
+        for engine in run.wrong
+    ]
 
 
 def _next_steps(run: EnginesRun) -> Iterator[str]:
-    """Which engine to take, and how: a sentence or two each."""
+    """Which engine to take, and how; why stands above."""
     for engine in run.wrong:
-        yield f"Do not use {engine.label} as it is: {_wrong_text(engine)}."
-    if crowded(run):
-        yield (
-            "Close the other programs, or wait for them to end, and run again to choose an engine."
-        )
-    elif gains := _gains(run):
-        yield from _advised(gains)
-    for engine in run.others:
-        if engine.install:
-            yield f"{engine.label} was not tried; {engine.install} installs it."
-
-
-def _advised(gains: list[tuple[EngineResult, Speedup]]) -> Iterator[str]:
-    faster = [(engine, gain) for engine, gain in gains if gain.sure]
-    if not faster:
-        yield f"No engine is significantly faster than {BASELINE} here: stay with it."
-        return
-    best, gain = faster[0]
-    factor = format_factor(gain.factor)
-    yield f"Use {best.label}: it is {factor} as fast as {BASELINE}.{_how(best)}"
-    for engine, _ in faster[1:2]:
-        lead = speedup(best, engine)
-        if lead is not None and not lead.low > 1:
-            yield (
-                f"{engine.label} is equally fast within the accuracy of these trials: use the "
-                f"one that suits you.{_how(engine)}"
-            )
-    for engine, gain in gains:
-        if engine.name == FAST != best.name and gain.factor > 1:
-            factor = format_factor(gain.factor)
-            yield f"If you can install nothing but Chainer, {FAST} gives {factor}.{_how(engine)}"
+        yield f"Do not use {engine.label} as it is."
+    gains = [] if crowded(run) else _gains(run)
+    faster = [engine for engine, gain in gains if gain.sure]
+    if gains and not faster:
+        yield f"Stay with {BASELINE}."
+    for best in faster[:1]:
+        yield f"Use {best.label}.{_how(best)}"
+        for engine in faster[1:2]:
+            lead = speedup(best, engine)
+            if lead is not None and not lead.low > 1:
+                yield (
+                    f"{engine.label} is equally fast within the accuracy of these trials: use the "
+                    f"one that suits you.{_how(engine)}"
+                )
+        for engine, gain in gains:
+            if engine.name == FAST != best.name and gain.factor > 1:
+                yield (
+                    f"If you can install nothing but Chainer, {FAST} gives "
+                    f"{units.format_factor(gain.factor)}.{_how(engine)}"
+                )
 
 
 def _how(engine: EngineResult) -> str:
@@ -540,26 +492,30 @@ def _fusion(run: EnginesRun, recording: Recording) -> dict[str, Any]:
     return dict(zip(_FUSION, figures, strict=True))
 
 
-def _became(run: EnginesRun, recording: Recording, chainer: Recording | None) -> str:
-    """What became of the layers in words: ``66 layers became 27 nodes: 5.421 ms -> 0.512 ms``."""
-    facts = _fusion(run, recording) | {"layers": run.n_layers}
-    sentence = (
+#: What became of the layers in words: ``66 layers became 27 nodes: 5.421 ms -> 0.512 ms``.
+_BECAME = {
+    "-says": (
         "{nodes:node}, {nodes_s:s}, and {between_s:s} between them; they do not say which layers "
         "they compute"
-    )
-    if facts["gone"] is not None:
-        sentence = "{layers:layer} became {nodes:node}"
-        sentence += " ({gone:layer} without a node)" * bool(facts["gone"])
-        if chainer is not None:
-            facts["before_s"] = float(chainer.self_ns.sum(axis=1).mean()) * NS
-            sentence += ": {before_s:s} -> {nodes_s:s}"
-        sentence += ", and {between_s:s} between the nodes"
+    ),
+    "says": "{layers:layer} became {nodes:node}",
+    "says gone": " ({gone:layer} without a node)",
+    "says before_s": ": {before_s:s} -> {nodes_s:s}",
+    "says nodes": ", and {between_s:s} between the nodes",
+    "added": "; its own clock adds {added:%} to a trial",
+}
+
+
+def _became(run: EnginesRun, recording: Recording, chainer: Recording | None) -> str:
+    facts = _fusion(run, recording) | {"layers": run.n_layers}
+    facts["says"] = facts["gone"] is not None
+    if chainer is not None:
+        facts["before_s"] = float(chainer.self_ns.sum(axis=1).mean()) * NS
     runs_ns, clean_ns = recording.trial_ns, recording.clean_ns
     if runs_ns is not None and len(runs_ns) and len(clean_ns):
-        facts["added"] = float(np.median(runs_ns) / np.median(clean_ns)) - 1
-        if facts["added"] >= _LEAST_ADDED_SHARE:
-            sentence += "; its own clock adds {added:%} to a trial"
-    return fill(sentence, **facts)
+        added = float(np.median(runs_ns) / np.median(clean_ns)) - 1
+        facts["added"] = added if added >= _LEAST_ADDED_SHARE else None
+    return say(_BECAME, facts, "")
 
 
 def _functions(recording: Recording, chainer: Recording | None) -> Iterator[str]:
@@ -582,8 +538,8 @@ def function_shares(recording: Recording, chainer: Recording | None) -> dict[str
     whole = float(recording.trial_ns.mean())
     if not whole:
         return {}
-    parts: dict[str, float] = {}
+    parts: Counter[str] = Counter()
     names = map(words.printable, _functions(recording, chainer))
     for name, mean in zip(names, recording.self_ns.mean(axis=0).tolist(), strict=True):
-        parts[name] = parts.get(name, 0.0) + mean / whole
-    return parts | {BETWEEN: max(0.0, 1 - sum(parts.values()))}
+        parts[name] += mean / whole
+    return dict(parts) | {BETWEEN: max(0.0, 1 - parts.total())}

@@ -11,37 +11,16 @@ import numpy as np
 
 from chainer_profile.analyse.amdahl import ways
 from chainer_profile.analyse.rules import whole
+from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.sentences import fill
-from chainer_profile.basics.units import (
-    NOT_KNOWN,
-    format_count,
-    format_duration,
-    format_percent,
-    plural,
-)
 from chainer_profile.basics.words import DEFAULT_DEPTH, SELF_TIME, TOTAL_TIME
 from chainer_profile.comparison.fused import place
 from chainer_profile.report import unit
-from chainer_profile.report.columns import (
-    ABOUT,
-    LAYER_COLUMNS,
-    SHOWN,
-    layer_columns,
-    properties,
-)
+from chainer_profile.report.columns import ABOUT, LAYER_COLUMNS, SHOWN, layer_columns, properties
 from chainer_profile.report.document import LAYERS, LINKS, PLOT, Figure, file, text
 from chainer_profile.report.rows import framework_of_layers, hot_marks, layer_anchor
-from chainer_profile.report.tables import (
-    SPREAD,
-    Column,
-    Spread,
-    Table,
-    headed,
-    kept,
-    not_shown,
-    rows_of,
-)
+from chainer_profile.report.tables import SPREAD, Column, Spread, Table, not_shown, noted, rows_of
 from chainer_profile.report.text import on_gpu, printable, typical_word
 
 if TYPE_CHECKING:
@@ -70,17 +49,16 @@ _ASCENDING = ("path", "function")
 #: Columns that an order needs, beside the usual ones or in place of another one.
 _SHOWN_FOR = {"flops": "flops", "memory": "peak", "reached": "reached"}
 _IN_PLACE_FOR = {"std": ("ci", "std")}
-#: Sentences of the terminal's legend, by the headings of their columns.
-# fmt: off
-_LEGEND = (
-    ("% of limit", "% of limit is the shortest possible time at this machine's limits as a part of "
-                   "the median."),
-    ("host", "host is the host's time in the layer's call."),
-    ("gap", "gap is the device's time between the previous layer and this one."),
-    ("busy", "busy is the device's time when it never waits for the host."),
-    ("+/- ms", "+/- is half of the 95 % confidence interval of the median."),
-)
-# fmt: on
+#: What the terminal says of columns.
+_NOTES = {
+    "ci": "+/- is half of the 95 % confidence interval of the median.",
+    "host": "host is the host's time in the layer's call.",
+    "gap": "gap is the device's time between the previous layer and this one.",
+    "busy": "busy is the device's time when it never waits for the host.",
+    "reached": (
+        "% of limit is the shortest possible time at this machine's limits as a part of the median."
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -111,24 +89,21 @@ def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
         columns = _usual_columns(summary, shown)
         wider = "a wider terminal or --columns shows them"
     else:
-        columns = [kept(LAYER_COLUMNS[key]) for key in shown.columns]
+        columns = [LAYER_COLUMNS[key].kept() for key in shown.columns]
     kind = "inclusive" if summary.recording.settings.inclusive else "self times"
     legend = [
         *hidden(summary, ordered["share"].iloc[len(rows) :], shown.hint, "layer"),
-        ("", f"{unit.HOT_MARK} marks hot layers: {summary.hotspots.rule}."),
-        ("", f"Times are {kind}{on_gpu(summary)} in ms, % is of the {whole(summary)[1]}."),
-        *_legend_of_marks(columns, rows),
-        *_LEGEND,
+        f"{unit.HOT_MARK} marks hot layers: {summary.hotspots.rule}.",
+        f"Times are {kind}{on_gpu(summary)} in ms, % is of the {whole(summary)[1]}.",
     ]
+    columns = noted(columns, _NOTES | _note_of_marks(columns, rows))
     with_framework = [*rows_of(rows), *framework_of_layers(summary)]
     yield Table(columns, with_framework, "The layers", hot_marks(rows), legend, wider)
 
 
-def hidden(
-    summary: Summary, shares: Sequence[float], hint: str, noun: str
-) -> list[tuple[str, str]]:
+def hidden(summary: Summary, shares: Sequence[float], hint: str, noun: str) -> list[str]:
     """The sentence of a legend on layers, or groups of layers, that a limit leaves out."""
-    more = f": {format_percent(float(sum(shares)))} of the {whole(summary)[1]}"
+    more = f": {units.format_percent(float(sum(shares)))} of the {whole(summary)[1]}"
     return not_shown(len(shares), hint, noun, more)
 
 
@@ -147,15 +122,15 @@ def _usual_columns(summary: Summary, shown: Shown) -> list[Column]:
     if ordered_by and ordered_by not in keys:
         keys.append(ordered_by)
     columns = layer_columns(summary, keys)
-    return [kept(column) if column.key == ordered_by else column for column in columns]
+    return [column.kept() if column.key == ordered_by else column for column in columns]
 
 
-def _legend_of_marks(columns: Sequence[Column], rows: pd.DataFrame) -> list[tuple[str, str]]:
+def _note_of_marks(columns: Sequence[Column], rows: pd.DataFrame) -> dict[str, str]:
     """The meaning of ``~``, with the marked column that a narrow terminal keeps longest."""
     about = list(rows[rows["work_is_about"]].itertuples())
     marked = [column for column in columns if any(column.cell(row)[:1] == "~" for row in about)]
     lasting = sorted(marked, key=lambda column: column.drop or math.inf)[-1:]
-    return [(column.heading, ABOUT) for column in lasting]
+    return {key: f"{ABOUT} {_NOTES.get(key, '')}".rstrip() for key in (c.key for c in lasting)}
 
 
 def bars(summary: Summary) -> Iterator[Block]:
@@ -177,7 +152,7 @@ def hot_layers(summary: Summary) -> Iterator[Block]:
         slowest = layers.loc[layers["typical_s"].idxmax()]
         yield text(
             f"No layer is hot. The slowest is {slowest['label']} with "
-            f"{format_duration(slowest['typical_s'])}."
+            f"{units.format_duration(slowest['typical_s'])}."
         )
         return
     functions, phases = hot["function"].value_counts(), hot["phase"].value_counts()
@@ -186,7 +161,9 @@ def hot_layers(summary: Summary) -> Iterator[Block]:
         "layers": len(layers),
         "share": float(hot["share"].sum()),
         "whole": whole(summary)[1],
-        "most": "All" if functions.iloc[0] == len(hot) else format_count(int(functions.iloc[0])),
+        "most": "All"
+        if functions.iloc[0] == len(hot)
+        else units.format_count(int(functions.iloc[0])),
         "function": functions.index[0],
         "in_phase": int(phases.iloc[0]),
         "phase": phases.index[0],
@@ -216,8 +193,8 @@ def hotspots(summary: Summary) -> Iterator[Block]:
     yield Table([rank, *columns], ranked, "The hot layers, slowest first", legend=legend)
 
 
-def _hot_rule(summary: Summary) -> tuple[str, str]:
-    return "", f"Hot layers are {summary.hotspots.rule}."
+def _hot_rule(summary: Summary) -> str:
+    return f"Hot layers are {summary.hotspots.rule}."
 
 
 def target(summary: Summary, factor: float) -> Iterator[Block]:
@@ -249,7 +226,7 @@ def hottest(summary: Summary) -> Table:
         rows,
         "The hottest layers",
         hot_marks(rows),
-        [_hot_rule(summary), ("", f"Shares are of the {whole(summary)[1]}.")],
+        [_hot_rule(summary), f"Shares are of the {whole(summary)[1]}."],
         leads=list(map(layer_anchor, rows.index)),
     )
 
@@ -257,14 +234,12 @@ def hottest(summary: Summary) -> Table:
 def on_page(summary: Summary) -> Iterator[Block]:
     layers = summary.layers
     spread = "Beside each layer: the histogram of its times, and their course over the trials."
-    legend = [("", spread)]
-    legend += [("", ABOUT)] if layers["work_is_about"].any() else []
     yield Table(
         layer_columns(summary, SHOWN["page"]),
         layers,
         "All layers",
         hot_marks(layers),
-        legend,
+        [spread],
         anchors=list(map(layer_anchor, layers.index)),
         spreads=spreads(summary),
     )
@@ -299,11 +274,11 @@ def _spreads(times_ns: NDArray[np.int64]) -> Iterator[Spread]:
         places = np.minimum((times_ns[:, at] - least[at]) * (bins / span), bins - 1)
         counts = np.bincount(places.astype(np.intp), minlength=bins)
         level = np.clip((course[:, at] - least[at]) / span, 0, 1)
-        longest = format_duration(int(most[at]) * NS)
+        shortest, longest = (units.format_duration(int(end[at]) * NS) for end in (least, most))
         yield Spread(
             np.ceil(counts / counts.max() * SPREAD).astype(int).tolist(),
             np.rint(level * SPREAD).astype(int).tolist(),
-            f"{plural(count, 'trial')}: {format_duration(int(least[at]) * NS)} to {longest}",
+            f"{units.plural(count, 'trial')}: {shortest} to {longest}",
         )
 
 
@@ -311,14 +286,15 @@ def by_layer(summary: Summary) -> Iterator[Block]:
     """The report's table: each layer and its time."""
     rows = _appendix_rows(summary)
     if rest := len(summary.layers) - len(rows):
-        share = summary.layers["share"].drop(rows.index).sum()
-        yield text(
-            f"These are the {format_count(len(rows))} slowest of "
-            f"{plural(len(summary.layers), 'layer')}; the other {format_count(rest)} take "
-            f"{format_percent(share)} of the {whole(summary)[1]}."
+        facts = {"shown": len(rows), "layers": len(summary.layers), "rest": rest}
+        facts |= {"share": summary.layers["share"].drop(rows.index).sum()}
+        sentence = (
+            "These are the {shown:n} slowest of {layers:layer}; the other {rest:n} take {share:%} "
+            "of the {whole}."
         )
+        yield text(fill(sentence, **facts, whole=whole(summary)[1]))
     label, *others = layer_columns(summary, SHOWN["appendix"])
-    yield Table([headed(label, "layer"), *others], rows, "Self time by layer", hot_marks(rows))
+    yield Table([label.headed("layer"), *others], rows, "Self time by layer", hot_marks(rows))
     yield text(file(LAYERS), " has all figures of the layers, ", file(LINKS), " those of links.")
 
 
@@ -345,7 +321,7 @@ def by_node(summary: Summary) -> Iterator[Block]:
     nodes = summary.recording.layers
 
     def covers(row: Any) -> str:
-        return place(NOT_KNOWN, nodes[row.Index].covers)
+        return place(units.NOT_KNOWN, nodes[row.Index].covers)
 
     columns = [
         Column("index", "#", unit.PLAIN, field="Index"),

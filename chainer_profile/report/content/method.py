@@ -8,8 +8,8 @@ from chainer_profile.analyse.findings import takes_options
 from chainer_profile.analyse.rules import whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.threads import probed_threads
-from chainer_profile.basics.describe import MIN_TRIALS, NS
-from chainer_profile.basics.sentences import Sentence, fill
+from chainer_profile.basics.describe import MIN_TRIALS
+from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import BACKWARD, COMMUNICATION, DATA, FORWARD, UPDATE
 from chainer_profile.record.recording import Recording, Settings
@@ -59,31 +59,34 @@ def _rows_of(summary: Summary) -> words.Row:
     return "Layers", f"{format_count(len(layers))}: {phases}"
 
 
-# fmt: off
 #: The first of these that holds says in which mode the network ran.
-_MODES = (
-    Sentence("engine", "The engine computed the network's output as in inference."),
-    Sentence("graph",
-             "The network ran in {mode} and with backprop (`chainer.config.enable_backprop` was "
-             "on), because its forward pass computes gradients."),
-    Sentence("training train",
-             "The network ran in train mode (`chainer.config.train` was on), as in training: "
-             "batch normalisation computes the batch's statistics, dropout drops, and the "
-             "forward pass keeps what the backward pass needs. Times in inference differ."),
-    Sentence("training", "The network ran in test mode (`chainer.config.train` was off)."),
-    Sentence("train",
-             "As requested, the network ran in train mode (`chainer.config.train` was on): batch "
-             "normalisation computes the batch's statistics and dropout drops. Inference uses "
-             "test mode, so its times differ."),
-    Sentence("fixed",
-             "The network ran as in inference: in test mode (`chainer.config.train` was off) and "
-             "without backprop, so batch normalisation used its stored averages "
-             "(`FixedBatchNormalization`)."),
-    Sentence("",
-             "The network ran as in inference: in test mode (`chainer.config.train` was off) and "
-             "without backprop."),
-)
-# fmt: on
+_MODES = {
+    "engine": "The engine computed the network's output as in inference.",
+    "graph": (
+        "The network ran in {mode} and with backprop (`chainer.config.enable_backprop` was on), "
+        "because its forward pass computes gradients."
+    ),
+    "training train": (
+        "The network ran in train mode (`chainer.config.train` was on), as in training: batch "
+        "normalisation computes the batch's statistics, dropout drops, and the forward pass keeps "
+        "what the backward pass needs. Times in inference differ."
+    ),
+    "training": "The network ran in test mode (`chainer.config.train` was off).",
+    "train": (
+        "As requested, the network ran in train mode (`chainer.config.train` was on): batch "
+        "normalisation computes the batch's statistics and dropout drops. Inference uses test "
+        "mode, so its times differ."
+    ),
+    "fixed": (
+        "The network ran as in inference: in test mode (`chainer.config.train` was off) and "
+        "without backprop, so batch normalisation used its stored averages "
+        "(`FixedBatchNormalization`)."
+    ),
+    "": (
+        "The network ran as in inference: in test mode (`chainer.config.train` was off) and "
+        "without backprop."
+    ),
+}
 
 
 def _mode(summary: Summary) -> Words:
@@ -96,7 +99,7 @@ def _mode(summary: Summary) -> Words:
         "train": settings.train_mode,
         "fixed": "FixedBatchNormalization" in summary.functions.index,
     }
-    return next(sentences(_MODES, facts))
+    return next(sentences(_MODES.items(), facts))
 
 
 def environment(summary: Summary) -> Iterator[Block]:
@@ -115,103 +118,92 @@ def command(summary: Summary) -> Iterator[Block]:
 
 # fmt: off
 _POINTS = (
-    Sentence("engine", "The network ran under {engine} with the same weights, not under Chainer."),
-    Sentence("probe", "BLAS ran with {probe}."),
-    Sentence("warmups", "{warmups} came first and are not counted."),
-    Sentence("engine clean",
-             "{clean:unprofiled trial} ran without the engine's profiling, in turn with those of "
-             "other engines. Quote their latency."),
-    Sentence("engine",
-             "The times of nodes are the engine's own, from {trials:trial} with its profiling "
-             "switched on."),
-    Sentence("engine",
-             "Runtime overhead is the time of such a trial minus the sum of its nodes: the "
-             "engine's work between them, and its profiling."),
-    Sentence("-engine program",
-             "{trials:trial} of the program were profiled: each but those in which memory was "
-             "counted. Their times, and the rows', contain the profiler's{price}."),
-    Sentence("-engine -program apart",
-             "{clean:unprofiled trial} ran without any hook, {order} the {profiled}. Quote the "
-             "{quoted} of the unprofiled trials; the layers' times come from the profiled ones."),
-    Sentence("-engine -program -apart", "The layers' times come from {profiled}."),
-    Sentence("device",
-             "The layers' times are the GPU's: the profiler records an event in its queue on "
-             "entering and on leaving each layer. Nothing waits for these events; they are read "
-             "after one synchronisation at the end of each trial."),
-    Sentence("device",
-             "A layer's time runs from event to event. It contains the layer's own work and the "
-             "time the GPU waited within the layer for the host to launch the next kernel."),
-    Sentence("device",
-             "The trials' times are the host's: from the first call until the GPU has finished. "
-             "Launching is the part until everything was launched; waiting is the rest."),
-    Sentence("device held",
-             "{held:held trial} came last: the GPU started each of them only after the host had "
-             "launched all of it, so it never waited. Their medians say how long the GPU is busy "
-             "in each layer; they are used nowhere else."),
-    Sentence("inclusive",
-             "A layer's time is inclusive: it contains the time of the calls made within it."),
-    Sentence("-inclusive -engine",
-             "A layer's time is its self time: it excludes the calls made within it."),
-    Sentence("loss", "Functions of the loss outside all links have the path `loss`."),
-    Sentence("backward",
-             "The backward pass of a function has its own row, in the link that made the call. "
-             "Its column `forward_index` in the table of all layers names the call that it goes "
-             "back through."),
-    Sentence("accumulation",
-             "If several functions use a variable, its gradients are added up: the row "
-             "`gradient_accumulation`, in the link whose backward adds them."),
-    Sentence("cleargrads",
-             "Clearing the gradients before the backward pass is the row `cleargrads` of the "
-             "backward phase."),
-    Sentence("communication",
-             "A collective of the optimizer is a row of the phase communication, at the path of "
-             "the parameter that it moves. Its time lasts until this rank leaves it, so it "
-             "includes waiting for the last rank."),
-    Sentence("update",
-             "The update of all parameters of a link is one row, named after the optimizer; its "
-             "calls are the parameter arrays."),
-    Sentence("hooks",
-             "The optimizer's hooks ({hooks}) process all parameters; their path is `optimizer`."),
-    Sentence("data", "Loading a batch and converting it to arrays are rows at the path `data`."),
-    Sentence("framework -device -phases",
-             "Framework time is the profiled trial minus the sum of its layers: the time between "
-             "the functions, such as type checks and creating variables."),
-    Sentence("framework -device phases",
-             "Framework time is the profiled trial minus the sum of its layers: the time between "
-             "the rows, such as type checks, creating variables and walking back through the "
-             "graph. It is known for each phase; time outside all phases has its own row. "
-             "Freeing the graph comes after the backward phase, so it is framework time of the "
-             "update in a training step."),
-    Sentence("framework device",
-             "Framework time is the profiled trial minus the sum of its layers: the trial's wall "
-             "time minus the layers' time on the GPU. It lies between the layers and after the "
-             "last one; the GPU mostly waits for the host then.{of_phases}"),
-    Sentence("means",
-             "The time of a trial is the median, which a few slow trials do not affect. A row's "
-             "time is its mean. Inputs per second are the batch divided by the mean trial."),
-    Sentence("-means",
-             "A single number for a time is the median, which a few slow trials do not affect. "
-             "Parts that add up to the trial (sum of the layers, framework, groups, links) are "
-             "means, and inputs per second are the batch divided by the mean."),
-    Sentence("",
-             "Every share is a part of the {whole}. The framework has a row of its own.{medians}"),
-    Sentence("",
-             "The ends of a median's 95 % confidence interval are two of the trials. The more "
-             "the trials resemble their neighbours, the wider it is. Fewer than {least} trials "
-             "have none."),
-    Sentence("rate_of_zero",
-             "The optimizer's learning rate is 0, so all trials have the same weights; the "
-             "update's arithmetic is the same at any rate."),
-    Sentence("step_s", "The smallest observed step of the {clock} is {step_s:s}."),
-    Sentence("window_s",
-             "An empty function shows {window_s:s}: {timed} contains this much of the recorder's "
-             "own time."),
-    Sentence("counted",
-             "{counted:trial} after the timed ones counted CPU time, page faults and context "
-             "switches; only these contain the cost of reading, {reading_s:s} a call."),
-    Sentence("sampled",
-             "{sampled:trial} after the timed ones were sampled by {sampler}; only the shares of "
-             "their times are reported."),
+    ("engine", "The network ran under {engine} with the same weights, not under Chainer."),
+    ("probe", "BLAS ran with {probe}."),
+    ("warmups", "{warmups} came first and are not counted."),
+    ("engine clean",
+     "{clean:unprofiled trial} ran without the engine's profiling, in turn with those of other "
+     "engines. Quote their latency."),
+    ("engine",
+     "The times of nodes are the engine's own, from {trials:trial} with its profiling switched "
+     "on."),
+    ("engine",
+     "Runtime overhead is the time of such a trial minus the sum of its nodes: the engine's work "
+     "between them, and its profiling."),
+    ("-engine program",
+     "{trials:trial} of the program were profiled: each but those in which memory was counted. "
+     "Their times, and the rows', contain the profiler's{price}."),
+    ("-engine -program apart",
+     "{clean:unprofiled trial} ran without any hook, {order} the {profiled}. Quote the {quoted} "
+     "of the unprofiled trials; the layers' times come from the profiled ones."),
+    ("-engine -program -apart", "The layers' times come from {profiled}."),
+    ("device",
+     "The layers' times are the GPU's: the profiler records an event in its queue on entering and "
+     "on leaving each layer. Nothing waits for these events; they are read after one "
+     "synchronisation at the end of each trial."),
+    ("device",
+     "A layer's time runs from event to event. It contains the layer's own work and the time the "
+     "GPU waited within the layer for the host to launch the next kernel."),
+    ("device",
+     "The trials' times are the host's: from the first call until the GPU has finished. Launching "
+     "is the part until everything was launched; waiting is the rest."),
+    ("device held",
+     "{held:held trial} came last: the GPU started each of them only after the host had launched "
+     "all of it, so it never waited. Their medians say how long the GPU is busy in each layer; "
+     "they are used nowhere else."),
+    ("-inclusive -engine",
+     "A layer's time is its self time: it excludes the calls made within it."),
+    ("loss", "Functions of the loss outside all links have the path `loss`."),
+    ("backward",
+     "The backward pass of a function has its own row, in the link that made the call. Its column "
+     "`forward_index` in the table of all layers names the call that it goes back through."),
+    ("accumulation",
+     "If several functions use a variable, its gradients are added up: the row "
+     "`gradient_accumulation`, in the link whose backward adds them."),
+    ("cleargrads",
+     "Clearing the gradients before the backward pass is the row `cleargrads` of the backward "
+     "phase."),
+    ("communication",
+     "A collective of the optimizer is a row of the phase communication, at the path of the "
+     "parameter that it moves. Its time lasts until this rank leaves it, so it includes waiting "
+     "for the last rank."),
+    ("update",
+     "The update of all parameters of a link is one row, named after the optimizer; its calls are "
+     "the parameter arrays."),
+    ("hooks", "The optimizer's hooks ({hooks}) process all parameters; their path is `optimizer`."),
+    ("data", "Loading a batch and converting it to arrays are rows at the path `data`."),
+    ("framework -device -phases",
+     "Framework time is the profiled trial minus the sum of its layers: the time between the "
+     "functions, such as type checks and creating variables."),
+    ("framework -device phases",
+     "Framework time is the profiled trial minus the sum of its layers: the time between the "
+     "rows, such as type checks, creating variables and walking back through the graph. It is "
+     "known for each phase; time outside all phases has its own row. Freeing the graph comes "
+     "after the backward phase, so it is framework time of the update in a training step."),
+    ("framework device",
+     "Framework time is the profiled trial minus the sum of its layers: the trial's wall time "
+     "minus the layers' time on the GPU. It lies between the layers and after the last one; the "
+     "GPU mostly waits for the host then.{of_phases}"),
+    ("means",
+     "The time of a trial is the median, which a few slow trials do not affect. A row's time is "
+     "its mean. Inputs per second are the batch divided by the mean trial."),
+    ("-means",
+     "A single number for a time is the median, which a few slow trials do not affect. Parts that "
+     "add up to the trial (sum of the layers, framework, groups, links) are means, and inputs per "
+     "second are the batch divided by the mean."),
+    ("", "Every share is a part of the {whole}. The framework has a row of its own.{medians}"),
+    ("",
+     "The ends of a median's 95 % confidence interval are two of the trials. The more the trials "
+     "resemble their neighbours, the wider it is. Fewer than {least} trials have none."),
+    ("rate_of_zero",
+     "The optimizer's learning rate is 0, so all trials have the same weights; the update's "
+     "arithmetic is the same at any rate."),
+    ("step", "The smallest observed step of the {clock} is {step:ns}."),
+    ("window",
+     "An empty function shows {window:ns}: {timed} contains this much of the recorder's own time."),
+    ("counted",
+     "{counted:trial} after the timed ones counted CPU time, page faults and context switches; "
+     "only these contain the cost of reading, {reading:ns} a call."),
 )
 # fmt: on
 
@@ -226,12 +218,11 @@ def method(summary: Summary) -> Iterator[Block]:
     """How times were taken, and what they mean."""
     recording, totals, layers = summary.recording, summary.totals, summary.layers
     settings, conditions, clean = recording.settings, recording.conditions, totals.clean
-    on_device, counters, inside = recording.on_device, recording.counters, recording.inside
+    on_device, counters = recording.on_device, recording.counters
     phases = set(layers["phase"])
     paths = {(row.phase, row.path) for row in layers.itertuples()}
     hooks = layers[(layers["phase"] == UPDATE) & (layers["path"] == "optimizer")]["function"]
     reading = None if counters is None else counters["wall_ns"]
-    call_s = _seconds(conditions.call_ns)
     # Without starts the order is unknown: in a race of engines unprofiled trials come first.
     known_order = recording.start_ns is not None
     facts = {
@@ -241,7 +232,7 @@ def method(summary: Summary) -> Iterator[Block]:
         "clean": clean and clean.count,
         "trials": recording.n_trials,
         "program": recording.of_program,
-        "price": "" if call_s is None else fill(", {call_s:s} a call", call_s=call_s),
+        "price": fill(", {ns:ns} a call", ns=conditions.call_ns) if conditions.call_ns else "",
         "profiled": words.profiled_text(recording),
         "quoted": "time" if summary.several_phases else "latency",
         "apart": clean and recording.trial_ns is not None,
@@ -265,20 +256,14 @@ def method(summary: Summary) -> Iterator[Block]:
         "medians": "" if recording.by_means else _BY_MEDIANS,
         "least": MIN_TRIALS,
         "rate_of_zero": has_rate_of_zero(settings),
-        "step_s": _seconds(conditions.clock_resolution_ns),
+        "step": conditions.clock_resolution_ns,
         "clock": "host's clock" if on_device else "clock",
-        "window_s": _seconds(conditions.window_ns),
+        "window": conditions.window_ns,
         "timed": "the host's time in every layer" if on_device else "every layer's time",
         "counted": counters and reading and counters.trials,
-        "reading_s": _seconds(reading.window if reading else None),
-        "sampled": inside and inside.trials,
-        "sampler": inside and inside.method,
+        "reading": reading and reading.window,
     }
     yield points(sentences(_POINTS, facts))
-
-
-def _seconds(ns: float | None) -> float | None:
-    return None if ns is None else ns * NS
 
 
 def _threads(recording: Recording) -> str:

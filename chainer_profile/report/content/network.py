@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
-from chainer_profile.basics.units import (
-    NOT_KNOWN,
-    format_about,
-    format_count,
-    format_shape,
-    format_significant,
-    plural,
-)
+from chainer_profile.basics import units
 from chainer_profile.record.network import WORK, ModelSummary
 from chainer_profile.report import unit
 from chainer_profile.report.columns import ABOUT, properties
 from chainer_profile.report.document import Block, Heading, text
-from chainer_profile.report.tables import Column, Table, by_key, choose, kept, not_shown, to_csv
+from chainer_profile.report.tables import Column, Table, by_key, choose, not_shown, to_csv
 from chainer_profile.report.text import Row
 
 LAYERS, LINKS = "layers", "links"
@@ -56,7 +49,7 @@ COLUMNS = {
         Column("index", "index", unit.PLAIN, field="Index", drop=6,
                meaning="Place of the layer in a forward pass, from 0"),
         Column("path", "path", unit.TEXT, "Path of the calling link; / is the network", fold=14),
-        Column("function", "function", unit.TEXT, unknown=NOT_KNOWN, fold=14,
+        Column("function", "function", unit.TEXT, unknown=units.NOT_KNOWN, fold=14,
                meaning="Chainer's name of the function; empty for parameters without a call"),
         Column("input_shapes", "input_shapes", unit.SHAPES, fold=14,
                meaning="Shapes of the input arrays and parameters"),
@@ -108,7 +101,7 @@ def overview(
     read = [COLUMNS[view][key] for key in chosen]
     read = [replace(column, mark=_marked) if column.key in WORK else column for column in read]
     if columns is not None:
-        read = list(map(kept, read))
+        read = list(map(Column.kept, read))
     return [
         Heading(1, summary.name),
         text(_about(summary)),
@@ -121,7 +114,7 @@ def overview(
 def _marked(row: Any, shown: str) -> str:
     """Work to read, with marks where it is approximate or lacks some."""
     least = ">=" if getattr(row, "without_formula", 0) > 0 else ""
-    return least + format_about(shown, row.approximate > 0)
+    return least + units.format_about(shown, row.approximate > 0)
 
 
 def to_file(
@@ -143,7 +136,7 @@ def _table(summary: ModelSummary, view: str, depth: int) -> pd.DataFrame:
 def _whole(summary: ModelSummary) -> list[Row]:
     """The totals of all layers, and bytes of the arrays, in words."""
     frozen = summary.parameters - summary.trainable
-    trained = f"{format_count(summary.trainable)} trainable, {format_count(frozen)} not"
+    trained = f"{units.format_count(summary.trainable)} trainable, {units.format_count(frozen)} not"
     memory = (
         ("memory of the input", summary.input_nbytes),
         ("memory of parameters", summary.parameter_nbytes),
@@ -157,7 +150,7 @@ def _whole(summary: ModelSummary) -> list[Row]:
         ("floating-point operations", _total(summary, "flops")),
         ("bytes read", _total(summary, "nbytes_read")),
         ("bytes written", _total(summary, "nbytes_written")),
-        *((noun, f"{n / 1e6:,.2f} MB ({plural(n, 'byte')})") for noun, n in memory),
+        *((noun, f"{n / 1e6:,.2f} MB ({units.plural(n, 'byte')})") for noun, n in memory),
     ]
 
 
@@ -169,30 +162,28 @@ def _total(summary: ModelSummary, name: str) -> str:
     return least + about + _scaled(getattr(summary, name))
 
 
-def notes(summary: ModelSummary) -> list[str]:
+def notes(summary: ModelSummary) -> Iterator[str]:
     """What the numbers mean, and which are missing: a sentence or two each."""
-    sentences = []
-    if not (summary.table["function"] != "").any():
-        sentences.append("The network calls no function.")
+    called = summary.table["function"] != ""
+    if not called.any():
+        yield "The network calls no function."
     if summary.without_formula:
-        named = ", ".join(
-            f"{name} ({plural(calls, 'call')})" for name, calls in summary.without_formula.items()
-        )
-        sentences.append(f"Missing from the totals, because they have no formula: {named}.")
+        calls = summary.without_formula.items()
+        named = ", ".join(f"{name} ({units.plural(count, 'call')})" for name, count in calls)
+        yield f"Missing from the totals, because they have no formula: {named}."
     if summary.table["approximate"].any():
-        sentences.append(ABOUT)
-    if (summary.table["function"] == "").any():
-        sentences.append("Parameters of links without a known call come last, without a function.")
-    sentences.append(
+        yield ABOUT
+    if not called.all():
+        yield "Parameters of links without a known call come last, without a function."
+    yield (
         "Memory of activations is the sum of all layers' outputs, without views. To measure "
         "what a pass takes, profile it. MB is 10^6 bytes."
     )
-    return sentences
 
 
 def _about(summary: ModelSummary) -> str:
     pairs = zip(summary.input_shapes, summary.input_dtypes, strict=True)
-    inputs = ", ".join(f"{format_shape(shape)} {dtype}" for shape, dtype in pairs)
+    inputs = ", ".join(f"{units.format_shape(shape)} {dtype}" for shape, dtype in pairs)
     return f"input {inputs}; one forward pass in test mode"
 
 
@@ -200,5 +191,7 @@ def _scaled(value: int) -> str:
     """A whole number, and about how much it is: ``11,689,512 (11.69 M)``."""
     for letter, factor in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if value >= factor:
-            return f"{format_count(value)} ({format_significant(value / factor)} {letter})"
-    return format_count(value)
+            return (
+                f"{units.format_count(value)} ({units.format_significant(value / factor)} {letter})"
+            )
+    return units.format_count(value)

@@ -11,27 +11,14 @@ from chainer_profile.analyse.inside import REST, Part, Parts
 from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
 from chainer_profile.analyse.rules import whole
 from chainer_profile.analyse.summary import Summary
+from chainer_profile.basics import units
 from chainer_profile.basics.sentences import fill, say
-from chainer_profile.basics.units import (
-    NOT_KNOWN,
-    format_duration,
-    format_nbytes,
-    format_percent,
-    format_significant,
-)
-from chainer_profile.record.recording import Inside, MachineLimits
+from chainer_profile.record.recording import Inside
 from chainer_profile.report import unit
 from chainer_profile.report.columns import ABOUT
 from chainer_profile.report.content.boxes import bar, series
 from chainer_profile.report.document import MEMORY, ROOFLINE, Block, Figure, text
-from chainer_profile.report.tables import (
-    Column,
-    Table,
-    by_key,
-    headed,
-    mark_about,
-    with_content,
-)
+from chainer_profile.report.tables import Column, Table, by_key, mark_about, with_content
 from chainer_profile.report.text import typical_word
 
 _MAX_FUNCTIONS = 10
@@ -50,21 +37,16 @@ _WORK = by_key(
 # fmt: on
 
 
-def _limits(limits: MachineLimits) -> str:
-    """The machine's limits."""
-    sentence = "Limits of this machine"
-    if limits.device == "cpu" and limits.threads:
-        sentence += " with {threads:BLAS thread}"
-    sentence += ": {flops_per_s:G} GFLOP/s in a float32 matrix product"
-    if limits.half_flops_per_s:
-        sentence += " ({half_flops_per_s:G} GFLOP/s in float16)"
-    sentence += (
+_LIMITS = {
+    "": "Limits of this machine",
+    "of_cpu threads": " with {threads:BLAS thread}",
+    "flops_per_s": ": {flops_per_s:G} GFLOP/s in a float32 matrix product",
+    "half_flops_per_s": " ({half_flops_per_s:G} GFLOP/s in float16)",
+    "copy_nbytes_per_s": (
         ", {copy_nbytes_per_s:G} GB/s over an array in place, and {fresh_nbytes_per_s:G} GB/s for "
         "a copy into new memory."
-    )
-    return fill(sentence, **vars(limits))
-
-
+    ),
+}
 #: Where the time of a layer below both limits goes, and what else bounds the others.
 _ELSEWHERE_ON_GPU = (
     "the GPU waits for the host, or has too little parallel work. Arrays that stay in a cache can "
@@ -89,11 +71,12 @@ def work(summary: Summary) -> Iterator[Block]:
     )
     limits = summary.recording.limits
     if limits is not None:
+        of_machine = say(_LIMITS, vars(limits) | {"of_cpu": limits.device == "cpu"}, "")
         yield text(
-            f"{_limits(limits)} A layer's shortest possible time is the larger of its operations "
+            f"{of_machine} A layer's shortest possible time is the larger of its operations "
             "at the first rate and its bytes at the second; the limit reached is that time "
-            f"divided by its median. Under {format_percent(REACHED, 0)}, a layer stays below both "
-            f"limits: {_ELSEWHERE_ON_GPU if summary.recording.on_device else _ELSEWHERE}"
+            f"divided by its median. Under {units.format_percent(REACHED, 0)}, a layer stays below "
+            f"both limits: {_ELSEWHERE_ON_GPU if summary.recording.on_device else _ELSEWHERE}"
         )
     rows = work_by_function(summary.layers)
     whole_s, name = whole(summary)
@@ -105,7 +88,7 @@ def work(summary: Summary) -> Iterator[Block]:
     unknown = without_formula(summary.layers)
     if len(unknown):
         listed = ", ".join(
-            f"{row.Index} ({format_percent(row.share)})"
+            f"{row.Index} ({units.format_percent(row.share)})"
             for row in unknown.head(_MAX_FUNCTIONS).itertuples()
         )
         yield text(f"Functions without a formula, with their share of the {name}: {listed}.")
@@ -115,9 +98,27 @@ def work(summary: Summary) -> Iterator[Block]:
             "Roofline plot of the layers",
             "One dot for each layer: operations per byte against operations per second; its "
             "area is the layer's time, and hot layers are red. The line is the machine's "
-            f"limit; arithmetic is the bound from {format_significant(limits.ridge)} "
+            f"limit; arithmetic is the bound from {units.format_significant(limits.ridge)} "
             "operations per byte.",
         )
+
+
+_COUNTED_TIME = {
+    "": (
+        "{trials:more trial} counted CPU time: the calling thread used {cpu_s:s} in a trial of "
+        "{wall_s:s}. BLAS's other threads are not counted."
+    ),
+    "system": (
+        " The kernel used {system_share:%} of that CPU time ({system_s:s}), with "
+        "{faults:page fault}"
+    ),
+    "system cost faults": " of at least {fault_s:s} each: {at_least_s:s}.",
+    "system cost -faults": " a trial.",
+    "system -cost": (
+        " a trial. The cost of one was not measured, so the tables do not say which layers page "
+        "faults limit."
+    ),
+}
 
 
 def counters(summary: Summary) -> Iterator[Block]:
@@ -126,27 +127,10 @@ def counters(summary: Summary) -> Iterator[Block]:
     if trial is None or counted is None:
         return
     facts = vars(trial) | {"trials": counted.trials, "faults": round(trial.page_faults)}
-    sentence = (
-        "{trials:more trial} counted CPU time: the calling thread used {cpu_s:s} in a trial of "
-        "{wall_s:s}. BLAS's other threads are not counted."
-    )
-    if not math.isnan(trial.system_share):
-        facts["system_share"] = trial.system_share
-        sentence += (
-            " The kernel used {system_share:%} of that CPU time ({system_s:s}), with "
-            "{faults:page fault}"
-        )
-        if math.isnan(trial.fault_s):
-            sentence += (
-                " a trial. The cost of one was not measured, so the tables do not say which "
-                "layers page faults limit."
-            )
-        elif facts["faults"]:
-            facts["at_least_s"] = trial.page_faults * trial.fault_s
-            sentence += " of at least {fault_s:s} each: {at_least_s:s}."
-        else:
-            sentence += " a trial."
-    yield text(fill(sentence, **facts))
+    facts |= {"system_share": trial.system_share, "system": not math.isnan(trial.system_share)}
+    facts |= {"at_least_s": trial.page_faults * trial.fault_s}
+    facts |= {"cost": not math.isnan(trial.fault_s)}
+    yield text(say(_COUNTED_TIME, facts, ""))
     yield _counted(summary, "function")
     if summary.several_phases:
         yield _counted(summary, "phase")
@@ -165,7 +149,7 @@ _COUNTED = by_key(
 def _counted(summary: Summary, by: str) -> Table:
     rows = counters_by(summary.layers, by)
     name, *counts = _COUNTED.values()
-    columns = with_content([headed(name, by), *counts], rows)
+    columns = with_content([name.headed(by), *counts], rows)
     return Table(columns, rows, f"CPU time and page faults by {by}")
 
 
@@ -184,7 +168,9 @@ def memory_sentences(summary: Summary) -> Iterator[str]:
     )
     if use.there_nbytes is not None:
         *there, (_, more) = memory_parts(summary)
-        facts["parts"] = ", ".join(f"{format_nbytes(nbytes)} of {name}" for name, nbytes in there)
+        facts["parts"] = ", ".join(
+            f"{units.format_nbytes(nbytes)} of {name}" for name, nbytes in there
+        )
         facts |= {"whole": use.there_nbytes + more, "more": more}
         sentence = (
             "A trial uses up to {whole:B} at once, {where}: {parts}, and {more:B} that it "
@@ -247,7 +233,7 @@ def memory_on_page(summary: Summary) -> Iterator[Block]:
     if summary.recording.memory is None:
         return
     parts = [
-        (name, float(nbytes), format_nbytes(nbytes), series(at))
+        (name, float(nbytes), units.format_nbytes(nbytes), series(at))
         for at, (name, nbytes) in enumerate(memory_parts(summary))
     ]
     yield from bar("Memory at the peak of a trial", parts)
@@ -299,7 +285,7 @@ def inside_sentences(summary: Summary) -> list[str]:
         of, words = f" of {parts.name}{phase} is", []
         for part in parts.parts:
             if part.share >= _LEAST_PART_SHARE and part.name != REST:
-                words.append(f"{format_percent(part.share, 0)}{of} {_part_words(part)}")
+                words.append(f"{units.format_percent(part.share, 0)}{of} {_part_words(part)}")
                 of = ""
         if words:
             sentences.append(f"{', '.join(words)}.")
@@ -315,7 +301,7 @@ def _part_words(part: Part) -> str:
 def _half_interval(row: _PartRow) -> str:
     part = row.part
     if part.low is None or part.high is None:
-        return NOT_KNOWN
+        return units.NOT_KNOWN
     return f"{(part.high - part.low) * 50:.1f}"
 
 
@@ -339,7 +325,7 @@ def _inside_table(
     every: Iterable[Parts],
     head: str,
     caption: str,
-    legend: Sequence[tuple[str, str]] = (),
+    legend: Sequence[str] = (),
 ) -> Table:
     left_out = "" if summary.several_phases else "phase"
     columns = [column for key, column in _INSIDE.items() if key != left_out]
@@ -348,25 +334,28 @@ def _inside_table(
         for parts in every
         for at, part in enumerate(parts.parts[:_MAX_PARTS])
     ]
-    return Table([headed(columns[0], head), *columns[1:]], rows, caption, legend=legend)
+    return Table([columns[0].headed(head), *columns[1:]], rows, caption, legend=legend)
 
 
 def inside(summary: Summary) -> Iterator[Block]:
     parts, run = summary.inside, summary.recording.inside
     if parts is None or run is None:
         return
-    yield text(" ".join([*inside_sentences(summary), _how_sampled(run)]))
+    # The first sentence stands in the answer.
+    yield text(" ".join([*inside_sentences(summary)[1:], _how_sampled(run)]))
     if parts.functions:
         caption = "Inside the functions: the parts of their time"
         legend = (
-            ("", "ms is the share of the time measured in the timed trials."),
-            ("+/- points", "+/- points is half of the share's 95 % interval."),
+            "ms is the share of the time measured in the timed trials.",
+            "+/- points is half of the share's 95 % interval.",
         )
         yield _inside_table(summary, parts.functions, "function", caption, legend)
     if parts.framework is not None:
-        shares = (f"{part.name} {format_percent(part.share)}" for part in parts.framework.parts)
+        shares = (
+            f"{part.name} {units.format_percent(part.share)}" for part in parts.framework.parts
+        )
         yield text(
-            f"Time between the layers, {format_duration(parts.framework.seconds)} a trial: "
+            f"Time between the layers, {units.format_duration(parts.framework.seconds)} a trial: "
             f"{', '.join(shares)}."
         )
 

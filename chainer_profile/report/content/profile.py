@@ -13,9 +13,9 @@ from typing import Any
 from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.program import ProgramTime
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.units import format_percent
 from chainer_profile.basics.words import TRY
-from chainer_profile.report.columns import LAYER_COLUMNS, SHOWN
+from chainer_profile.report import document as doc
+from chainer_profile.report.columns import SHOWN
 from chainer_profile.report.content import answer as first
 from chainer_profile.report.content import layer_section as by_layer
 from chainer_profile.report.content import method
@@ -25,20 +25,6 @@ from chainer_profile.report.content.advice import section as tried
 from chainer_profile.report.content.budget import picture_of
 from chainer_profile.report.content.budget import section as program_section
 from chainer_profile.report.content.layer_section import Shown
-from chainer_profile.report.document import (
-    BRIEF,
-    FULL,
-    PAGE,
-    REPORT,
-    Block,
-    Heading,
-    Section,
-    below,
-    shown_in,
-    strong,
-    text,
-)
-from chainer_profile.report.rows import layer_anchor, link_anchor
 from chainer_profile.report.text import Row, model_name, printable, run_lines, script_name
 
 MOST_LAYERS = 10
@@ -71,15 +57,15 @@ class Beside:
     program: ProgramTime | None = None
 
 
-def _subject(summary: Summary, program: ProgramTime | None) -> str:
+def subject(summary: Summary, beside: Beside | None) -> str:
     """What a run is of: a network, and the program that it ran in, if there is one."""
-    model = model_name(summary.recording.settings)
-    return model if program is None else f"{script_name(program.budget.script)} ({model})"
+    model, program = model_name(summary.recording.settings), beside and beside.program
+    return f"{script_name(program.budget.script)} ({model})" if program else model
 
 
 def sections(
     summary: Summary, beside: Beside | None = None, shown: Shown | None = None
-) -> list[Section]:
+) -> list[doc.Section]:
     """A run's report in its order; ``shown`` is what the terminal shows of it."""
     shown = shown or Shown()
     advice, program = (beside.advice, beside.program) if beside else (None, None)
@@ -88,74 +74,74 @@ def sections(
         left = (finding for finding in summary.findings if f" {TRY} " not in finding.to_do)
         summary = replace(summary, findings=tuple(left))
     # The terminal has the groups that are asked for, and in place of the layers the tree of links.
-    layers = Section("The layers", by_layer.layers(summary, shown), (BRIEF, FULL))
-    tree = Section("The tree of links", result.tree(summary, shown), (BRIEF, FULL))
+    layers = doc.Section("The layers", by_layer.layers(summary, shown), (doc.BRIEF, doc.FULL))
+    tree = doc.Section("The tree of links", result.tree(summary, shown), (doc.BRIEF, doc.FULL))
     asked = result.groups(summary, shown) if by else ()
     several = int(summary.links.index.str.startswith("/").sum()) > 1
-    of_links = (FULL,) if several and not shown.tree and by != "link" else ()
+    of_links = (doc.FULL,) if several and not shown.tree and by != "link" else ()
     return [
-        Section("", _program(summary, program), (REPORT, PAGE)),
-        Section("", _what_was_run(summary), (BRIEF, FULL)),
-        Section("", first.opening(summary, shown.doubts, program), (BRIEF,)),
-        Section(trial, first.answer(summary, advice, program), (FULL, REPORT)),
-        Section(trial, _first_of_page(summary, advice, program), (PAGE,)),
-        Section("", result.phases_in_short(summary), (BRIEF,)),
-        Section("Next step for improvement", first.steps(summary)),
-        Section("What was tried", tried(advice, program) if advice else ()),
-        Section("Notes on this run", first.notes(summary), (FULL, REPORT)),
-        Section("Result", result.whole_trial(summary)),
-        Section("", by_layer.bars(summary), (REPORT,)),
-        Section("On the GPU", result.device(summary)),
-        Section("By phase", result.phases(summary)),
+        doc.Section("", _program(summary, program), (doc.REPORT, doc.PAGE)),
+        doc.Section("", _what_was_run(summary), (doc.BRIEF, doc.FULL)),
+        doc.Section("", first.opening(summary, shown.doubts, program), (doc.BRIEF,)),
+        doc.Section(trial, first.answer(summary, advice, program), (doc.FULL, doc.REPORT)),
+        doc.Section(trial, _first_of_page(summary, advice, program), (doc.PAGE,)),
+        doc.Section("", result.phases_in_short(summary), (doc.BRIEF,)),
+        doc.Section("Next step for improvement", first.steps(summary)),
+        doc.Section("What was tried", tried(advice, program, below_answer=True) if advice else ()),
+        doc.Section("Notes on this run", first.notes(summary), (doc.FULL, doc.REPORT)),
+        doc.Section("Result", result.whole_trial(summary)),
+        doc.Section("", by_layer.bars(summary), (doc.REPORT,)),
+        doc.Section("On the GPU", result.device(summary)),
+        doc.Section("By phase", result.phases(summary)),
         tree if shown.tree else layers,
-        Section("The layers", by_layer.on_page(summary), (PAGE,)),
-        Section("", by_layer.hot_layers(summary), (FULL, PAGE)),
-        Section("Hotspots", by_layer.hotspots(summary), (REPORT,)),
-        Section(f"By {by}", asked, (BRIEF, FULL)),
-        Section("By function", result.by_function(summary), (REPORT, PAGE)),
-        Section("Inside the layers", passes.inside(summary)),
-        Section("", passes.inside_layers(summary), (FULL, PAGE)),
+        doc.Section("The layers", by_layer.on_page(summary), (doc.PAGE,)),
+        doc.Section("", by_layer.hot_layers(summary), (doc.FULL, doc.PAGE)),
+        doc.Section("Hotspots", by_layer.hotspots(summary), (doc.REPORT,)),
+        doc.Section(f"By {by}", asked, (doc.BRIEF, doc.FULL)),
+        doc.Section("By function", result.by_function(summary), (doc.REPORT, doc.PAGE)),
+        doc.Section("Inside the layers", passes.inside(summary)),
+        doc.Section("", passes.inside_layers(summary), (doc.FULL, doc.PAGE)),
         replace(tree, forms=of_links),
-        Section("By link", result.tree_on_page(summary), (PAGE,)),
-        Section("Work and limits", passes.work(summary)),
-        Section("CPU time and page faults", passes.counters(summary), (FULL, PAGE)),
-        Section("Memory", passes.memory(summary), (FULL, REPORT)),
-        Section("Memory", passes.memory_on_page(summary), (PAGE,)),
-        Section("", first.next_in_short(summary, advice, shown.doubts is None), (BRIEF,)),
-        Section("Experiment description", method.experiment(summary)),
-        Section("Environment", method.environment(summary)),
-        Section("Methodology", method.method(summary)),
-        Section("Appendix: command", method.command(summary)),
-        Section("Appendix: layers", by_layer.by_layer(summary), (REPORT,)),
-        Section("Appendix: nodes", by_layer.by_node(summary), (FULL, REPORT)),
-        Section("Appendix: columns", by_layer.glossary(summary), (PAGE,)),
+        doc.Section("By link", result.tree_on_page(summary), (doc.PAGE,)),
+        doc.Section("Work and limits", passes.work(summary)),
+        doc.Section("CPU time and page faults", passes.counters(summary), (doc.FULL, doc.PAGE)),
+        doc.Section("Memory", passes.memory(summary), (doc.FULL, doc.REPORT)),
+        doc.Section("Memory", passes.memory_on_page(summary), (doc.PAGE,)),
+        doc.Section("", first.next_in_short(summary, advice, shown.doubts is None), (doc.BRIEF,)),
+        doc.Section("Experiment description", method.experiment(summary)),
+        doc.Section("Environment", method.environment(summary)),
+        doc.Section("Methodology", method.method(summary)),
+        doc.Section("Appendix: command", method.command(summary)),
+        doc.Section("Appendix: layers", by_layer.by_layer(summary), (doc.REPORT,)),
+        doc.Section("Appendix: nodes", by_layer.by_node(summary), (doc.FULL, doc.REPORT)),
+        doc.Section("Appendix: columns", by_layer.glossary(summary), (doc.PAGE,)),
     ]
 
 
 def brief(
     summary: Summary, beside: Beside | None = None, *, doubts: int | None = 1, **asked: Any
-) -> Iterator[Block]:
+) -> Iterator[doc.Block]:
     """A first screen: the time, its parts, the hottest layers, the next step.
 
     The other options are those of :class:`Shown`; groups are shown where some are asked for.
     """
     usual = Shown(limit=MOST_LAYERS, group_by="", usual=SHOWN["first screen"], doubts=doubts)
-    return shown_in(BRIEF, sections(summary, beside, replace(usual, **asked)))
+    return doc.shown_in(doc.BRIEF, sections(summary, beside, replace(usual, **asked)))
 
 
-def overview(summary: Summary, beside: Beside | None = None, **asked: Any) -> Iterator[Block]:
+def overview(summary: Summary, beside: Beside | None = None, **asked: Any) -> Iterator[doc.Block]:
     """All that a terminal shows; the other options are those of :class:`Shown`."""
-    return shown_in(FULL, sections(summary, beside, Shown(**asked)))
+    return doc.shown_in(doc.FULL, sections(summary, beside, Shown(**asked)))
 
 
-def _what_was_run(summary: Summary) -> Iterator[Block]:
-    yield from below(run_lines(summary.recording))
+def _what_was_run(summary: Summary) -> Iterator[doc.Block]:
+    yield from doc.below(run_lines(summary.recording))
     if summary.recording.settings.engine:
         engine = printable(summary.recording.settings.engine)
-        yield text(strong(f"engine: {engine}; each row is one of its nodes"), below=True)
+        yield doc.text(doc.strong(f"engine: {engine}; each row is one of its nodes"), below=True)
 
 
-def _program(summary: Summary, program: ProgramTime | None) -> Iterator[Block]:
+def _program(summary: Summary, program: ProgramTime | None) -> Iterator[doc.Block]:
     """Where the time of the program went that the run is of."""
     if program is not None:
         yield from picture_of(program.budget)
@@ -164,7 +150,7 @@ def _program(summary: Summary, program: ProgramTime | None) -> Iterator[Block]:
 
 def _first_of_page(
     summary: Summary, advice: Advice | None, program: ProgramTime | None
-) -> Iterator[Block]:
+) -> Iterator[doc.Block]:
     """The answer with its picture; its doubts open below."""
     yield from (block for block in first.answer(summary, advice, program) if not block.note)
     yield from by_layer.bars(summary)
@@ -177,38 +163,13 @@ def report(
     title: ReportTitle | None = None,
     *,
     beside: Beside | None = None,
-    made: Sequence[Section] = (),
-) -> list[Block]:
+    made: Sequence[doc.Section] = (),
+) -> list[doc.Block]:
     """``report.md``; ``made`` are its sections where they are made already."""
     title = title or ReportTitle()
-    subject = _subject(summary, beside.program if beside else None)
+    heading = title.heading or f"Layer-wise profile of {subject(summary, beside)}"
     return [
-        Heading(1, title.heading or f"Layer-wise profile of {subject}"),
-        *(text(strong(name), f": {value}") for name, value in title.rows()),
-        *shown_in(REPORT, made or sections(summary, beside)),
+        doc.Heading(1, heading),
+        *(doc.text(doc.strong(name), f": {value}") for name, value in title.rows()),
+        *doc.shown_in(doc.REPORT, made or sections(summary, beside)),
     ]
-
-
-def page(
-    summary: Summary,
-    beside: Beside | None = None,
-    made: Sequence[Section] = (),
-    title: ReportTitle | None = None,
-) -> Iterator[Block]:
-    """``report.html``, in the same way."""
-    subject = _subject(summary, beside.program if beside else None)
-    yield Heading(1, (title and title.heading) or subject)
-    yield from shown_in(PAGE, made or sections(summary, beside))
-
-
-def words_of(summary: Summary) -> dict[str, str]:
-    """The words for who points at a bar, by the anchor of its row."""
-    words = {
-        layer_anchor(row.Index): f"{printable(row.label)} at {printable(row.path)}: "
-        f"{LAYER_COLUMNS['median'].cell(row)} ms, {format_percent(row.share)}"
-        for row in summary.layers.itertuples()
-    }
-    for row in summary.links.itertuples():
-        anchor = link_anchor(summary, str(row.Index))
-        words[anchor] = f"{printable(str(row.Index))}: {format_percent(row.share)}"
-    return words

@@ -10,16 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.sentences import fill
-from chainer_profile.basics.units import (
-    format_count,
-    format_duration,
-    format_interval,
-    format_percent,
-    format_significant,
-    plural,
-)
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.comparison.significance import MIN_TRIALS, Ints
 from chainer_profile.ranks.merging import OUTSIDE, Ranks
@@ -27,16 +20,7 @@ from chainer_profile.ranks.stragglers import Straggler
 from chainer_profile.report import document as doc
 from chainer_profile.report import unit
 from chainer_profile.report.content.boxes import MAX_COLOURS, laid
-from chainer_profile.report.tables import (
-    Column,
-    Columns,
-    Table,
-    by_key,
-    headed,
-    not_shown,
-    rows_of,
-    to_csv,
-)
+from chainer_profile.report.tables import Column, Columns, Table, by_key, not_shown, rows_of, to_csv
 from chainer_profile.report.text import model_name, printable
 
 #: The files beside the report.
@@ -90,7 +74,9 @@ COLLECTIVE_COLUMNS = by_key(
     Column("moving", "moving", unit.MS, "Median of the rest of its time there"),
     Column("last", "last", unit.PERCENT, "Share of iterations in which it arrived last"),
     Column("mb_per_s", "MB/s", unit.NUMBER, value=_mb_per_s,
-           meaning="Millions of bytes per second of the last rank's median moving time"),
+           meaning="Millions of bytes per second of the last rank's median moving time",
+           note="Here moving is that of the last rank to arrive, and MB/s are bytes divided by "
+                "it."),
 )
 # fmt: on
 
@@ -141,7 +127,7 @@ def bars(ranks: Ranks) -> Iterator[doc.Boxes]:
         name = f"rank {ranks.ranks[at].number}"
         boxes.append(doc.Box(0.0, _NAME_WIDTH, "beside", name, name, row))
         of_rank = [
-            (part, float(times[at]), format_duration(times[at]), kind)
+            (part, float(times[at]), units.format_duration(times[at]), kind)
             for part, kind, times in parts
         ]
         boxes += laid(of_rank, (1 - _NAME_WIDTH) / longest, _NAME_WIDTH, row, f"{name}, ")
@@ -188,18 +174,17 @@ def _by_rank(ranks: Ranks) -> Iterator[doc.Block]:
     rows = _on_ranks(ranks, ranks.self_ns).assign(layer=ranks.layers)
     rows["most_on"] = [rank_name(ranks, at) for at in rows["most_at"]]
     slow = {ranks.computing[straggler.layer] for straggler in ranks.judged.stragglers}
-    legend = "Times are medians over the iterations. Hot rows are stragglers."
     yield Table(
         [*_BY_RANK.values(), *(_on(ranks, at) for at in _shown_ranks(ranks))],
         rows,
         "The layers on every rank",
         [doc.HOT if layer.index in slow else "" for layer in ranks.layers],
-        [("", legend)],
+        ["Hot rows are stragglers."],
     )
 
 
 def _on(ranks: Ranks, at: int) -> Column:
-    column = headed(_BY_RANK["median"], f"{rank_name(ranks, at)} [ms]")
+    column = _BY_RANK["median"].headed(f"{rank_name(ranks, at)} [ms]")
     return replace(column, value=lambda row: float(row.on_s[at]))
 
 
@@ -222,7 +207,7 @@ def _on_ranks(ranks: Ranks, times_ns: Ints) -> pd.DataFrame:
 
 def title(ranks: Ranks) -> str:
     """The network and its ranks: ``net on 4 ranks``."""
-    return f"{model_name(ranks.settings)} on {plural(ranks.size, 'rank')}"
+    return f"{model_name(ranks.settings)} on {units.plural(ranks.size, 'rank')}"
 
 
 def rank_name(ranks: Ranks, at: int) -> str:
@@ -240,26 +225,8 @@ def _answer(ranks: Ranks) -> Iterator[doc.Block]:
 def _shown(columns: Columns, rows: Any, caption: str, limit: int | None, hint: str) -> Table:
     every = rows_of(rows)
     shown = every if limit is None else every[:limit]
-    times = ("", "Times are medians over the iterations, in ms.")
-    legend = [*not_shown(len(every) - len(shown), hint), times, *_LEGEND]
     marks = [getattr(row, "mark", "") for row in shown]
-    return Table(columns, shown, caption, marks, legend)
-
-
-# fmt: off
-_LEGEND = (
-    ("waiting",
-     "Waiting is the time until the last rank arrives; moving is the rest of a collective."),
-    ("between", "between is the communication phase without its collectives."),
-    ("last %", "last is the share of iterations in which the others waited for this rank."),
-    ("elsewhere", "elsewhere is the median of the other ranks."),
-    ("mean", "mean is the mean excess, late the difference of the 95th percentiles."),
-    ("95 %", "95 % is the confidence interval of the excess (of the mean excess if the layer is "
-             "only sometimes slow)."),
-    ("MB/s",
-     "Here moving is that of the last rank to arrive, and MB/s are bytes divided by it."),
-)
-# fmt: on
+    return Table(columns, shown, caption, marks, not_shown(len(every) - len(shown), hint))
 
 
 def verdict(ranks: Ranks) -> str:
@@ -279,7 +246,7 @@ def verdict(ranks: Ranks) -> str:
         for slow in judged.slow[:_MOST_NAMED]
     ]
     if more := len(judged.slow) - len(sentences):
-        sentences.append(f"{format_count(more)} more ranks are slow.")
+        sentences.append(f"{units.format_count(more)} more ranks are slow.")
     longest_s = max((straggler.costs_s for straggler in judged.stragglers), default=0.0)
     least_s = longest_s * _LEAST_SHARE_OF_LONGEST
     large = [each for each in judged.stragglers if each.costs_s >= least_s][:_MOST_NAMED]
@@ -334,12 +301,12 @@ def answer(ranks: Ranks) -> Iterator[str]:
         most = int(ranks.last.argmax())
         yield (
             f"The others most often wait for rank {ranks.ranks[most].number}: in "
-            f"{round(ranks.last[most] * count):,d} of {plural(count, 'iteration')}."
+            f"{round(ranks.last[most] * count):,d} of {units.plural(count, 'iteration')}."
         )
     if ranks.size > 1:
         yield (
             f"{ranks.size} ranks are about {ranks.size * ranks.efficiency:.2f} times as fast "
-            f"as one (estimate: {ranks.size} x {format_percent(ranks.efficiency)}, the share "
+            f"as one (estimate: {ranks.size} x {units.format_percent(ranks.efficiency)}, the share "
             "of an iteration without communication)."
         )
 
@@ -349,16 +316,20 @@ def _typical_s(times_ns: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> flo
     return float(np.median(times_ns.mean(axis=0))) * NS
 
 
+# fmt: off
 _RANK_COLUMNS = by_key(
     Column("rank", "rank", unit.PLAIN, field="rank.number"),
     Column("host", "host", unit.TEXT, field="rank.host", fold=16, drop=1),
-    Column("iteration", "iteration", unit.MS),
+    Column("iteration", "iteration", unit.MS, note="Times are medians over the iterations, in ms."),
     Column("computing", "computing", unit.MS),
-    Column("waiting", "waiting", unit.MS),
-    Column("moving", "moving", unit.MS),
-    Column("between", "between", unit.MS, drop=2),
-    Column("last", "last %", unit.PERCENT),
+    Column("waiting", "waiting", unit.MS, note="Waiting is the time until the last rank arrives."),
+    Column("moving", "moving", unit.MS, note="Moving is the rest of a collective."),
+    Column("between", "between", unit.MS, drop=2,
+           note="between is the communication phase without its collectives."),
+    Column("last", "last %", unit.PERCENT,
+           note="last is the share of iterations in which the others waited for this rank."),
 )
+# fmt: on
 
 
 def _ranks(ranks: Ranks, limit: int | None, hint: str) -> Iterator[doc.Block]:
@@ -397,13 +368,17 @@ _STRAGGLER_COLUMNS = (
     Column("function", "function", unit.TEXT, field="layer.function", fold=20),
     Column("phase", "phase", unit.TEXT, field="layer.phase", fold=10, drop=2),
     Column("there", "there", unit.MS, field="here_s"),
-    Column("elsewhere", "elsewhere", unit.MS, drop=3),
+    Column("elsewhere", "elsewhere", unit.MS, drop=3,
+           note="elsewhere is the median of the other ranks."),
     Column("longer", "longer by", unit.MS, field="excess_s"),
-    Column("mean", "mean", unit.MS),
+    Column("mean", "mean", unit.MS,
+           note="mean is the mean excess, late the difference of the 95th percentiles."),
     Column("late", "late", unit.MS, drop=1),
     Column("interval", "95 %", unit.FIGURE, full="95 % interval", drop=1,
-           value=lambda row: format_interval(row.low_s * 1e3, row.high_s * 1e3, format_significant,
-                                             "-")),
+           value=lambda row: units.format_interval(row.low_s * 1e3, row.high_s * 1e3,
+                                                   units.format_significant, "-"),
+           note="95 % is the confidence interval of the excess (of the mean excess if the layer is "
+                "only sometimes slow)."),
 )
 # fmt: on
 

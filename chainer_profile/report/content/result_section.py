@@ -10,17 +10,9 @@ import pandas as pd
 from chainer_profile.analyse.device_use import DeviceUse, phase_device
 from chainer_profile.analyse.rules import whole
 from chainer_profile.analyse.summary import Summary
+from chainer_profile.basics import units
 from chainer_profile.basics.describe import Statistics
-from chainer_profile.basics.sentences import fill
-from chainer_profile.basics.units import (
-    NOT_KNOWN,
-    format_change,
-    format_duration,
-    format_ms,
-    format_percent,
-    format_significant,
-    plural,
-)
+from chainer_profile.basics.sentences import fill, first
 from chainer_profile.basics.words import TOTAL_TIME
 from chainer_profile.report import unit
 from chainer_profile.report.columns import PHASES, group_columns, properties, tree_columns
@@ -34,7 +26,7 @@ from chainer_profile.report.rows import (
     phase_rows,
     tree_rows,
 )
-from chainer_profile.report.tables import Column, Table, by_key
+from chainer_profile.report.tables import Column, Table, by_key, noted
 from chainer_profile.report.text import between, interval_text
 
 #: A phase that is less of a trial has no place in a sentence.
@@ -42,56 +34,61 @@ _LEAST_PHASE_SHARE = 0.001
 #: Links deeper than any.
 _ALL_LEVELS = 10**9
 _MARKED = Column("marked", "", unit.HOT_FLAG)
+#: What the terminal says of columns of groups and links.
+_NOTES = {
+    "total": "total is with the calls made within these, self without them.",
+    "each": "ms a call is of the total.",
+    "inclusive": "incl. is the time of a link with all links below it.",
+    "exclusive": "excl. is the time of the functions that it calls itself.",
+}
 
 
 def whole_trial(summary: Summary) -> Iterator[Block]:
     """The times of a trial as a whole: the rows of layers and framework add up to the trial."""
     yield from boxes.parts(summary)
-    shown = (row for row in _totals(summary) if row[1] != NOT_KNOWN)
+    shown = (row for row in _totals(summary) if row[1] != units.NOT_KNOWN)
     rows = ((name, f"{figure} ({more})" if more else figure) for name, figure, more in shown)
     yield properties(rows, "A trial as a whole")
 
 
 def _totals(summary: Summary) -> Iterator[tuple[str, str, str]]:
     """Names, figures, and the interval or share of each."""
-    totals, recording = summary.totals, summary.recording
+    totals, recording, time = summary.totals, summary.recording, units.format_duration
     clean, profiled, trial = totals.clean, totals.profiled, totals.trial
     quoted = "Unprofiled" if clean else "Profiled"
     yield f"{quoted} trial, median", *_median(trial)
-    yield f"{quoted} trial, 95th percentile", format_duration(trial.p95_s if trial else None), ""
-    yield "Unprofiled trial, mean", format_duration(clean.mean_s if clean else None), ""
+    yield f"{quoted} trial, 95th percentile", time(trial.p95_s if trial else None), ""
+    yield "Unprofiled trial, mean", time(clean.mean_s if clean else None), ""
     if totals.fps is not None:
         of = "" if clean else "profiled trials"
-        yield "Inputs per second (FPS)", format_significant(totals.fps), of
-    yield "Profiled trial, mean", format_duration(profiled.mean_s if profiled else None), ""
+        yield "Inputs per second (FPS)", units.format_significant(totals.fps), of
+    yield "Profiled trial, mean", time(profiled.mean_s if profiled else None), ""
     engine, on_device = recording.settings.engine, recording.on_device
     rows, where = ("nodes", "between the nodes") if engine else ("layers", "between the functions")
     share, framework = totals.framework_share, totals.framework
-    adds_up = totals.layers_s is not None and share is not None and framework is not None
+    name = f"Sum of the {rows}{', on the GPU' * on_device}"
     of_trial = "{share:%} of the profiled trial"
-    yield (
-        f"Sum of the {rows}{', on the GPU' * on_device}",
-        format_duration(totals.layers_s),
-        fill(of_trial, share=1 - share) if adds_up and share is not None else "",
-    )
-    if adds_up and framework is not None:
+    if totals.layers_s is None or share is None or framework is None:
+        yield name, time(totals.layers_s), ""
+    else:
+        yield name, time(totals.layers_s), fill(of_trial, share=1 - share)
         outside = "outside the layers" if on_device and not engine else where
-        time = format_duration(framework.mean_s)
-        yield f"{between(recording).capitalize()} ({outside})", time, fill(of_trial, share=share)
+        name = f"{between(recording).capitalize()} ({outside})"
+        yield name, time(framework.mean_s), fill(of_trial, share=share)
     if totals.overhead is not None:
         added = totals.overhead
-        sure = interval_text(added.low, added.high, format_change)
-        yield "Added by the recorder", format_change(added.fraction), sure
+        sure = interval_text(added.low, added.high, units.format_change)
+        yield "Added by the recorder", units.format_change(added.fraction), sure
 
 
 def _median(statistics: Statistics | None) -> tuple[str, str]:
     """A median; its interval, and of how many trials."""
     if statistics is None:
-        return NOT_KNOWN, ""
-    trials = plural(statistics.count, "trial")
+        return units.NOT_KNOWN, ""
+    trials = units.plural(statistics.count, "trial")
     sure = interval_text(statistics.ci_low_s, statistics.ci_high_s)
     sure = f"{sure}, {trials}" if sure else f"{trials}: too few for a confidence interval"
-    return format_duration(statistics.median_s), sure
+    return units.format_duration(statistics.median_s), sure
 
 
 #: Seconds of a step in the last digit of a time in ms as it is shown.
@@ -99,24 +96,32 @@ _STEP_S = 1e-7
 NO_HELD_TRIALS = "unknown: there are no held trials"
 
 
+#: The first of these that holds says who sets the pace.
+_PACES = {
+    "launch_bound busy": (
+        "the GPU waits for the host. The host takes {launch_s:s} to launch work that the GPU does "
+        "in {busy_s:s} ({busy_share:%} busy)."
+    ),
+    "launch_bound": (
+        "the GPU probably waits for the host. The host launches for {launch_s:s} and then waits "
+        "for only {wait_s:s}. (A network that waits for the GPU midway looks the same.)"
+    ),
+    "busy": (
+        "The GPU sets the pace, busy for {busy_share:%} of it: the host launches a trial in "
+        "{launch_s:s} and then waits for another {wait_s:s}."
+    ),
+    "": (
+        "The GPU sets the pace: the host launches a trial in {launch_s:s} and then waits for "
+        "another {wait_s:s}."
+    ),
+}
+
+
 def pace(use: DeviceUse) -> str:
-    launch, wait = format_duration(use.launch_s), format_duration(use.wait_s)
-    if use.launch_bound and use.busy_s is not None:
-        return (
-            f"the GPU waits for the host. The host takes {launch} to launch work that the GPU "
-            f"does in {format_duration(use.busy_s)} ({format_percent(use.busy_share)} busy)."
-        )
-    if use.launch_bound:
-        return (
-            f"the GPU probably waits for the host. The host launches for {launch} and then "
-            f"waits for only {wait}. (A network that waits for the GPU midway looks the "
-            "same.)"
-        )
-    busy = "" if use.busy_share is None else f", busy for {format_percent(use.busy_share)} of it"
-    return (
-        f"The GPU sets the pace{busy}: the host launches a trial in {launch} and then waits "
-        f"for another {wait}."
-    )
+    """Whether the host or the GPU sets the pace."""
+    facts = {"launch_bound": use.launch_bound, "busy_share": use.busy_share}
+    facts["busy"] = use.busy_share is not None
+    return first(_PACES, vars(use) | facts)
 
 
 def device(summary: Summary) -> Iterator[Block]:
@@ -130,7 +135,7 @@ def device(summary: Summary) -> Iterator[Block]:
     rows = [
         ("Wall time of a profiled trial", wall),
         ("... the host launches", launch),
-        ("... of that in the layers' calls", f"{format_ms(use.calls_s)} ms"),
+        ("... of that in the layers' calls", f"{units.format_ms(use.calls_s)} ms"),
         ("... the host waits for the GPU", wait),
         ("Time of a trial on the GPU", span),
         ("... in the layers", layers),
@@ -139,7 +144,7 @@ def device(summary: Summary) -> Iterator[Block]:
         ("GPU busy", _busy_text(use)),
     ]
     if use.held_span_s is not None:
-        rows.append(("A held trial on the GPU, median", f"{format_ms(use.held_span_s)} ms"))
+        rows.append(("A held trial on the GPU, median", f"{units.format_ms(use.held_span_s)} ms"))
     yield properties(rows, "A trial on the host and on the GPU")
     if summary.several_phases:
         yield from _gpu_phases(summary, use)
@@ -178,9 +183,9 @@ def _busy_text(use: DeviceUse) -> str:
     # Both as they are shown add up to 100 %.
     share = round(share, 3)
     return (
-        f"{format_ms(use.busy_s)} ms ({format_percent(share)} of the wall time), idle "
-        f"{format_ms(use.idle_s)} ms ({format_percent(1 - share)}); from "
-        f"{plural(use.held_trials, 'held trial')}"
+        f"{units.format_ms(use.busy_s)} ms ({units.format_percent(share)} of the wall time), idle "
+        f"{units.format_ms(use.idle_s)} ms ({units.format_percent(1 - share)}); from "
+        f"{units.plural(use.held_trials, 'held trial')}"
     )
 
 
@@ -192,7 +197,9 @@ def _adding_up(parts_s: Sequence[float]) -> tuple[str, list[str]]:
     steps = [round(part / _STEP_S) for part in parts_s]
     whole = round(math.fsum(parts_s) / _STEP_S)
     steps[steps.index(max(steps))] += whole - sum(steps)
-    return f"{format_ms(whole * _STEP_S)} ms", [f"{format_ms(n * _STEP_S)} ms" for n in steps]
+    return f"{units.format_ms(whole * _STEP_S)} ms", [
+        f"{units.format_ms(n * _STEP_S)} ms" for n in steps
+    ]
 
 
 def phases(summary: Summary) -> Iterator[Block]:
@@ -214,7 +221,7 @@ def phases_in_short(summary: Summary) -> Iterator[Block]:
     if summary.several_phases:
         shares = phase_rows(summary)["share"].iloc[:-1]
         large = shares[shares >= _LEAST_PHASE_SHARE]
-        parts = (f"{name} {format_percent(share)}" for name, share in large.items())
+        parts = (f"{name} {units.format_percent(share)}" for name, share in large.items())
         yield text(f"By phase: {', '.join(parts)}.", below=True)
 
 
@@ -226,11 +233,9 @@ def groups(summary: Summary, shown: Shown) -> Iterator[Block]:
     rows = ordered if shown.limit is None else ordered.head(max(0, shown.limit))
     legend = [
         *hidden(summary, ordered["share"].iloc[len(rows) :], shown.hint, by),
-        ("", f"Times are in ms; % is self time as part of the {whole(summary)[1]}."),
-        ("total ms", "total is with the calls made within these, self without them."),
-        ("ms a call", "ms a call is of the total."),
+        f"Times are in ms; % is self time as part of the {whole(summary)[1]}.",
     ]
-    columns = group_columns(by, summary.phase_names)
+    columns = noted(group_columns(by, summary.phase_names), _NOTES)
     with_framework = pd.concat([rows, framework_of_groups(summary)])
     yield Table(columns, with_framework, f"By {by}", hot_marks(rows), legend)
 
@@ -244,24 +249,22 @@ def by_function(summary: Summary) -> Iterator[Block]:
 def tree(summary: Summary, shown: Shown) -> Iterator[Block]:
     links, beside = tree_rows(summary, shown.depth)
     rows = pd.concat([links, beside])
-    columns = [_MARKED, *tree_columns(summary.phase_names, rows, indent=True)]
+    columns = noted(tree_columns(summary.phase_names, rows, indent=True), _NOTES)
     legend = []
     if below := int((summary.links["depth"] > shown.depth).sum()):
         sentence = (
             "{below:link} below {below:is|are} not shown (--tree 99 shows all); their times are "
             "in the rows above them."
         )
-        legend.append(("", fill(sentence, below=below)))
+        legend.append(fill(sentence, below=below))
     legend += [
-        ("", f"{unit.HOT_MARK} marks hot layers: {summary.hotspots.rule}."),
-        ("", f"Times are in ms, % is of the {whole(summary)[1]}."),
-        ("", "incl. is the time of a link with all links below it."),
-        ("excl. ms", "excl. is the time of the functions that it calls itself."),
+        f"{unit.HOT_MARK} marks hot layers: {summary.hotspots.rule}.",
+        f"Times are in ms, % is of the {whole(summary)[1]}.",
     ]
     marks = hot_marks(rows, "marked")
     if summary.totals.profiled is not None:
         marks[-1] = TOTAL
-    yield Table(columns, rows, "The tree of links", marks, legend)
+    yield Table([_MARKED, *columns], rows, "The tree of links", marks, legend)
 
 
 def tree_on_page(summary: Summary) -> Iterator[Block]:
@@ -277,7 +280,7 @@ def tree_on_page(summary: Summary) -> Iterator[Block]:
         rows,
         "Inclusive and exclusive time of the links",
         hot_marks(rows.fillna({"hot": 0})),
-        [("", "Inclusive time covers a link and all links below it.")],
+        ["Inclusive time covers a link and all links below it."],
         anchors=[link_anchor(summary, path) for path in rows.index],
         depths=rows["depth"].tolist(),
     )

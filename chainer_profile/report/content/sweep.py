@@ -73,29 +73,26 @@ def table_columns(results: Sequence[CaseResult]) -> list[Column]:
     return list(columns.values())
 
 
-def notes(results: Sequence[CaseResult]) -> list[str]:
+def notes(results: Sequence[CaseResult]) -> Iterator[str]:
     """What the numbers mean, and cautions: a sentence or two each."""
-    sentences = []
     if any(result.timed for result in results):
-        sentences.append(
+        yield (
             "Times are of unprofiled trials, and FPS is the batch divided by their mean. Memory is "
             "the peak allocated during a trial, excluding what existed before it (such as "
             "parameters)."
         )
     if names := [case.name for case in results if case.timed and not case.clean]:
-        sentences.append(
-            f"Times of profiled trials, because there were no unprofiled ones: {', '.join(names)}."
-        )
+        listed = ", ".join(names)
+        yield f"Times of profiled trials, because there were no unprofiled ones: {listed}."
     if several_machines(results):
         machines = ", ".join(
             f"{name or NOT_KNOWN} ({processor or NOT_KNOWN})"
             for name, processor in machines_of(results)
         )
-        sentences.append(
+        yield (
             f"The cases ran on several machines: {machines}. Do not compare networks by times "
             "of different machines; * marks cases that did not run on the first machine."
         )
-    return sentences + [f"Failed: {case.name}: {case.error}" for case in results if case.error]
 
 
 def overview(results: Sequence[CaseResult]) -> Iterator[Block]:
@@ -103,8 +100,10 @@ def overview(results: Sequence[CaseResult]) -> Iterator[Block]:
     good = [result for result in results if not result.error]
     if good:
         yield Table(table_columns(good), good, "The cases")
-    for note in notes(results):
-        yield text(note, note=note.startswith("Failed"))
+    yield from map(text, notes(results))
+    for case in results:
+        if case.error:
+            yield text(f"Failed: {case.name}: {case.error}", note=True)
 
 
 def report(

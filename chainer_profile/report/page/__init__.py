@@ -12,7 +12,7 @@ from string import Template
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from chainer_profile.report.document import Figure, Heading
+from chainer_profile.report.document import PAGE, Figure, Heading, shown_in
 from chainer_profile.report.tables import Table
 from chainer_profile.report.text import model_name, printable, settings_text
 from chainer_profile.report.writers import html
@@ -40,22 +40,19 @@ def render(
     from chainer_profile.report import pictures
     from chainer_profile.report.content import profile
 
-    settings = summary.recording.settings
-    kind, about = "Layer-wise profile", [settings_text(settings)]
-    if title is not None:
-        if title.heading:
-            kind += f" of {model_name(settings)}"
-        about += [f"{name}: {value}" for name, value in title.rows()]
+    settings, title = summary.recording.settings, title or profile.ReportTitle()
+    kind = "Layer-wise profile" + (f" of {model_name(settings)}" if title.heading else "")
+    about = [settings_text(settings), *(f"{name}: {value}" for name, value in title.rows())]
     drawn = pictures.of_run(summary) if drawn is None else drawn
-    blocks = profile.page(summary, beside, made, title)
-    return page(blocks, kind, drawn, profile.words_of(summary), about)
+    heading = Heading(1, title.heading or profile.subject(summary, beside))
+    blocks = shown_in(PAGE, made or profile.sections(summary, beside))
+    return page([heading, *blocks], kind, drawn, about)
 
 
 def page(
     blocks: Iterable[Block],
     kind: str,
     drawn: Mapping[str, Picture] = MappingProxyType({}),
-    words: Mapping[str, str] = MappingProxyType({}),
     about: Sequence[str] = (),
 ) -> str:
     """A report as a page; its first heading is the title, and one of level 2 begins a section."""
@@ -75,7 +72,7 @@ def page(
             sections[-1][2].append(block)
     # Of several comparisons each has a verdict in its own section.
     sections = [section for section in sections if section[2]]
-    figures = partial(_figure, drawn=drawn, words=words)
+    figures = partial(_figure, drawn=drawn)
     script = own_file("page.js")
     # The hash by which the policy allows it.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
@@ -113,12 +110,12 @@ def _section(
     return f'<section id="{name}" {label}>\n{title}{content}\n</section>'
 
 
-def _figure(figure: Figure, drawn: Mapping[str, Picture], words: Mapping[str, str]) -> str:
+def _figure(figure: Figure, drawn: Mapping[str, Picture]) -> str:
     """A picture, which scrolls where there is no room; nothing where there is none."""
     if figure.file not in drawn:
         return ""
     name = re.sub(r"\W.*", "", figure.file)
-    svg = drawn[figure.file].in_page(name, printable(figure.alt), words)
+    svg = drawn[figure.file].in_page(name, printable(figure.alt))
     caption = f"<figcaption>{html.text(figure.caption)}</figcaption>" if figure.caption else ""
     label = f'tabindex="0" role="group" aria-label="{html.text(figure.alt)}"'
     return f'<figure><div class="scroll" {label}>{svg}</div>{caption}</figure>'

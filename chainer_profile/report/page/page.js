@@ -189,6 +189,16 @@
     fold(rows.length > 300 ? 1 : 2);
   }
 
+  // What is pointed at in a picture is named by the first cells of its row.
+  const NAMING = 7;
+  function nameOf(row) {
+    const heads = row.closest("table").tHead.rows[0].cells;
+    const naming = [...row.cells].slice(0, NAMING).filter((cell) => !["", "-"].includes(cell.textContent));
+    const named = (cell) => `${heads[cell.cellIndex].textContent} ${cell.textContent}`;
+    return naming.map((cell) => (cell.matches(".text") ? cell.textContent : named(cell))).join(", ");
+  }
+  const said = new Map(all("tr[id]").map((row) => [row.id, nameOf(row)]));
+
   for (const holder of all(".scroll")) if (holder.firstElementChild.localName === "table") equip(holder);
   all(".scroll.tree").forEach(plant);
 
@@ -213,9 +223,9 @@
 
   const tip = byId("tip");
   function point(place) {
-    tip.hidden = !place?.dataset.said;
+    tip.hidden = !place;
     if (tip.hidden) return;
-    tip.textContent = place.dataset.said;
+    tip.textContent = place.getAttribute("aria-label");
     const { left, right, top } = place.getBoundingClientRect();
     const half = tip.offsetWidth / 2;
     const middle = Math.min(Math.max((left + right) / 2, half + 4), innerWidth - half - 4);
@@ -225,11 +235,7 @@
   for (const picture of all("figure svg")) {
     const places = all("a", picture);
     for (const place of places) {
-      // The browser's own words come late, and not by keyboard.
-      const title = place.querySelector("title");
-      place.dataset.said = title.textContent;
-      place.setAttribute("aria-label", title.textContent);
-      title.remove();
+      place.setAttribute("aria-label", said.get(place.getAttribute("href").slice(1)));
     }
     if (places.length) places[0].tabIndex = 0;
     picture.addEventListener("pointerover", (event) => point(event.target.closest("a")));

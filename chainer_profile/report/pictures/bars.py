@@ -38,17 +38,11 @@ def axes_for(count: int, width: float, height: float) -> tuple[Figure, Axes, flo
 
 
 def draw(
-    ax: Axes,
-    places: ArrayLike,
-    heights: ArrayLike,
-    width: float,
-    colour: str,
-    bottom: float = 0.0,
-    **style: Any,
+    ax: Axes, places: ArrayLike, heights: ArrayLike, width: float, colour: str, **style: Any
 ) -> None:
     """Bars as one shape of Matplotlib's, which makes a thousand of them as fast as one."""
-    x, top = np.asarray(places, float), np.asarray(heights, float) + bottom
-    left, right, low = x - width / 2, x + width / 2, np.full_like(x, bottom)
+    x, top = np.asarray(places, float), np.asarray(heights, float)
+    left, right, low = x - width / 2, x + width / 2, np.zeros_like(x)
     corners = np.array([[left, low], [left, top], [right, top], [right, low]])
     shapes = list(corners.transpose(2, 0, 1))
     shape = PolyCollection(shapes, facecolors=colour, linewidths=0, **style)
@@ -57,18 +51,9 @@ def draw(
 
 def lead(ax: Axes, anchors: Sequence[str]) -> None:
     """Make the bars at 0, 1, 2 and so on lead to rows of tables, with all that is above them."""
-    low, high = ax.get_ylim()
-    urls = [f"#{anchor}" for anchor in anchors]
-    draw(
-        ax,
-        range(len(anchors)),
-        np.full(len(anchors), high - low),
-        1.0,
-        "none",
-        low,
-        urls=urls,
-        zorder=9,
-    )
+    count, urls = len(anchors), [f"#{anchor}" for anchor in anchors]
+    whole_height = {"transform": ax.get_xaxis_transform(), "zorder": 9}
+    draw(ax, range(count), np.ones(count), 1.0, "none", urls=urls, **whole_height)
 
 
 def name(figure: Figure, names: Mapping[int, str], font: float, label: str, size: float) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation
 
 from chainer_profile.basics.units import format_count
 from chainer_profile.comparison.compare import Comparison
@@ -29,11 +28,9 @@ _MIN_FONT, _MAX_FONT = 5.0, 8.0
 _MAX_LABEL = 40
 #: Characters of the title to an inch.
 _CHARS = 12.0
-#: The axis reaches so many times the highest bar at least; factors stand so many points above their
-#: bars.
-_HEADROOM, _ABOVE = 1.04, 3
-#: Bars keep the rest of the axis, where long names leave hardly room for it.
-_MOST_TAKEN = 0.6
+#: The axis reaches so many times the highest bar, and the highest one with a factor above it; from
+#: a bar to its factor, in points.
+_HEADROOM, _MARKED_HEADROOM, _ABOVE = 1.04, 1.5, 3
 
 
 def pictures(comparisons: Sequence[Comparison]) -> dict[str, figures.Picture]:
@@ -55,16 +52,20 @@ def figure(comparison: Comparison, anchor: str = "") -> Figure:
     count = len(layers)
     width = max(_MIN_WIDTH, bars.SIDES + _LAYER_WIDTH * count)
     fig, ax, points, size = bars.axes_for(count, width, _HEIGHT)
-    highest_s = float(layers[["before_s", "after_s"]].to_numpy().max())
+    highest_s = layers[["before_s", "after_s"]].max(axis=1)
+    marked_s = highest_s[layers["verdict"].isin(list(_COLOURS))]
     font = float(np.clip(points / bars.LINE_HEIGHT, _MIN_FONT, _MAX_FONT))
     _draw_bars(ax, layers)
-    marks = _mark(ax, layers, font)
+    _mark(ax, layers, font)
     names = {at: shorten(_name(row), _MAX_LABEL) for at, row in enumerate(layers.itertuples())}
     bars.name(fig, names, font, "layer, in the order of the calls", size)
     ax.set_ylabel(f"median self time{' by input' * comparison.by_input} [ms]", fontsize=size)
     figures.entitle(fig, _title(comparison, int(width * _CHARS * figures.TEXT / size)), size)
     figures.legend_above(ax, size - 1, 0.2)
-    _make_room(fig, marks, highest_s * 1e3 or 1.0)
+    top_s = max(
+        _HEADROOM * highest_s.max(), _MARKED_HEADROOM * marked_s.to_numpy().max(initial=0.0)
+    )
+    ax.set_ylim(0, top_s * 1e3 or 1.0)
     bars.lead(ax, [f"{anchor}-{at}" for at in layers.index])
     return fig
 
@@ -103,31 +104,13 @@ def _draw_bars(ax: Axes, layers: pd.DataFrame) -> None:
             bars.draw(ax, x[changed] + _BAR / 2, after_ms[changed], _BAR, colour, label=label)
 
 
-def _mark(ax: Axes, layers: pd.DataFrame, font: float) -> list[Annotation]:
+def _mark(ax: Axes, layers: pd.DataFrame, font: float) -> None:
     """The factor above each changed layer."""
-    style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom"}
-    style |= {"rotation": 90, "fontsize": font, "annotation_clip": False}
-    marks = []
+    style = figures.ABOVE | {"rotation": 90, "fontsize": font, "annotation_clip": False}
     for at, row in enumerate(layers.itertuples()):
         if colour := _COLOURS.get(row.verdict):
             top = at, max(row.before_s, row.after_s) * 1e3
-            text = change(row.ratio, row.verdict)
-            marks.append(ax.annotate(text, top, (0, _ABOVE), color=colour, **style))
-    return marks
-
-
-def _make_room(fig: Figure, marks: Sequence[Annotation], highest: float) -> None:
-    """Let the axis end above the marks, which are as long whatever the axis is."""
-    (ax,) = fig.axes
-    # The height of the axis is known when all is in its place; until then there is room.
-    ax.set_ylim(0, 2 * highest)
-    figures.settle(fig)
-    ends = [_HEADROOM * highest]
-    for mark in marks:
-        taken = (mark.get_window_extent().height + _ABOVE * figures.DPI / 72) / ax.bbox.height
-        # In twentieths and with some room, as letters of other versions are a bit higher.
-        ends.append(mark.xy[1] / (1 - min(int(20 * taken + 1.4) / 20, _MOST_TAKEN)))
-    ax.set_ylim(0, max(ends))
+            ax.annotate(change(row.ratio, row.verdict), top, (0, _ABOVE), color=colour, **style)
 
 
 def _title(comparison: Comparison, most: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from typing import Any
@@ -59,6 +59,8 @@ DPI = 150
 TITLE = "title"
 #: Size of a usual text in points.
 TEXT = 9.0
+#: How a text stands above a point of a picture.
+ABOVE: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom"}
 
 STYLE: dict[str, Any] = {
     "axes.edgecolor": INK,
@@ -117,8 +119,8 @@ class Picture:
     def _svg(self) -> bytes:
         return save(self.figure, "svg")
 
-    def in_page(self, name: str, alt: str, words: Mapping[str, str]) -> str:
-        """The SVG as it stands in a page, with words for its anchors; the page has its title."""
+    def in_page(self, name: str, alt: str) -> str:
+        """The SVG as it stands in a page, which has its title and names what it leads to."""
         root = ElementTree.fromstring(self._svg)
         # Clips, markers and hatches; no other name is of use.
         used = {element.get("id", "") for element in root.iter()}
@@ -144,8 +146,6 @@ class Picture:
         for place in root.iter("a"):
             place.attrib.pop("target", None)  # from Matplotlib 3.11 on
             place.set("tabindex", "-1")
-            title = ElementTree.SubElement(place, "title")
-            title.text = words.get(place.attrib["href"].removeprefix("#"), "")
         if (metadata := root.find("metadata")) is not None:
             root.remove(metadata)
         _, _, width, height = map(float, root.attrib["viewBox"].split())

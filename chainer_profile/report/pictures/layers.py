@@ -203,12 +203,10 @@ def _draw_bars(ax: Axes, summary: Summary, shown: Bars, points: float) -> None:
     style: dict[str, Any] = {"zorder": 1.01, "label": rule}
     bars.draw(ax, x[hot > 0], hot[hot > 0], 0.8, figures.HOT_COLOUR, **style)
     bars.draw(ax, x, typical, 0.8, figures.OTHER_COLOUR, label="other layers")
-    ax.vlines(x, low, np.minimum(high, limit), figures.INK, linewidth=thin)
-    ax.plot([], [], "|", color=figures.INK, markersize=9, label="5th to 95th percentile")
-    cap = min(6.0, points * 0.45)
-    if cap >= 1.5:
-        for ends in (low, np.where(cut, np.nan, high)):
-            ax.plot(x, ends, "_", color=figures.INK, markersize=cap, markeredgewidth=thin)
+    cap, length = min(3.0, points * 0.22), np.minimum(high, limit) - low
+    style = {"ecolor": figures.INK, "elinewidth": thin, "capsize": cap, "capthick": thin}
+    label = "5th to 95th percentile"
+    ax.errorbar(x, low, (0 * length, length), fmt="none", label=label, **style)
     top, line_s = limit, summary.hotspots.line_s if shown.are_layers else None
     if line_s is not None and line_s * 1e3 <= _HEADROOM * limit:
         top = max(limit, line_s * 1e3)
@@ -217,7 +215,7 @@ def _draw_bars(ax: Axes, summary: Summary, shown: Bars, points: float) -> None:
         ax.axhline(line_s * 1e3, linestyle=_DASHES, **style)
     if cut.any():
         label = f"cut (up to {units.format_duration(shown.frame['p95_s'].max())})"
-        size = max(3.0, cap)
+        size = max(3.0, 2 * cap)
         ax.plot(x[cut], np.full(cut.sum(), limit), "^", color=figures.INK, ms=size, label=label)
     ax.set_ylim(0, top * _ABOVE)
 
@@ -244,7 +242,7 @@ def _draw_phases(
         ax.axvspan(start - 0.5, end - 0.5, color=figures.BAND, linewidth=0, zorder=0.5)
     for _, start, _ in regions[1:]:
         ax.axvline(start - 0.5, color=figures.INK, linewidth=0.6, zorder=0.6)
-    style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom"}
+    style = figures.ABOVE | {"xycoords": ("data", "axes fraction")}
     for phase, start, end in sorted(regions, key=lambda region: region[1] - region[2]):
         name = printable(phase)
         with_sum = f"{name}: {units.format_duration(float(sums_s[phase]))}"
@@ -255,8 +253,8 @@ def _draw_phases(
             at = float(np.clip((start + end - 1) / 2, *ends))
             if all(at + half < low or at - half > high for low, high in taken):
                 taken.append((at - half, at + half))
-                place, style["xycoords"] = (at, 1.0), ("data", "axes fraction")
-                ax.annotate(text, place, (0, _PHASE_GAP), fontsize=size, parse_math=False, **style)
+                where = (at, 1.0), (0, _PHASE_GAP)
+                ax.annotate(text, *where, fontsize=size, parse_math=False, **style)
                 break
 
 

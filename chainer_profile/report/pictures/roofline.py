@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
 from numpy.typing import NDArray
 
@@ -46,6 +45,12 @@ def figure(summary: Summary) -> Figure:
     ax = fig.add_subplot()
     area = layers["median_s"].to_numpy() / (longest_s or 1.0) * _MOST_AREA
     _draw_dots(ax, layers, x, y, np.maximum(area, _LEAST_AREA))
+    hot = int(layers["hot"].sum())
+    for count, name, colour in (
+        (hot, "hot", figures.HOT_COLOUR),
+        (len(layers) - hot, "other", figures.OTHER_COLOUR),
+    ):
+        ax.plot([], [], "o", color=colour, label=f"{name} layers ({count})")
     left, right = min(x.min(), limits.ridge) / _MARGIN, max(x.max(), limits.ridge) * _MARGIN
     _draw_roofs(ax, limits, left, right)
     most = max(limits.flops_per_s / _GIGA, float(y.max())) * _MARGIN
@@ -56,7 +61,8 @@ def figure(summary: Summary) -> Figure:
         axis.set_minor_formatter(NullFormatter())
     ax.grid(axis="both")
     figures.entitle(fig, figures.title(summary, _CHARS))
-    _draw_legend(ax, layers, f"area: time of a layer, {format_duration(longest_s)} at most")
+    ax.plot([], [], " ", label=f"area: time of a layer, {format_duration(longest_s)} at most")
+    ax.legend(loc="lower right", frameon=True, framealpha=0.9, fontsize=8)
     return fig
 
 
@@ -87,17 +93,3 @@ def _draw_roofs(ax: Any, limits: MachineLimits, left: float, right: float) -> No
         label = f"into new memory: {format_giga(limits.fresh_nbytes_per_s)} GB/s"
         rates = fresh * limits.fresh_nbytes_per_s / _GIGA
         ax.plot(fresh, rates, color=figures.INK, linewidth=0.9, linestyle=(0, (4, 3)), label=label)
-
-
-def _draw_legend(ax: Any, layers: pd.DataFrame, area: str) -> None:
-    def dot(colour: str, label: str) -> Line2D:
-        return Line2D([], [], color=colour, marker="o", linestyle="", label=label)
-
-    count = int(layers["hot"].sum())
-    handles = [
-        dot(figures.HOT_COLOUR, f"hot layers ({count})"),
-        dot(figures.OTHER_COLOUR, f"other layers ({len(layers) - count})"),
-        *ax.get_legend_handles_labels()[0],
-    ]
-    handles.append(Line2D([], [], linestyle="", label=area))
-    ax.legend(handles=handles, loc="lower right", frameon=True, framealpha=0.9, fontsize=8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import Any
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from chainer_profile.analyse.case_result import CaseResult, several_machines
 from chainer_profile.basics import units
 from chainer_profile.report.pictures import figures
-from chainer_profile.report.text import printable, shorten
+from chainer_profile.report.text import ends_text, printable, shorten
 
 # By Okabe and Ito, for colour-blind readers; in an order that differs in lightness too.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#777777", "#222222")
@@ -32,6 +32,9 @@ _MIN_WIDTH, _MAX_WIDTH = 6.4, 20.0
 _NOISY = 0.2
 #: Bars with more series than this carry no numbers.
 _MAX_NUMBERED = 4
+
+#: Whiskers of one standard deviation; the axis ends at 0.
+_WHISKERS: dict[str, Any] = {"elinewidth": 0.8, "capsize": 2.5}
 
 #: Results by the name of their group.
 Groups = dict[str, list[CaseResult]]
@@ -119,9 +122,9 @@ def _first(groups: Groups, most: int) -> Groups:
 
 
 def _times_ms(results: Sequence[CaseResult]) -> tuple[FloatArray, FloatArray]:
-    """Medians, and standard deviations, which are 0 where they are not known."""
-    medians = np.array([result.median_s * 1e3 for result in results])
-    return medians, np.nan_to_num([result.std_s * 1e3 for result in results])
+    """Medians, and standard deviations, which are NaN where they are not known."""
+    medians, stds = ([getattr(run, name) for run in results] for name in ("median_s", "std_s"))
+    return 1e3 * np.array(medians), 1e3 * np.array(stds)
 
 
 def _draw_panel(ax: Axes, group: list[CaseResult], series: Groups) -> None:
@@ -135,14 +138,13 @@ def _draw_panel(ax: Axes, group: list[CaseResult], series: Groups) -> None:
         x += (at - (len(series) - 1) / 2) * wide
         typical, std = _times_ms(members)
         ax.bar(x, typical, width=wide * 0.92, color=_COLOURS[at])
-        timed = np.array([math.isfinite(result.std_s) for result in members], bool)
-        _whiskers(ax, x[timed], typical[timed], std[timed], fmt="none", ecolor=figures.INK)
-        top = max(top, float((typical + std).max(initial=0)))
-        for place, value, spread, result in zip(x, typical, std, members, strict=True):
+        ax.errorbar(x, typical, yerr=std, fmt="none", ecolor=figures.INK, **_WHISKERS)
+        tops = typical + np.nan_to_num(std)
+        top = max(top, float(tops.max(initial=0)))
+        for at_x, at_y, value, result in zip(x, tops, typical, members, strict=True):
             number = units.format_significant(value, 3) if with_numbers else ""
-            style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom"}
             text = number + "*" * _noisy(result)
-            ax.annotate(text, (place, value + spread), (0, 2), fontsize=figures.TEXT - 2, **style)
+            ax.annotate(text, (at_x, at_y), (0, 2), fontsize=figures.TEXT - 2, **figures.ABOVE)
     ax.set_ylim(0, (top or 1.0) * 1.14)
     names = [shorten(printable(network), _MAX_NAME) for network in networks]
     many = sum(map(len, names)) > 70
@@ -174,7 +176,8 @@ def batch_figure(results: Sequence[CaseResult]) -> Figure:
     for group, colour, marker in zip(shown.values(), _COLOURS, _MARKERS, strict=False):
         batch = [result.settings.batchsize for result in group]
         style = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.2}
-        _whiskers(left, batch, *_times_ms(group), **style)
+        typical, std = _times_ms(group)
+        left.errorbar(batch, typical, yerr=std, **style, **_WHISKERS)
         lines += right.plot(batch, [result.fps for result in group], **style)
     sizes = _apart(sorted({r.settings.batchsize for group in shown.values() for r in group}))
     for ax in (left, right):
@@ -191,12 +194,6 @@ def batch_figure(results: Sequence[CaseResult]) -> Figure:
     if list(shown) != [""]:
         _legend(fig, shown, lines)
     return fig
-
-
-def _whiskers(ax: Axes, x: Any, typical: Any, std: Any, **style: Any) -> None:
-    """Whiskers of one standard deviation, which do not go below 0."""
-    low = np.minimum(std, typical)
-    ax.errorbar(x, typical, yerr=np.vstack([low, std]), elinewidth=0.8, capsize=2.5, **style)
 
 
 def _apart(sizes: Sequence[int]) -> list[int]:
@@ -225,15 +222,10 @@ def _title(fig: Figure, title: str, results: Sequence[CaseResult], left_out: int
 def _run(results: Sequence[CaseResult]) -> str:
     """Phase, trials and threads of the cases, with all values of those that differ."""
     phases = dict.fromkeys(printable(result.settings.phase) for result in results)
-    parts = [" and ".join(phases), f"{_range({result.timed for result in results})} trials"]
+    parts = [" and ".join(phases), f"{ends_text({result.timed for result in results})} trials"]
     if threads := {n for result in results if (n := result.threads) is not None}:
-        parts.append(f"{_range(threads)} BLAS thread{'' if threads == {1} else 's'}")
+        parts.append(f"{ends_text(threads)} BLAS thread{'' if threads == {1} else 's'}")
     return ", ".join(parts)
-
-
-def _range(numbers: Collection[int]) -> str:
-    ends = sorted({min(numbers), max(numbers)})
-    return " to ".join(map(units.format_count, ends))
 
 
 def _noisy(result: CaseResult) -> bool:

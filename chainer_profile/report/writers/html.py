@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from html import escape
 
 from chainer_profile.report import document as doc
-from chainer_profile.report.tables import SPREAD, Column, Spread, Table
+from chainer_profile.report.tables import SPREAD, Column, Spread, Table, is_missing
 from chainer_profile.report.text import printable
 
 #: Texts of more characters take several lines.
@@ -62,7 +62,7 @@ def _table(table: Table, most: int | None = None) -> str:
         return f'<dl class="properties">{"".join(pairs)}</dl>'
     columns = table.columns
     named = next((at for at, column in enumerate(columns) if column.folds is not None), 0)
-    drawn = next((at for at, column in enumerate(columns) if column.has_bar), None)
+    drawn = next((at for at, column in enumerate(columns) if column.bar or column.unit.bar), None)
     heads = [
         f'<th scope="col"{_kind(column, at == named)}>{text(name)}</th>'
         for at, (column, name) in enumerate(zip(columns, table.head, strict=True))
@@ -80,12 +80,12 @@ def _table(table: Table, most: int | None = None) -> str:
         for cells, spread in zip(rows, table.spreads, strict=True):
             cells.insert(place, _spread(spread))
     if drawn is not None:
-        parts = [columns[drawn].bar_part(row) for row in table.rows]
-        longest = max(filter(None, parts), default=0.0)
+        parts = list(map(columns[drawn].bar or columns[drawn].of, table.rows))
+        longest = max((part for part in parts if part and not is_missing(part)), default=0.0)
         heads.insert(place, '<td class="bar"></td>')
         for cells, part in zip(rows, parts, strict=True):
             # As long as the part is to the longest bar.
-            bar = "" if part is None or not longest else _BAR.format(100 * part / longest)
+            bar = "" if is_missing(part) or not longest else _BAR.format(100 * part / longest)
             cells.insert(place, f'<td class="bar">{bar}</td>')
     lines = [f"<tr{_marks(table, at)}>{''.join(cells)}</tr>" for at, cells in enumerate(rows)]
     label = f' aria-label="{text(table.caption)}"' if table.caption else ""

@@ -34,8 +34,8 @@ def _parts(block: doc.Block) -> Iterator[str]:
             yield text(notes)
     elif isinstance(block, doc.Figure):
         yield f"![{text(block.alt)}]({address(block.file)})"
-        if caption := doc.caption_text(block):
-            yield f"*{text(caption)}*"
+        if block.caption:
+            yield f"*{text(block.caption)}*"
 
 
 def _table(table: Table) -> str:

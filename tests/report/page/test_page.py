@@ -35,13 +35,13 @@ def results(names: Sequence[str] = ()) -> dict[str, Callable[[], str]]:
         both = [first, *(replace(first, after=replace(first.after, name=name)) for name in more)]
         drawn = bars.pictures(both)
         blocks = comparison.report(both, list(drawn), everything=True)
-        return page(blocks, "Comparison", drawn, comparison.words_of(both, drawn))
+        return page(blocks, "Comparison", drawn)
 
     def raced() -> str:
         run, recordings = made.engines_run()
         drawn = {engines.PLOT: Picture(lambda: races.figure(run, recordings))}
-        blocks, said = engines.report(run, recordings), engines.words_of(run, recordings)
-        return page(blocks, "Engines", drawn, said)
+
+        return page(engines.report(run, recordings), "Engines", drawn)
 
     def swept() -> str:
         drawn = plots.pictures(made.cases())

@@ -66,13 +66,12 @@ def every_block(name: str) -> list[Block]:
     """A name wherever it may stand."""
     columns = [
         column(name, str, of=unit.TEXT, fold=8),
-        column("n", lambda row: str(len(row))),
+        column("n", lambda row: str(len(row)), note=f"n is {name}"),
         column("code", str, of=unit.CODE, fold=8),
         column("last", lambda row: f"({row}", name, of=unit.TEXT, fold=8, drop=1),
     ]
     pairs = Table([column("", itemgetter(0)), column("", itemgetter(1))], [(name, name)])
-    legend = [("", f"{name} is"), ("n", f"n is {name}")]
-    table = Table(columns, [name, f"a {name}", name], f"of {name}", ["", HOT], legend)
+    table = Table(columns, [name, f"a {name}", name], f"of {name}", ["", HOT], [f"{name} is"])
     # In a report no names of the user's are in bold or code but where a sentence parts them.
     words = (name, " is ", code(name), ", ", strong(f"a {name} b"), f": {name}", " ", name)
     return [
