@@ -12,7 +12,7 @@ import numpy as np
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.costs.call import ArraySpec, Shape, dtype_name
 
-#: Is told of a collective that begins: its name, the path of what it moves, and its buffer.
+#: Called when a collective begins, with its name, the path of what it moves, and its buffer.
 Begin = Callable[[str, str, ArraySpec | None], None]
 
 
@@ -51,10 +51,10 @@ _CHANNELS = {
 def collectives(
     communicator: Any, model: Any, attribute: str, begin: Begin, end: Callable[[], None]
 ) -> Iterator[None]:
-    """Within this, something is told of every collective of a communicator, without its packing."""
-    # They come in this order, where each is moved by itself.
-    there = (named for named in model.namedparams() if named[1].array is not None)
-    left = sorted(there, reverse=True)
+    """Within this, call ``begin`` and ``end`` around all of a communicator's collectives."""
+    # Where each parameter is moved by itself, they come in this order.
+    params = (named for named in model.namedparams() if named[1].array is not None)
+    left = sorted(params, reverse=True)
 
     def path_of(moved: ArraySpec | None) -> str:
         while left and getattr(left[-1][1], attribute) is None:

@@ -92,7 +92,7 @@ def find_device(name: str) -> Device:
 
 
 @dataclass(frozen=True)
-class Found:
+class LimitsResult:
     """Limits, whether they are kept for later runs, and what is wrong with that or them."""
 
     limits: MachineLimits
@@ -107,13 +107,13 @@ def kept_limits(environment: Environment, device: Device) -> MachineLimits | Non
 
 def find_limits(
     environment: Environment, device: Device, *, refresh: bool = False, quiet: bool = False
-) -> Found:
+) -> LimitsResult:
     """The limits of this machine as they are kept, or else measured and kept from then on."""
     # What was measured beside busy programs is kept as well, with a mark: it may be too low. On a
     # quiet machine it is measured once more; the best of both is kept.
     kept = None if refresh else kept_limits(environment, device)
     if kept is not None and not (kept.busy and quiet):
-        return Found(kept, note=_BUSY if kept.busy else "")
+        return LimitsResult(kept, note=_BUSY if kept.busy else "")
     watch = CpuWatch()
     limits = measure_limits(environment, device)
     limits = replace(limits, busy=_is_busy(watch.other_cpu(), environment))
@@ -123,8 +123,8 @@ def find_limits(
     try:
         save_limits(limits)
     except ProfileError as error:
-        return Found(limits, False, str(error))
-    return Found(limits, True, note)
+        return LimitsResult(limits, False, str(error))
+    return LimitsResult(limits, True, note)
 
 
 _BUSY = "other programs were busy, so the limits may be higher"

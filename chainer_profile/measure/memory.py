@@ -95,6 +95,10 @@ class PoolCounter:
         return self._now, peak
 
 
+def _is_cupy(module: Any) -> bool:
+    return str(module.__name__).startswith("cupy")
+
+
 def counter_of(arrays: list[Any]) -> Counter:
     xp = chainer.backend.get_array_module(*arrays)
     return PoolCounter(xp) if _is_cupy(xp) else HostCounter()
@@ -114,9 +118,10 @@ class IterationMemory:
     def begin(self, counter: Counter | None = None) -> None:
         """Count from now on, until an iteration was traced."""
         self.is_due = False
-        arrays = [*_parameters(self._trial), *_inputs(self._trial)]
         try:
-            self._counter = counter or counter_of(arrays)
+            self._counter = counter or counter_of(
+                [*_parameters(self._trial), *arrays_in(tuple(self._trial.inputs))]
+            )
             self._counting.enter_context(self._counter.counting())
         except Exception as error:
             self.problem = f"memory cannot be counted: {one_line(error)}"
@@ -163,7 +168,7 @@ class IterationMemory:
             self.problem = f"the memory pass failed: {one_line(error)}"
 
     def use_of_rows(self, n_rows: int) -> MemoryUse | None:
-        """What was found, for so many rows: those that came later allocated nothing."""
+        """The traced iteration's use, for so many rows: later ones allocated nothing."""
         use = self.use
         if use is None:
             return None
@@ -211,28 +216,6 @@ MEMORY = Pass(
 
 def use_of(log: Readings, owned: Owned, step: Trial) -> MemoryUse:
     """What the reads of a step's trial say about its rows, and what there is beside them."""
-    parameters, inputs = _parameters(step), _inputs(step)
-    params = [param for _, root in step.roots for param in root.params(include_uninit=False)]
-    there = {
-        "parameter_nbytes": _nbytes(parameters),
-        "input_nbytes": _nbytes(inputs),
-        "gradient_nbytes": _nbytes(_distinct(param.grad for param in params)),
-        "state_nbytes": _nbytes(_distinct(_state(params))),
-    }
-    xp = chainer.backend.get_array_module(*parameters, *inputs)
-    if _is_cupy(xp):
-        pool = xp.get_default_memory_pool()
-        there["pool_used_nbytes"] = int(pool.used_bytes())
-        there["pool_total_nbytes"] = int(pool.total_bytes())
-    return memory_use(log, owned, **there)
-
-
-def _is_cupy(module: Any) -> bool:
-    return str(module.__name__).startswith("cupy")
-
-
-def memory_use(log: Readings, owned: Owned, **there: int) -> MemoryUse:
-    """What the reads of a trial say about its rows."""
     n_layers = len(owned.layers)
     # Bytes at each read, and the most since the one before.
     now, peaks = log.values[: log.count].T
@@ -247,19 +230,35 @@ def memory_use(log: Readings, owned: Owned, **there: int) -> MemoryUse:
         elif owner >= n_layers and owned.phases[owner - n_layers] == FORWARD.phase:
             # The graph of the iteration before may be freed within it, and is no part of this.
             kept = max(kept or 0, window.end - window.low)
-    retained = np.zeros(n_layers, np.int64)
-    of_rows = (owners >= 0) & (owners < n_layers)
-    np.add.at(retained, owners[of_rows], np.diff(now)[of_rows])
     highest = int(peaks[1:].argmax())
+    highest_owner = int(owners[highest])
     return MemoryUse(
         peak_nbytes=tuple(peak_nbytes),
-        retained_nbytes=tuple(retained.tolist()),
+        retained_nbytes=tuple(owned.sums(now)[:n_layers].tolist()),
         high_water_nbytes=int(peaks[highest + 1] - now[0]),
-        high_water_layer=int(owners[highest]) if of_rows[highest] else None,
+        high_water_layer=highest_owner if 0 <= highest_owner < n_layers else None,
         kept_for_backward_nbytes=kept,
         phases=tuple(_phases(peaks[1:] - now[0], np.diff(now), owners, owned)),
-        **there,
+        **_there(step),
     )
+
+
+def _there(step: Trial) -> dict[str, int]:
+    """Bytes that are there before a trial, by fields of :class:`.MemoryUse`."""
+    parameters, inputs = _parameters(step), _distinct(arrays_in(tuple(step.inputs)))
+    params = [param for _, root in step.roots for param in root.params(include_uninit=False)]
+    there = {
+        "parameter_nbytes": _nbytes(parameters),
+        "input_nbytes": _nbytes(inputs),
+        "gradient_nbytes": _nbytes(_distinct(param.grad for param in params)),
+        "state_nbytes": _nbytes(_distinct(_state(params))),
+    }
+    xp = chainer.backend.get_array_module(*parameters, *inputs)
+    if _is_cupy(xp):
+        pool = xp.get_default_memory_pool()
+        there["pool_used_nbytes"] = int(pool.used_bytes())
+        there["pool_total_nbytes"] = int(pool.total_bytes())
+    return there
 
 
 def _phases(
@@ -291,7 +290,7 @@ class _Window:
 
 
 def _windows(log: Readings, owners: NDArray[np.intp]) -> Iterator[_Window]:
-    """All windows; one within another of the same owner is a part of that one, and not given."""
+    """All windows, without those within another window of the same owner."""
     running: list[_Window] = []
     codes = log.codes.tolist()
     for event, (now, peak) in enumerate(log.values[1 : log.count - 1].tolist(), 1):
@@ -327,10 +326,6 @@ def _state(parameters: Iterable[Any]) -> Iterator[Any]:
         if rule is not None:
             yield from (rule.state or {}).values()
             yield getattr(getattr(rule, "_fp32_param", None), "array", None)
-
-
-def _inputs(step: Trial) -> list[Any]:
-    return _distinct(arrays_in(tuple(step.inputs)))
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:

@@ -16,8 +16,8 @@ class Owned:
 
     layers: tuple[Layer, ...]
     phases: tuple[str, ...]
-    #: Of what is behind each event: an index of layers, ``len(layers)`` and on for phases, -1 for
-    #: all else.
+    #: Owner of what follows each event: an index of layers, ``len(layers)`` and on for phases, -1
+    #: for all else.
     owners: NDArray[np.int64]
 
     def sums(self, values: NDArray[np.int64]) -> NDArray[np.int64]:

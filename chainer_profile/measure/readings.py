@@ -76,7 +76,7 @@ class ReadTrials:
 
     @contextmanager
     def recording(self, log: Readings) -> Iterator[None]:
-        """Within this a trial runs, whose windows the log is told of."""
+        """Within this a trial runs, whose windows the log notes."""
         with self._tape.recording(log):
             log.note((OUTSIDE, log.now_ns()))
             yield

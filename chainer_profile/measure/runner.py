@@ -68,7 +68,7 @@ from chainer_profile.record.recording import (
     Settings,
 )
 
-#: The passes behind the trials, in their order.
+#: The passes after the trials, in their order.
 PASSES = (COUNTERS, INSIDE, MEMORY, LIMITS)
 #: Ends of a run that nobody stopped.
 _IN_ORDER = (COMPLETE, TIME_LIMIT, INTERVAL)
@@ -301,11 +301,11 @@ def run(
             clock,
             progress or (lambda done, total, mean_s: None),
             stop,
-            probe=probe.trials,
+            say or (lambda text: None),
+            limit,
+            probe.trials,
             trial_s=pass_s,
-            limit=limit,
             reserve_s=limit.at_most_s(rest_s, _RESERVE_PART),
-            say=say or (lambda text: None),
         )
         try:
             trials.run()
@@ -320,7 +320,7 @@ def run(
         conditions = replace(recording.conditions, calibrations=calibrated, not_finite=odd)
         recording = replace(recording, conditions=conditions)
         for place, run_pass in enumerate(passes, 1):
-            # A signal behind the trials ends no run, but it asks for no more of them.
+            # A signal after the trials ends no run, but no further pass is made.
             if trials.ended not in _IN_ORDER or stop():
                 break
             timed = Timed(
@@ -331,7 +331,7 @@ def run(
                 clock=clock,
                 pass_s=pass_s,
                 trials_s=trials.total_s,
-                # What those behind it cannot do without is kept for them.
+                # The least that later passes need is kept for them.
                 left_s=limit.left_s() - sum(other.calls for other in passes[place:]) * pass_s,
                 asked=asked.get(run_pass.part),
                 stop=stop,

@@ -39,10 +39,10 @@ _MOST_THREADS = 64
 
 @dataclass(frozen=True)
 class Probe:
-    """What was found, before the trials."""
+    """The trials of the probe, and which number of threads they choose."""
 
     trials: tuple[tuple[int, int, int], ...] = ()  # start and wall time in ns, and threads of each
-    threads: int | None = None  # the chosen number; None where the library's own stays
+    threads: int | None = None  # None: the library keeps its own number
 
 
 def limited(threads: int | None) -> AbstractContextManager[Any]:
@@ -74,7 +74,7 @@ def probe_threads(
     if threads < 2 or (threads + 1) * trial_s > most_s:
         return Probe()
     most_s = min(most_s, PROBE_SECONDS)
-    # The first trial behind a change is slower: the other threads spin for a while.
+    # The first trial after a change is slower: the other threads spin for a while.
     few = 2 * (_TRIALS_A_TURN + 1) * trial_s > most_s
     begin_ns = now_ns()
     timed: list[tuple[int, int, int]] = []

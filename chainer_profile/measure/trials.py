@@ -49,7 +49,7 @@ from chainer_profile.record.recording import (
 Progress = Callable[[int, int, float], None]
 #: Asked after every trial: why to stop now, or an empty text.
 Stop = Callable[[], str]
-#: Told, in a line, what the user should know while the run goes on.
+#: Called with a line that the user should read while the run goes on.
 Say = Callable[[str], None]
 
 #: A first block of profiled trials is long that takes so many seconds, or part of a time limit.
@@ -82,9 +82,9 @@ def cycles(trials: int, clean_trials: int) -> Iterator[tuple[int, int, int]]:
         yield (profiled + 1) // 2, clean_end - clean_begin, profiled // 2
 
 
-def opening(before: int, clean: int, behind: int) -> Iterator[tuple[int, int, int]]:
+def opening(before: int, clean: int, after: int) -> Iterator[tuple[int, int, int]]:
     """A first cycle in parts that double, so that a run cut short has trials of both kinds."""
-    profiled, done, done_clean = before + behind, 0, 0
+    profiled, done, done_clean = before + after, 0, 0
     ends = [1 << n for n in range(clean.bit_length()) if 1 << n < clean]
     for end in [*ends, clean]:
         part = -(-profiled * end // clean) - done if clean else profiled
@@ -179,11 +179,11 @@ class Trials:
     clock: Clock
     progress: Progress = lambda done, total, mean_s: None
     stop: Stop = lambda: ""
+    say: Say = lambda text: None
     limit: TimeLimit | None = None
-    probe: Sequence[tuple[int, int, int]] = ()
+    probe: Sequence[tuple[int, int, int]] = ()  # start and wall time in ns, and BLAS threads
     trial_s: float = 0.0
     reserve_s: float = 0.0  # of the limit, for what follows
-    say: Say = lambda text: None
 
     def __post_init__(self) -> None:
         self.ended = COMPLETE
@@ -231,11 +231,11 @@ class Trials:
         long_s = self._limit.at_most_s(_LONG_BLOCK_S, _LONG_PART_OF_LIMIT)
         for cycle in cycles(self.settings.trials, self.settings.clean_trials):
             long = not self._opened and cycle[0] * self.trial_s > long_s
-            for before, clean, behind in opening(*cycle) if long else [cycle]:
+            for before, clean, after in opening(*cycle) if long else [cycle]:
                 if not (self.profiled(before) and self.plain(CLEAN, clean)):
                     return
                 self._opened = True
-                if self._ends() or not self.profiled(behind):
+                if self._ends() or not self.profiled(after):
                     return
             if self._precise_enough():
                 self.ended = INTERVAL

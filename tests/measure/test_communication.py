@@ -2,7 +2,8 @@
 
 import ctypes
 import socket
-from typing import Any
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import chainer
 import chainer.functions as F
@@ -13,6 +14,7 @@ from chainermn import create_multi_node_optimizer
 
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.costs.work import ArraySpec
+from chainer_profile.measure.communication import collectives
 from chainer_profile.measure.ranks import rank_of
 from chainer_profile.measure.taped_step import TapedStep
 from chainer_profile.measure.windows import Mark, time_optimizer
@@ -27,18 +29,13 @@ class MadeMpi:
     """MPI's communicator, whose collectives take a ms each, and two for every further one."""
 
     def __init__(self, clock):
-        self.clock = clock
-        self.calls = []
+        self.clock, self.n_calls = clock, 0
 
-    def _take(self, name):
-        self.calls.append(name)
-        self.clock.advance((2 * len(self.calls) - 1) * MS)
+    def Allreduce(self, *_):  # noqa: N802  (MPI's name)
+        self.n_calls += 1
+        self.clock.advance((2 * self.n_calls - 1) * MS)
 
-    def Allreduce(self, sent, received):  # noqa: N802  (MPI's name)
-        self._take("Allreduce")
-
-    def Bcast(self, buffer, root=0):  # noqa: N802
-        self._take("Bcast")
+    Bcast = Allreduce
 
     def gather(self, value):
         return [value]
@@ -69,146 +66,104 @@ class Made:
                 self.mpi_comm.Allreduce(None, param.grad)
 
 
-class Packed(Made):
-    """As its flat one: all gradients are one buffer of single precision on a device."""
-
-    def multi_node_mean_grad(self, model, zero_fill=False):
-        nbytes = 4 * sum(param.size for param in model.params() if param.data is not None)
-        buffer = (ctypes.c_ubyte * nbytes)(), "MPI.FLOAT"
-        self.mpi_comm.Allreduce(buffer, buffer)
-
-
-class MadeNccl:
-    """NCCL's communicator, which knows addresses and no arrays."""
-
-    def allReduce(self, *args):  # noqa: N802
-        assert args == (11, 12, 5, 6, 0, 13)
-
-
-class WithNccl(Made):
-    """As its pure_nccl one, which connects within the first call."""
-
-    nccl_comm: Any = None
-
-    def _init_comms(self):
-        self.nccl_comm = vars(self).get("nccl_comm") or MadeNccl()
-
-    def multi_node_mean_grad(self, model, zero_fill=False):
-        self._multi_node_mean_grad_async(model, zero_fill, None)
-
-    def _multi_node_mean_grad_async(self, model, zero_fill, stream):
-        self._init_comms()
-        self.nccl_comm.allReduce(11, 12, 5, 6, 0, 13)
-
-
-def network():
-    """Two layers; two more are not used, of which one has no array yet."""
-    links = {"a": L.Linear(3, 4, nobias=True), "b": L.Linear(4, 2)}
-    links |= {"aa": L.Linear(2, 2, nobias=True), "lazy": L.Linear(None, 2, nobias=True)}
-    return net(lambda self, x: F.sum(self.b(self.a(x))), **links)
-
-
 class Step:
-    """An update by ChainerMN's optimizer, as the step of a trial."""
+    """An update by ChainerMN's optimizer, as the step of a trial.
+
+    The network has two layers; two more are not used, of which one has no array yet.
+    """
 
     inputs = ()
 
     def __init__(self, communicator, **options):
-        self.communicator, self.model = communicator, network()
-        inner = chainer.optimizers.SGD()
+        links = {"a": L.Linear(3, 4, nobias=True), "b": L.Linear(4, 2)}
+        links |= {"aa": L.Linear(2, 2, nobias=True), "lazy": L.Linear(None, 2, nobias=True)}
+        self.model = net(lambda self, x: F.sum(self.b(self.a(x))), **links)
+        inner, self.communicator = chainer.optimizers.SGD(), communicator
         self.optimizer = create_multi_node_optimizer(inner, communicator, **options)
         self.optimizer.setup(self.model)
         self.roots = [("", self.model)]
-        self.prefix = ""
 
     def __call__(self):
         self.optimizer.update(self.model, X)
 
     def timed(self, enter, leave):
         replacements = Replacements()
-        time_optimizer(replacements, self.optimizer, enter, leave, self.prefix)
+        time_optimizer(replacements, self.optimizer, enter, leave, "")
         return replacements
 
-    def windows(self):
+    def moves(self):
         """The marks that an update enters within its communication."""
         entered = []
-        with self.timed(entered.append, lambda: entered.append("leave")):
+        with self.timed(entered.append, lambda: None):
             self()
-        begin = entered.index(Mark("communication"))
-        inside = entered[begin + 1 :]
-        return [mark for mark in inside if mark != "leave" and mark.phase == "communication"]
+        within = entered[entered.index(Mark("communication")) + 1 :]
+        return [mark for mark in within if mark.phase == "communication"]
 
 
 def spec(*shape, dtype="float32"):
     return ArraySpec(shape, dtype)
 
 
-def rows(function, *, unused):
-    moved = {"/a/W": spec(4, 3), "/aa/W": spec(2, 2), "/b/W": spec(2, 4), "/b/b": spec(2)}
-    if not unused:
-        del moved["/aa/W"]
-    return [Mark("communication", path, function, buffer) for path, buffer in moved.items()]
-
-
 @pytest.mark.parametrize("zero_fill", [False, True])
 def test_a_row_for_each_parameter(clock, zero_fill):
     step = Step(Made(clock), zero_fill=zero_fill)
-    assert step.windows() == rows("Bcast", unused=True)
-    # A parameter without a gradient is not moved.
-    assert step.windows() == rows("Allreduce", unused=zero_fill)
+    optimizers = step.optimizer, step.optimizer.actual_optimizer
+    moved = {"/a/W": spec(4, 3), "/aa/W": spec(2, 2), "/b/W": spec(2, 4), "/b/b": spec(2)}
+    for function in ("Bcast", "Allreduce"):
+        assert step.moves() == [
+            Mark("communication", path, function, buffer) for path, buffer in moved.items()
+        ]
+        if not zero_fill:  # a parameter without a gradient is not moved
+            moved.pop("/aa/W", None)
+    names = {"update", "call_hook", "bcast_data", "multi_node_mean_grad"}
+    assert all(names.isdisjoint(vars(owner)) for owner in (step.communicator, *optimizers))
 
 
-def test_buffers_of_other_kinds(clock):
-    for kind, moved in (
-        (Packed, {"/": spec(12 + 8 + 2 + 4)}),  # a bucket is one row
-        (WithNccl, {"/": spec(5, dtype="float16")}),  # which tells a number and a type
-    ):
-        step = Step(kind(clock))
-        step()
-        marks = step.windows()
-        assert {mark.path: mark.moved for mark in marks} == moved
-        assert {mark.function for mark in marks} == {"Allreduce"}
-
-
-@pytest.mark.parametrize("kind", [Made, Packed, WithNccl])
+@pytest.mark.parametrize(
+    ("channel", "method", "args", "moved"),
+    [
+        # A bucket is one row: a buffer of a device with MPI's type, and its like.
+        ("mpi_comm", "Allreduce", [((ctypes.c_ubyte * 104)(), "MPI.FLOAT")] * 2, spec(26)),
+        # NCCL knows addresses, a number and a type.
+        ("nccl_comm", "allReduce", [11, 12, 5, 6, 0, 13], spec(5, dtype="float16")),
+    ],
+)
 @pytest.mark.parametrize("fails", [False, True])
-def test_all_is_left_as_it_was_found(kind, fails, clock):
-    step = Step(kind(clock))
-    step()
-    step()
-    objects = step.communicator, step.optimizer, step.optimizer.actual_optimizer, step.model
-    # Methods and communicators, which others took the place of; an update changes all else.
-    names = ("update", "call_hook", "cleargrads", "bcast_data", "multi_node_mean_grad")
-    channels = dict(vars(step.communicator))
-    if fails:
-        channel = channels.get("nccl_comm", channels["mpi_comm"])
-        channel.allReduce = channel.Allreduce = lambda *_: 1 / 0
-        with step.timed(lambda mark: None, lambda: None), pytest.raises(ZeroDivisionError):
-            step()
-    else:
-        step.windows()
-    assert not any(name in vars(owner) for owner in objects for name in names)
-    assert vars(step.communicator) == channels
+def test_buffers_of_other_kinds(channel, method, args, moved, fails):
+    calls, begun = [], []
+
+    def collective(*args):
+        calls.append(args)
+        if fails:
+            raise ZeroDivisionError
+
+    communicator = SimpleNamespace()
+    inner = SimpleNamespace(**{method: collective})
+    communicator._init_comms = lambda: setattr(communicator, channel, inner)
+    with (
+        pytest.raises(ZeroDivisionError) if fails else nullcontext(),
+        collectives(
+            communicator, L.Linear(3, 2), "grad", lambda *of: begun.append(of), lambda: None
+        ),
+    ):
+        getattr(getattr(communicator, channel), method)(*args)
+    assert (calls, begun) == ([tuple(args)], [("Allreduce", "/", moved)])
+    assert getattr(communicator, channel) is inner
 
 
-def timed(communicator, clock):
-    """A trial of a step that was made before, and its rows."""
+def test_times_of_an_update_add_up_and_stamps_are_those_of_the_clock(clock):
+    communicator = Made(clock)
     step = Step(communicator)
     step()
     taped = TapedStep(step, clock.now_ns)
     taped.learn()
-    communicator.mpi_comm.calls.clear()
+    communicator.mpi_comm.n_calls = 0
     with taped.recording():
         taped.tape.start()
         step()
         taped.tape.stop()
     (trial,) = taped.tape.fold()
     assert trial.order is taped.order
-    return trial, taped
-
-
-def test_times_of_an_update_add_up_and_stamps_are_those_of_the_clock(clock):
-    trial, taped = timed(Made(clock), clock)
     moves = [layer for layer in taped.layers if layer.phase == "communication"]
     assert [(layer.path, layer.input_shapes, layer.input_nbytes) for layer in moves] == [
         *(("/a/W", ((4, 3),), 48), ("/aa/W", ((2, 2),), 16)),
@@ -225,8 +180,7 @@ def test_times_of_an_update_add_up_and_stamps_are_those_of_the_clock(clock):
 
 
 def test_which_rank_a_process_is(clock):
-    plain = chainer.optimizers.SGD().setup(chainer.links.Linear(2, 2))
-    for optimizers in ([plain], []):
-        assert rank_of(optimizers) is None
+    plain = chainer.optimizers.SGD().setup(L.Linear(2, 2))
+    assert rank_of([plain]) is rank_of([]) is None
     optimizer = create_multi_node_optimizer(plain, Made(clock))
     assert rank_of([plain, optimizer]) == Rank(1, 2, socket.gethostname())

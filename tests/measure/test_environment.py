@@ -1,13 +1,23 @@
-"""The environment: machine and software."""
+"""The environment: machine, software and GPU. What cannot be read is left out, and fails no run."""
 
 import re
 import sys
-import time
+from types import SimpleNamespace
+
+import pytest
+from chainer.backends import cuda
 
 import chainer_profile
 from chainer_profile.measure import environment
-from chainer_profile.measure.environment import CpuWatch, blas_libraries, collect
-from chainer_profile.record.recording import BlasLibrary
+from chainer_profile.measure.environment import (
+    CpuWatch,
+    blas_libraries,
+    collect,
+    collect_gpu,
+    gpu_state,
+)
+from chainer_profile.record.recording import BlasLibrary, Gpu, GpuState
+from tests.command import raising
 
 
 def test_collect_knows_this_process(monkeypatch):
@@ -18,11 +28,8 @@ def test_collect_knows_this_process(monkeypatch):
     assert collected.python.startswith("CPython 3.")
     assert collected.usable_cores >= 1
     assert collected.memory_nbytes > 1 << 20
-
-    def missing(name):
-        raise environment.metadata.PackageNotFoundError(name)
-
     # A package that is not installed has no version.
+    missing = raising(environment.metadata.PackageNotFoundError())
     monkeypatch.setattr(environment.metadata, "version", missing)
     monkeypatch.delitem(sys.modules, "chainer")
     assert collect().chainer == ""
@@ -42,21 +49,80 @@ def test_only_the_blas_of_numpy_is_noted(monkeypatch):
     assert blas_libraries() == (BlasLibrary("openblas", "", 4, "Haswell"),)
     del libraries[1:]
     assert blas_libraries() == (BlasLibrary("openblas", "", 8, ""),)
-    libraries.clear()
-    assert blas_libraries() == ()
 
 
-def test_cores_that_others_kept_busy(monkeypatch):
-    before = time.monotonic()
-    wall, busy, own = CpuWatch._read()
-    assert before <= wall <= time.monotonic()
-    assert 0 < own <= busy + 1  # the machine used about as much as this process at least
-    for end, expected in (
+@pytest.mark.parametrize(
+    ("end", "cores"),
+    [
         ((10.0, 12.0, 7.0), 0.5),  # 12 s busy, 7 s of them ours, in 10 s
-        ((10.0, 7.0, 7.0), 0.0),
         ((10.0, 6.9, 7.0), 0.0),  # the two clocks tick in steps of their own
         ((0.1, 5.0, 0.0), None),  # too short to say
-    ):
-        reads = iter([(0.0, 0.0, 0.0), end])
-        monkeypatch.setattr(CpuWatch, "_read", staticmethod(lambda reads=reads: next(reads)))
-        assert CpuWatch().other_cpu() == expected
+    ],
+)
+def test_cores_that_others_kept_busy(end, cores, monkeypatch):
+    _, busy, own = CpuWatch._read()
+    assert 0 < own <= busy + 1  # the machine used about as much as this process at least
+    reads = iter([(0.0, 0.0, 0.0), end])
+    monkeypatch.setattr(CpuWatch, "_read", staticmethod(lambda: next(reads)))
+    assert CpuWatch().other_cpu() == cores
+
+
+# -- GPUs
+
+BUS, HANDLE = "0000:3B:00.0", object()
+PROPERTIES = {"name": b"NVIDIA H200", "major": 9, "minor": 0, "totalGlobalMem": 150_000_000_000}
+ALL = Gpu(1, "NVIDIA H200", "9.0", 150 * 10**9, "575.57.08", "12.9", "12.8", "8.9.7", tf32=False)
+STATE = GpuState(1755, 1980, 2619, 41, 118.25, ("power cap", "temperature (hardware)"))
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """CUDA's runtime with two devices, and NVML, by the functions that are called."""
+    runtime = SimpleNamespace(
+        getDeviceProperties=lambda number: PROPERTIES,
+        driverGetVersion=lambda: 12090,
+        runtimeGetVersion=lambda: 12080,
+        deviceGetPCIBusId={1: BUS, 0: "another"}.get,
+    )
+    nvml = SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByPciBusId={BUS: HANDLE}.get,  # CUDA's numbers are not NVML's
+        nvmlSystemGetDriverVersion=lambda: b"575.57.08",
+        nvmlDeviceGetClockInfo=lambda *of: {(HANDLE, 1): 1755, (HANDLE, 2): 2619}[of],
+        nvmlDeviceGetMaxClockInfo=lambda *of: {(HANDLE, 1): 1980}[of],
+        nvmlDeviceGetTemperature=lambda *of: {(HANDLE, 0): 41}[of],
+        nvmlDeviceGetPowerUsage={HANDLE: 118_250}.get,
+        nvmlDeviceGetCurrentClocksThrottleReasons={HANDLE: 0x1 | 0x4 | 0x40}.get,
+    )
+    cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), __version__="13.6.0")
+    cudnn = SimpleNamespace(cudnn=SimpleNamespace(getVersion=lambda: 8907))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr(cuda, "cuda", cudnn, raising=False)
+    monkeypatch.setattr(cuda, "cudnn_enabled", True)
+    monkeypatch.delenv("CUPY_TF32", raising=False)
+    return runtime, nvml
+
+
+def test_all_figures_of_a_gpu(gpu):
+    assert collect_gpu(1) == ALL
+    assert gpu_state(1) == STATE
+    gpu[0].getDeviceProperties = lambda number: {"name": b"A\xff"}
+    assert collect_gpu(0).name == "A\ufffd"
+
+
+def test_what_a_driver_refuses_or_lacks_is_left_out(gpu):
+    of_state = 0
+    for owner in gpu:
+        for name, function in list(vars(owner).items()):
+            for refused in (raising(RuntimeError("not supported")), None):
+                setattr(owner, name, refused)  # None: an older version has it not
+                now = vars(collect_gpu(1)) | vars(gpu_state(1) or GpuState())
+                lost = [
+                    key for key, value in (vars(ALL) | vars(STATE)).items() if now[key] != value
+                ]
+                assert lost
+                assert not any(now[key] for key in lost)
+                of_state += not vars(STATE).keys().isdisjoint(lost)
+            setattr(owner, name, function)
+    assert of_state == 2 * 8

@@ -29,93 +29,87 @@ LAYERS = (
     Layer(6, "cleargrads", "cleargrads", phase="backward"),
     Layer(7, "/", "gradient_accumulation", phase="backward"),
 )
-ROWS = inside._Rows(LAYERS)
-CHAINER = "/site-packages/chainer/"
-APPLY = Frame(f"{CHAINER}function_node.py", "FunctionNode.apply", 300)
-STEP = Frame(f"{CHAINER}_backprop_utils.py", "backprop_step", 133)
-OWN = Frame(f"{Path(inside.__file__).parent}/layer_frames.py", "_Frames.run", 70)
 
 
 def label(name):
     return Frame(FILE, name, 1)
 
 
-def chainers(file, function):
-    return Frame(CHAINER + file, function, 7)
+def chainers(file, function, line=7):
+    return Frame(f"/site-packages/chainer/{file}", function, line)
 
 
-BACKWARD = [label("1_ReLU@ backward"), STEP]
-FORWARD = [label("0_Convolution2DFunction@"), APPLY, chainers("function_node.py", "forward")]
+OURS = Frame(f"{Path(inside.__file__).parent}/layer_frames.py", "_Frames.run", 70)
+APPLY = chainers("function_node.py", "FunctionNode.apply", 300)
+BACKWARD = [label("1_ReLU@ backward"), chainers("_backprop_utils.py", "backprop_step")]
 IN_NUMPY = [chainers("f.py", "ReLU.forward"), Frame("/n.py", "maximum")]
-NEW_VARIABLE = [label("1_ReLU@"), APPLY, chainers("variable.py", "Variable.__init__")]
-REDUCED = [*BACKWARD, chainers("_backprop_utils.py", "_reduce"), APPLY]
 UPDATE = [chainers("variable.py", "Parameter.update"), chainers("optimizer.py", "update")]
-#: A stack; its row and function, and the number of its frames that are kept.
-WHOSE = [
-    ([OWN, *FORWARD], 0, "", 1),
-    # A call in a call has no label.
-    ([label("1_ReLU@/x"), APPLY, *IN_NUMPY], 2, "", 2),
-    # apply itself and its other calls are the framework's.
-    ([label("1_ReLU@"), APPLY], None, "", 1),
-    (NEW_VARIABLE, None, "", 2),
-    ([*BACKWARD, chainers("f.py", "backward")], 3, "", 1),
-    (REDUCED, None, "gradient_accumulation", 2),
-    (UPDATE, None, "MomentumSGD", 1),
-    ([chainers("optimizer_hooks/weight_decay.py", "__call__")], None, "WeightDecay", 1),
-    ([chainers("link.py", "Link.cleargrads")], None, "cleargrads", 1),
-    # Of no row.
-    ([label("9_Exp@"), APPLY, chainers("f.py", "forward")], None, "", 2),
-]
 
 
-def test_whose_a_stack_is():
-    for stack, *expected in WHOSE:
-        seconds = inside._spent(iter([(tuple(stack), 0.5, 3)]), ROWS, lines=True)
-        ((owner, frames),) = seconds
-        assert [owner.row, owner.function, len(frames)] == expected
-        assert seconds[owner, frames] == (0.5, 3)
+@pytest.mark.parametrize(
+    ("stack", "row", "function", "n_kept"),
+    [
+        ([OURS, label("0_Convolution2DFunction@"), APPLY, chainers("f.py", "forward")], 0, "", 1),
+        # A call in a call has no label.
+        ([label("1_ReLU@/x"), APPLY, *IN_NUMPY], 2, "", 2),
+        # apply itself and its other calls are the framework's.
+        ([label("1_ReLU@"), APPLY], None, "", 1),
+        ([label("1_ReLU@"), APPLY, chainers("variable.py", "Variable.__init__")], None, "", 2),
+        ([*BACKWARD, chainers("f.py", "backward")], 3, "", 1),
+        (
+            [*BACKWARD, chainers("_backprop_utils.py", "_reduce"), APPLY],
+            *(None, "gradient_accumulation", 2),
+        ),
+        (UPDATE, None, "MomentumSGD", 1),
+        ([chainers("optimizer_hooks/weight_decay.py", "__call__")], None, "WeightDecay", 1),
+        ([chainers("link.py", "Link.cleargrads")], None, "cleargrads", 1),
+        # Of no row.
+        ([label("9_Exp@"), APPLY, chainers("f.py", "forward")], None, "", 2),
+    ],
+)
+def test_whose_a_stack_is(stack, row, function, n_kept):
+    spent = inside._spent(iter([(tuple(stack), 0.5, 3)]), inside._Rows(LAYERS), lines=True)
+    (((owner, frames), times),) = spent.items()
+    assert (owner.row, owner.function, len(frames)) == (row, function, n_kept)
+    assert times == (0.5, 3)
 
 
-def looked(monkeypatch, counts, by_link=False):
+def looked(monkeypatch, counts, by_link):
     """The result of the pass if the sampler sees these functions in a network's only layer."""
-    now = iter(range(0, 10**12, 10**9))
-    of_layer = "0_LinearFunction@/" if by_link else "0_LinearFunction@"
-    made = []
+    now_ns = iter(range(0, 10**12, 10**9))
+    labels = []
+
+    def frame_named(name):
+        labels.append(name)
+        return lambda call, *args: call(*args)
 
     def sampled(run, now_ns, *, stopped):
         run()
-        prefix = (label("(trial)"), label(of_layer), APPLY)
-        seen = {(*prefix, Frame("/f.py", f"{name}.forward", 1)): n for name, n in counts.items()}
-        outside = {(Frame("/main.py", "main", 1),): 50}
-        every = seen | outside
-        return Seen("py-spy 0.4.3", {key: float(n) for key, n in every.items()}, every), ()
-
-    def frame_named(name):
-        made.append(name)
-        return lambda call, *args: call(*args)
+        prefix = (label("(trial)"), label(labels[-1]), APPLY)
+        samples = {(*prefix, Frame("/f.py", f"{name}.forward", 1)): n for name, n in counts.items()}
+        samples[(Frame("/main.py", "main", 1),)] = 50  # outside of the trials
+        return Seen("py-spy 0.4.3", {key: float(n) for key, n in samples.items()}, samples), ()
 
     monkeypatch.setattr(inside, "sampled", sampled)
     monkeypatch.setattr(layer_frames, "frame_named", frame_named)
     step = make_step("forward", L.Linear(3, 2), (image(4, 3),))
+    layers = (Layer(0, "/", "LinearFunction"),)
     with step.configured():
-        layers = (Layer(0, "/", "LinearFunction"),)
-        result = look_inside(step, layers, [1e-6], lambda: next(now), seconds=4, by_link=by_link)
-    assert set(made) == {of_layer}
-    return result
+        return look_inside(step, layers, [1e-6], lambda: next(now_ns), seconds=4, by_link=by_link)
 
 
-def test_shares_become_seconds_of_a_trial_unless_the_samples_are_too_few(monkeypatch):
-    for by_link in (False, True):
-        result = looked(monkeypatch, {"A": 150, "B": 50}, by_link)
-        # The clock goes on by a second a look at it: a trial takes one.
-        assert [(stack.seconds, stack.samples, stack.row) for stack in result.stacks] == [
-            (pytest.approx(0.75), 150, 0),
-            (pytest.approx(0.25), 50, 0),
-        ]
-        assert (result.samples, result.seconds, result.trials) == (200, 2.0, 2)
-        assert [place.function for place in result.places] == ["A.forward", "B.forward"]
+@pytest.mark.parametrize("by_link", [False, True])
+def test_shares_become_seconds_of_a_trial_unless_the_samples_are_too_few(monkeypatch, by_link):
+    result = looked(monkeypatch, {"A": 150, "B": 50}, by_link)
+    # The clock goes on by a second a look at it: a trial takes one.
+    assert [(stack.seconds, stack.samples, stack.row) for stack in result.stacks] == [
+        (pytest.approx(0.75), 150, 0),
+        (pytest.approx(0.25), 50, 0),
+    ]
+    assert (result.samples, result.seconds, result.trials) == (200, 2.0, 2)
+    assert [place.function for place in result.places] == ["A.forward", "B.forward"]
     with pytest.raises(ProfileError, match="99 samples of trials are too few"):
-        looked(monkeypatch, {"A": 99})
+        looked(monkeypatch, {"A": 99}, by_link)
 
 
 def test_outputs_of_samplers_are_read():
@@ -130,7 +124,6 @@ def test_outputs_of_samplers_are_read():
         Frame("elsewhere.py", "f", 2),
         Frame("~", "<GC>"),
     )
-    assert list(samplers.read_collapsed(text)) == [(frames, 4)]
     threads = text + text.replace("tid:1", "tid:2")
     assert samplers._counted("", samplers.read_collapsed(threads)).samples == {frames: 8}
 
@@ -172,23 +165,18 @@ def test_ticks_count_for_the_time_since_the_last(within, monkeypatch):
 
 
 def test_a_run_keeps_the_result_of_the_pass_or_warns(monkeypatch):
-    result, asked, count = Inside("fake", 100, 1.0, 10), [], itertools.count()
-    turns = net(lambda self, x: F.relu(F.exp(x) if next(count) % 2 else x))
-
-    def look(step, layers, medians_s, now_ns, **more):
-        asked.append((len(layers), len(medians_s), more["seconds"], more["by_link"]))
-        if len(asked) == 3:
+    def look(step, layers, medians_s, now_ns, *, seconds, by_link, **_):
+        if by_link:
             raise ProfileError("there is no way")
-        return result
+        return Inside("fake", len(layers), seconds, len(medians_s))
 
-    def profiled(model):
-        given = {"trials": 3, "warmups": 1, "why": True, "memory": False}
-        return chainer_profile.profile(model, image(4, 3), **given)
+    def profiled(function):
+        model = net(lambda self, x: F.relu(function(x)))
+        return chainer_profile.profile(model, image(4, 3), trials=3, warmups=1, why=True)
 
     monkeypatch.setattr(inside, "look_inside", look)
-    assert profiled(L.Linear(3, 2)).inside is profiled(turns).inside is result
+    assert profiled(F.identity).inside == Inside("fake", 2, inside.SECONDS, 2)
+    turns = itertools.cycle([F.exp, F.identity])
     with pytest.warns(UserWarning, match="the layers were not sampled: there is no way"):
-        recording = profiled(L.Linear(3, 2))
+        recording = profiled(lambda x: next(turns)(x))
     assert (recording.inside, recording.n_trials) == (None, 3)
-    alike = 1, 1, inside.SECONDS, False
-    assert asked == [alike, (2, 2, inside.SECONDS, True), alike]

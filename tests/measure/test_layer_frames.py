@@ -13,48 +13,41 @@ from chainer_profile.measure.layer_frames import FILE, layer_frames
 from tests.nets import image, net
 
 
-def stack():
-    """The layers on the stack, outermost first."""
-    return [frame.name for frame in traceback.extract_stack() if frame.filename == FILE]
+def test_every_call_runs_below_its_layer():
+    seen = []
 
+    def look():
+        """Note the layers on the stack, outermost first."""
+        seen.append([frame.name for frame in traceback.extract_stack() if frame.filename == FILE])
 
-@pytest.fixture
-def seen():
-    """The stacks that were seen; afterwards all is as it was."""
-    before = FunctionNode.apply, _backprop_utils.backprop_step
-    yield []
-    assert (FunctionNode.apply, _backprop_utils.backprop_step) == before
-
-
-@pytest.fixture
-def model(seen):
-    """A network with a function that looks at its stack, and whose backward does."""
+    class Nested(FunctionNode):
+        def forward(self, inputs):
+            look()  # this call has no frame of its own
+            return (inputs[0] * 2,)
 
     class Looking(FunctionNode):
         def forward(self, inputs):
-            seen.append(stack())
-            return (inputs[0] * 2,)
+            return (Nested().apply(inputs)[0].array,)
 
         def backward(self, indexes, gys):
-            seen.append(stack())
+            look()
             return (gys[0] * 2,)
 
     inner = net(lambda self, x: Looking().apply((x,))[0])
-    return net(lambda self, x: self.inner(F.relu(self.fc(x))), fc=L.Linear(3, 2), inner=inner)
-
-
-def test_every_call_runs_below_its_layer(model, seen):
+    model = net(lambda self, x: self.inner(F.relu(self.fc(x))), fc=L.Linear(3, 2), inner=inner)
+    before = FunctionNode.apply, _backprop_utils.backprop_step
     with pytest.raises(Exception, match="Invalid operation"), layer_frames(model):
         model(image(4, 5))
     with layer_frames(model):
         for _ in range(2):
             F.sum(model(image(4, 3))).backward()
         loss = F.sum(model(image(4, 3)))
+    assert (FunctionNode.apply, _backprop_utils.backprop_step) == before
     forward, backward = ["2_Looking@/inner"], ["2_Looking@/inner backward"]
     assert [*([forward, backward] * 2), forward] == seen
     layer = chainer_profile.profile(model, image(4, 3), trials=1).layers[2]
     assert [f"{layer.label}@{layer.path}"] == forward
-    # Behind it nothing is seen.
+    # Afterwards nothing is seen.
     seen.clear()
     loss.backward()
     model(image(4, 3))

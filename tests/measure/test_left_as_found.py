@@ -26,29 +26,27 @@ def network():
 
 
 def contents(model):
-    """Everything of a network that a training may change, without its weights."""
-    state = {"state": [model.lstm.h, model.lstm.c]}
+    """Everything of a network and of NumPy's random numbers that a training may change."""
+    contents = {"random": np.append(*np.random.get_state()[1:3])}  # noqa: NPY002
     for path, param in model.namedparams():
-        state[path, "rule"] = param.update_rule, getattr(param.update_rule, "t", 0)
-        state[path, "grad"] = None if param.grad is None else param.grad.copy()
-    for link_path, link in model.namedlinks():
-        for name in link._persistent:
-            state[link_path, name] = np.copy(getattr(link, name))
-    state["random"] = np.append(*np.random.get_state()[1:3])  # noqa: NPY002
-    return state
+        rule = param.update_rule
+        contents[path] = param.array.copy()
+        contents[path, "grad"] = copy.copy(param.grad)
+        contents[path, "rule"] = rule, rule.t, id(rule.state)
+        contents |= {(path, name): copy.copy(of) for name, of in (rule.state or {}).items()}
+    for path, link in model.namedlinks():
+        contents |= {(path, name): np.copy(getattr(link, name)) for name in link._persistent}
+        contents[path, "state"] = [getattr(link, name, None) for name in "hc"]
+    return contents
 
 
-def weights(model):
-    return {path: param.array.copy() for path, param in model.namedparams()}
-
-
-def same(first, second):
-    assert first.keys() == second.keys()
-    for key, value in first.items():
+def assert_same(contents, before):
+    assert contents.keys() == before.keys()
+    for key, value in before.items():
         if isinstance(value, np.ndarray):
-            np.testing.assert_array_equal(value, second[key])
+            np.testing.assert_array_equal(contents[key], value)
         else:  # the same objects: they have no equality of their own
-            assert value == second[key], key
+            assert contents[key] == value, key
 
 
 def note(optimizer):
@@ -65,40 +63,37 @@ def train(model, optimizer, steps=1):
         model.lstm.reset_state()
 
 
-@pytest.mark.parametrize("optimizer", [None, chainer.optimizers.Adam, chainer.optimizers.SGD])
-@pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
-@pytest.mark.parametrize("trained", [False, True])
-def test_a_profile_changes_nothing(phase, optimizer, trained):
-    model, own = network(), chainer.optimizers.Adam() if optimizer is None else optimizer()
-    own.setup(model)
-    train(model, own, 2 if trained else 0)
+@pytest.mark.parametrize("kind", [chainer.optimizers.Adam, chainer.optimizers.SGD])
+@pytest.mark.parametrize(
+    ("phase", "given"),
+    [("forward", False), ("forward-backward", False), ("train", False), ("train", True)],
+)
+@pytest.mark.parametrize("steps", [0, 2])
+def test_a_profile_changes_nothing(phase, given, kind, steps):
+    model, optimizer = network(), kind()
+    optimizer.setup(model)
+    train(model, optimizer, steps)
     with chainer.using_config("train", False):
         model(X)
-    before, t = contents(model) | weights(model), own.t
-    hyperparam = dict(vars(own.hyperparam))
-    own.add_hook(note, timing="post")
-    rules = {path: param.update_rule.state for path, param in model.namedparams()}
-    copies = copy.deepcopy(rules)
-    given = {} if optimizer is None or phase != "train" else {"optimizer": own}
-    profile(model, X, phase=phase, trials=3, warmups=1, memory=False, loss=F.sum, **given)
-    same(before, contents(model) | weights(model))
-    assert (own.t, vars(own.hyperparam)) == (t, hyperparam)
-    for path, param in model.namedparams():
-        assert param.update_rule.state is rules[path]
-        if copies[path] is not None:
-            same(copies[path], rules[path])
+    before, t, hyperparam = contents(model), optimizer.t, dict(vars(optimizer.hyperparam))
+    optimizer.add_hook(note, timing="post")
+    more = {"optimizer": optimizer} if given else {}
+    profile(model, X, phase=phase, trials=3, warmups=1, memory=False, loss=F.sum, **more)
+    assert_same(contents(model), before)
+    assert (optimizer.t, vars(optimizer.hyperparam)) == (t, hyperparam)
     assert chainer.config.train is True
     assert not chainer.get_function_hooks()
     assert not chainer._get_link_hooks()
 
 
 def test_after_an_exception_too():
-    model = network()
+    model, optimizer = network(), chainer.optimizers.SGD()
     model(X)
+    optimizer.setup(model)
     before = contents(model)
-    with pytest.raises(ZeroDivisionError), left_as_found(model):
-        train(model, chainer.optimizers.SGD().setup(model), 1 // len(model.xp.zeros(0)))
-    same(before, contents(model))
+    with pytest.raises(ZeroDivisionError), left_as_found(model, optimizer):
+        train(model, optimizer, 1 // len(model.xp.zeros(0)))
+    assert_same(contents(model), before)
 
 
 @pytest.mark.parametrize("phase", ["forward", "train"])

@@ -9,64 +9,42 @@ from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.measure.trials import SlowTrials
 from tests.nets import Chain, image
 
-
-class Clock:
-    seconds = 100.0
-
-    def __call__(self):
-        return self.seconds
-
-
-def said(capsys, steps, total, mean_s, *limit, every_s):
-    """The lines of a run, of which a step's trials take so long."""
-    clock = Clock()
-    with ProgressBar(False, *limit, monotonic=clock) as progress:
-        for done in steps:
-            clock.seconds += every_s
-            progress(done, total, mean_s)
-    out, err = capsys.readouterr()
-    assert out == ""
-    return err.splitlines()
-
-
-def test_a_line_every_ten_seconds_or_behind_a_long_trial(capsys):
-    assert said(capsys, range(1, 1001), 1000, 0.0285, every_s=0.03) == [
-        f"{PROG}: 334 of 1,000 trials, mean 28.50 ms; about 19 s left",
-        f"{PROG}: 668 of 1,000 trials, mean 28.50 ms; about 9 s left",
-    ]
-    assert said(capsys, range(1, 4), 3, 60.0, every_s=60) == [
-        f"{PROG}: 1 of 3 trials, mean 60.00 s; about 2 min left",
-        f"{PROG}: 2 of 3 trials, mean 60.00 s; about 60 s left",
-    ]
-    # With a time limit, no more than its rest is left.
-    lines = said(capsys, range(10, 50, 10), 1000, 1.0, 30.0, every_s=10)
-    assert [int(line.split()[-3]) for line in lines] == [20, 10, 0, 0]
-
-
-# -- that trials take many times the fastest
-
-
 MS = 1_000_000
 
 
-class Busy:
-    """In place of CpuWatch: others keep so many cores busy."""
-
-    cores: float | None = 1.5
-
-    def other_cpu(self):
-        return self.cores
+@pytest.mark.parametrize(
+    ("n_trials", "trial_s", "max_seconds", "lines"),
+    [
+        (1000, 0.03, None, ["334 of 1,000; about 20 s", "668 of 1,000; about 10 s"]),
+        (3, 60, None, ["1 of 3; about 2 min", "2 of 3; about 60 s"]),
+        # With a time limit, no more than its rest is left.
+        (4, 10, 25, ["1 of 4; about 15 s", "2 of 4; about 5 s", "3 of 4; about 0 s"]),
+    ],
+)
+def test_a_line_every_ten_seconds_or_after_a_long_trial(
+    capsys, n_trials, trial_s, max_seconds, lines
+):
+    now_s = 100.0
+    with ProgressBar(False, max_seconds, monotonic=lambda: now_s) as progress:
+        for done in range(1, n_trials + 1):
+            now_s += trial_s
+            progress(done, n_trials, trial_s)
+    out, err = capsys.readouterr()
+    mean = " trials, mean 30.00 ms" if trial_s < 1 else f" trials, mean {trial_s}.00 s"
+    assert out == ""
+    assert err.replace(mean, "") == "".join(f"{PROG}: {line} left\n" for line in lines)
 
 
 @pytest.fixture(autouse=True)
-def busy(monkeypatch):
-    monkeypatch.setattr(trials, "CpuWatch", Busy)
+def other_cpu(monkeypatch):
+    """The cores that other programs keep busy."""
+    cores = [1.5]
+    monkeypatch.setattr(trials.CpuWatch, "other_cpu", lambda self: cores[0])
+    return cores
 
 
-SAYS = "trials take 12 times as long as the fastest: "
-
-
-def test_it_is_said_once_by_the_fastest_trial_of_all_and_who_is_to_blame(monkeypatch):
+def test_slow_trials_are_told_once_with_who_is_to_blame(other_cpu):
+    says = "trials take 12 times as long as the fastest: "
     for group in (1, 7, 1000):
         said = []
         slow = SlowTrials(said.append)
@@ -74,20 +52,23 @@ def test_it_is_said_once_by_the_fastest_trial_of_all_and_who_is_to_blame(monkeyp
         for walls in ([10 * MS] * 200, [120 * MS] * 200, [500 * MS] * 100):
             for at in range(0, len(walls), group):
                 slow.add(walls[at : at + group])
-        assert said == [SAYS + "another program keeps the cores busy"]
-    for cores in (0.0, 0.2, None):
-        monkeypatch.setattr(Busy, "cores", cores)
+        assert said == [says + "another program keeps the cores busy"]
+    for cores in (0.2, None):
+        other_cpu[:] = [cores]
         said = []
         SlowTrials(said.append).add([10 * MS, *[120 * MS] * 30])
-        assert said == [SAYS + "something else slows this machine"]
+        assert said == [says + "something else slows this machine"]
 
 
-def test_a_run_says_it(clock, one_thread, monkeypatch):
+def test_one_slow_trial_is_chance():
+    SlowTrials(pytest.fail).add([10 * MS] * 4 + [10_000 * MS])
+
+
+def test_a_run_warns_of_slow_trials(clock, one_thread, monkeypatch):
     class Slower(Chain):
         def forward(self, x):
-            y = super().forward(x)
             self.clock.advance(10 * MS if self.calls <= 5 else 120 * MS)
-            return y
+            return super().forward(x)
 
     monkeypatch.setattr(runner, "clock_of", lambda device: clock)
     says = "trials take 11 times as long as the fastest: another"

@@ -61,117 +61,100 @@ def trained(clock, monkeypatch):
     return Trained(clock)
 
 
-class TestRun:
-    def test_reading_the_cpu_time_of_clean_trials_is_not_in_their_times(self):
-        class Costly(FakeClock):
-            def cpu_ns(self):
-                self.advance(1000)
-                return 3 * self.time_ns  # that of three threads
+def test_clean_blocks_alternate_with_profiled_ones_and_progress_counts_to_the_end():
+    class Costly(FakeClock):
+        def cpu_ns(self):  # which is in no trial's time
+            self.advance(1000)
+            return 3 * self.time_ns  # that of three threads
 
-        clock = Costly()
-        recording = run(Chain(clock), clock)
+    made, seen, clock = asked(trials=40, clean_trials=10), [], Costly()
+    recording = run(Chain(clock), clock, made, progress=lambda *a: seen.append(a))
+    for name, count in (("trial_ns", 40), ("clean_ns", 10), ("warmup_ns", 2)):
+        assert getattr(recording, name).tolist() == [TRIAL_NS] * count
+    assert recording.clean_cpu_ns.tolist() == [3 * (TRIAL_NS + 1000)] * 10
+    kinds = [(start, "P") for start in recording.start_ns.tolist()]
+    kinds += [(start, "C") for start in recording.clean_start_ns.tolist()]
+    starts, text = zip(*sorted(kinds), strict=True)
+    assert "".join(text) == ("P" * 10 + "C" * 5 + "P" * 10) * 2
+    assert (np.diff(starts) >= TRIAL_NS).all()
+    done, totals, means = zip(*seen, strict=True)
+    assert list(done) == sorted(set(done))
+    assert (done[-1], set(totals)) == (40, {40})
+    assert means == pytest.approx([TRIAL_NS * 1e-9] * len(seen))
+    reading = FakeClock(read_ns=3)
+    conditions = run(Chain(reading), reading).conditions
+    assert (conditions.window_ns, conditions.clock_resolution_ns) == (3, 1)
+
+
+def test_a_forward_pass_that_takes_gradients_has_the_graph(clock):
+    def forward(self, x):
+        x = chainer.Variable(x)
+        (y,) = Wait(clock, 10, 7).apply((x,))
+        return chainer.grad([y], [x])[0] * 2
+
+    recording = run(net(forward), clock)
+    assert (recording.settings.with_graph, recording.settings.phase) == (True, "forward")
+    assert recording.self_ns.tolist() == [[10, 7, 0]] * 20
+    assert [layer.phase for layer in recording.layers] == ["forward", "backward", "forward"]
+    assert "test mode with backprop" in run_lines(recording)[0]
+    assert "its forward pass computes gradients" in report_md(summarise(recording))
+    assert not run(Chain(clock), clock).settings.with_graph
+
+
+@pytest.mark.parametrize("group_ns", [3 * STEP_NS, 1])
+def test_groups_of_any_size_and_the_journal_hold_the_same(
+    clock, trained, monkeypatch, tmp_path, group_ns
+):
+    monkeypatch.setattr(trials, "GROUP_NS", group_ns)
+    with open(tmp_path / "journal", "w+b") as file:
+        more = {"journal": Journal(file), "memory": False, "clock": clock}
+        recording = runner.run(training(trained, clock), asked(phase="train"), **more)
+    assert trained.calls == CALLS
+    for same in (recording, recover(tmp_path / "journal")):
+        assert (same.phases, same.settings) == (tuple(FRAMEWORK), recording.settings)
+        assert (same.layers, same.links) == (recording.layers, recording.links)
+        assert same.self_ns.tolist() == [ROWS] * 20
+        assert same.framework_ns.tolist() == [list(FRAMEWORK.values())] * 20
         for name, count in (("trial_ns", 20), ("clean_ns", 5), ("warmup_ns", 2)):
-            assert getattr(recording, name).tolist() == [TRIAL_NS] * count
-        assert recording.clean_cpu_ns.tolist() == [3 * (TRIAL_NS + 1000)] * 5
+            assert getattr(same, name).tolist() == [STEP_NS] * count
+        assert same.start_ns.tolist() == recording.start_ns.tolist()
+    assert (np.diff(recording.start_ns) >= STEP_NS).all()
 
-    def test_clean_blocks_alternate_with_profiled_ones_and_progress_counts_to_the_end(self, clock):
-        made, seen = asked(trials=40, clean_trials=10), []
-        recording = run(Chain(clock), clock, made, progress=lambda *a: seen.append(a))
-        kinds = [(start, "P") for start in recording.start_ns.tolist()]
-        kinds += [(start, "C") for start in recording.clean_start_ns.tolist()]
-        starts, text = zip(*sorted(kinds), strict=True)
-        assert "".join(text) == ("P" * 10 + "C" * 5 + "P" * 10) * 2
-        assert np.diff(starts).tolist() == [TRIAL_NS] * 49
-        done, totals, means = zip(*seen, strict=True)
-        assert list(done) == sorted(set(done))
-        assert (done[-1], set(totals)) == (40, {40})
-        assert means == pytest.approx([TRIAL_NS * 1e-9] * len(seen))
-        reading = FakeClock(read_ns=3)
-        conditions = run(Chain(reading), reading).conditions
-        assert (conditions.window_ns, conditions.clock_resolution_ns) == (3, 1)
 
-    def test_a_forward_pass_that_takes_gradients_has_the_graph(self, clock):
-        seen = []
+def test_stop_keeps_the_trials_so_far(clock):
+    model = Chain(clock)
+
+    def stop():
+        return "interrupted by SIGINT" if model.calls == FIRST + 4 else ""
+
+    recording = run(model, clock, stop=stop)
+    assert recording.ended == "interrupted by SIGINT"
+    assert recording.self_ns.tolist() == [[100, 40, 40]] * 4
+    recording = run(Chain(clock), clock, stop=lambda: "enough")  # during the warm-up
+    assert (recording.n_trials, len(recording.warmup_ns)) == (0, 1)
+
+
+def test_the_wanted_interval_is_that_of_the_median(clock):
+    class Rarely(Step):
+        calls = 0
 
         def forward(self, x):
-            x = chainer.Variable(x)
-            (y,) = Wait(clock, 10, 7).apply((x,))
-            seen.append(bool(chainer.config.enable_backprop))
-            return chainer.grad([y], [x])[0] * 2
+            self.calls += 1
+            self._duration_ns = (20 if self.calls % 100 == 0 else 1) * 1000
+            return super().forward(x)
 
-        recording = run(net(forward), clock)
-        assert (recording.settings.with_graph, recording.settings.phase) == (True, "forward")
-        assert recording.self_ns.tolist() == [[10, 7, 0]] * 20
-        assert [layer.phase for layer in recording.layers] == ["forward", "backward", "forward"]
-        # Without, with, without; then all passes and trials, and the memory pass.
-        assert seen == [False, True, False] + [True] * (CALLS + 2)
-        assert "test mode with backprop" in run_lines(recording)[0]
-        assert "its forward pass computes gradients" in report_md(summarise(recording))
-        assert not run(Chain(clock), clock).settings.with_graph
+    class Drifting(Step):
+        def forward(self, x):
+            self._duration_ns += 1000
+            return super().forward(x)
 
-    def test_groups_of_any_size_and_the_journal_hold_the_same(
-        self, clock, trained, monkeypatch, tmp_path
-    ):
-        path = tmp_path / "journal"
-        for group_ns in (3 * STEP_NS, 1):
-            monkeypatch.setattr(trials, "GROUP_NS", group_ns)
-            trained.calls = 0
-            with open(path, "w+b") as file:
-                more = {"journal": Journal(file), "memory": False, "clock": clock}
-                recording = runner.run(training(trained, clock), asked(phase="train"), **more)
-            recovered = recover(path)
-            for name in ("layers", "phases", "links", "settings"):
-                assert getattr(recovered, name) == getattr(recording, name)
-            for name in ("self_ns", "framework_ns", "trial_ns", "clean_ns", "warmup_ns"):
-                np.testing.assert_array_equal(getattr(recovered, name), getattr(recording, name))
-            assert (recording.ended, recording.phases) == ("complete", tuple(FRAMEWORK))
-            assert trained.calls == CALLS
-            assert recording.self_ns.tolist() == [ROWS] * 20
-            assert recording.framework_ns.tolist() == [list(FRAMEWORK.values())] * 20
-            for name, count in (("trial_ns", 20), ("clean_ns", 5), ("warmup_ns", 2)):
-                assert getattr(recording, name).tolist() == [STEP_NS] * count
-            assert recovered.start_ns.tolist() == recording.start_ns.tolist()
-            assert (np.diff(recording.start_ns) >= STEP_NS).all()
-        assert recording.settings.optimizer == "SlowOptimizer"
-
-
-class TestEnds:
-    def test_stop_keeps_the_trials_so_far(self, clock):
-        model = Chain(clock)
-
-        def stop():
-            return "interrupted by SIGINT" if model.calls == FIRST + 4 else ""
-
-        recording = run(model, clock, stop=stop)
-        assert recording.ended == "interrupted by SIGINT"
-        assert recording.self_ns.tolist() == [[100, 40, 40]] * 4
-        recording = run(Chain(clock), clock, stop=lambda: "enough")  # during the warm-up
-        assert (recording.n_trials, len(recording.warmup_ns)) == (0, 1)
-        assert recording.ended == "enough"
-
-    def test_the_wanted_interval_is_that_of_the_median_and_asked_for_at_the_first_look(self, clock):
-        class Rarely(Step):
-            calls = 0
-
-            def forward(self, x):
-                self.calls += 1
-                self._duration_ns = (20 if self.calls % 100 == 0 else 1) * 1000
-                return super().forward(x)
-
-        class Drifting(Step):
-            def forward(self, x):
-                self._duration_ns += 1000
-                return super().forward(x)
-
-        wanted = asked(trials=4000, clean_trials=100, until_ci=0.01)
-        for model in (Chain(clock), Rarely(clock, 1)):
-            recording = run(model, clock, wanted)
-            # A cycle has 200 profiled trials: the first one is enough for a look.
-            assert recording.n_trials == FIRST_LOOK == 200
-            assert recording.ended == "wanted interval reached"
-        assert recording.trial_ns.mean() > 1.05 * np.median(recording.trial_ns)
-        recording = run(Drifting(clock, 1), clock, asked(trials=500, until_ci=0.001))
-        assert (recording.n_trials, recording.ended) == (500, "complete")
+    recording = run(Rarely(clock, 1), clock, asked(trials=4000, clean_trials=100, until_ci=0.01))
+    # A cycle has 200 profiled trials: the first one is enough for a look.
+    assert recording.n_trials == FIRST_LOOK == 200
+    assert recording.ended == "wanted interval reached"
+    assert recording.trial_ns.mean() > 1.05 * np.median(recording.trial_ns)
+    recording = run(Drifting(clock, 1), clock, asked(trials=500, until_ci=0.001))
+    assert (recording.n_trials, recording.ended) == (500, "complete")
 
 
 class Changing(Chain):
@@ -194,155 +177,109 @@ def broken(*_):
     raise ValueError("broken\n  on purpose")
 
 
-def failing_step(clock, place, monkeypatch):
-    """A step that fails in its fifth trial."""
-    models = {
-        "forward": Changing(clock, FIRST + 5, broken),
-        "by link": Changing(clock, 3, another_call),
-    }
-    model = models.get(place) or Trained(clock)
-    step = make_step("forward", model, (image(),)) if place in models else training(model, clock)
-
-    def failing(owner, name):
-        call = getattr(owner, name)
+@pytest.mark.parametrize(
+    ("place", "owner", "method"),
+    [
+        ("layer 0_Wait at /first", Wait, "forward"),
+        ("the backward of layer 6_Nesting at /second", Nesting, "backward"),
+        ("the update of layer 11_SlowOptimizer at /first", nets.SlowRule, "update_core"),
+        ("the update of layer 10_SlowHook at optimizer", SlowHook, "__call__"),
+        ("Changing at /", None, ""),
+    ],
+)
+def test_an_exception_in_trial_5_keeps_4(clock, trained, monkeypatch, place, owner, method):
+    model = trained if "of layer" in place else Changing(clock, 3, another_call)
+    if owner is None:
+        model = Changing(clock, FIRST + 5, broken)
+    else:
+        stock = getattr(owner, method)
 
         def may_fail(*args):
-            if model.calls == FIRST + 5:
-                broken()
-            return call(*args)
+            return broken() if model.calls == FIRST + 5 else stock(*args)
 
-        monkeypatch.setattr(owner, name, may_fail)
-
-    if place == "by link":
-        failing(Wait, "forward")
-    elif place == "backward":
-        failing(Nesting, "backward")
-    elif place == "update":
-        failing(model.second.W.update_rule, "update_core")
-    elif place == "hook":
-        failing(SlowHook, "__call__")
-    return step
-
-
-FAILS = {
-    "forward": "in Changing at /",
-    "by link": "in layer 0_Wait at /first",
-    "backward": "in the backward of layer 6_Nesting at /second",
-    "update": "in the update of layer 12_SlowOptimizer at /second",
-    "hook": "in the update of layer 10_SlowHook at optimizer",
-}
+        monkeypatch.setattr(owner, method, may_fail)
+    forward = make_step("forward", model, (image(),))
+    step = training(model, clock) if model is trained else forward
+    with pytest.raises(RunError) as caught:
+        runner.run(step, asked(), clock=clock)
+    message = f"the network fails after 4 trials, in {place}: ValueError: broken on purpose"
+    assert str(caught.value) == message
+    kept = caught.value.recording
+    assert kept.n_trials == 4
+    rest_ns = kept.trial_ns - kept.self_ns.sum(axis=1)
+    expected = [28] * 4 if kept.framework_ns is None else kept.framework_ns.sum(axis=1).tolist()
+    assert rest_ns.tolist() == expected
+    assert not chainer.get_function_hooks()
+    assert "update" not in vars(getattr(step, "optimizer", step))
+    assert "cleargrads" not in vars(step.model)
 
 
-class TestFailures:
-    @pytest.mark.parametrize("place", FAILS)
-    def test_an_exception_in_trial_5_keeps_4(self, clock, trained, monkeypatch, place):
-        step = failing_step(clock, place, monkeypatch)
-        with pytest.raises(RunError) as caught:
-            runner.run(step, asked(), clock=clock)
-        message = f"the network fails after 4 trials, {FAILS[place]}: ValueError: broken on purpose"
-        assert str(caught.value) == message
-        kept = caught.value.recording
-        assert kept.n_trials == 4
-        rest_ns = kept.trial_ns - kept.self_ns.sum(axis=1)
-        expected = [28] * 4 if kept.framework_ns is None else kept.framework_ns.sum(axis=1).tolist()
-        assert rest_ns.tolist() == expected
-        assert not chainer.get_function_hooks()
-        assert "update" not in vars(getattr(step, "optimizer", step))
-        assert "cleargrads" not in vars(step.model)
+def test_a_full_disk_keeps_every_trial(clock, monkeypatch):
+    add, groups = Journal.add, []
 
-    def test_a_full_disk_keeps_every_trial(self, clock, monkeypatch):
-        add, groups = Journal.add, []
+    def full(self, *records):
+        add(self, *records)
+        kinds = {record.kind for record in records if isinstance(record, Trial)}
+        groups.append(PROFILED in kinds)
+        if groups.count(True) == 2:
+            raise JournalError("No space left on device") from OSError(errno.ENOSPC)
 
-        def full(self, *records):
-            add(self, *records)
-            kinds = {record.kind for record in records if isinstance(record, Trial)}
-            groups.append(PROFILED in kinds)
-            if groups.count(True) == 2:
-                raise JournalError("No space left on device") from OSError(errno.ENOSPC)
-
-        monkeypatch.setattr(Journal, "add", full)
-        with pytest.raises(RunError, match=r"cannot be written after 20 trials: No space") as error:
-            run(Chain(clock), clock, asked(warmups=0))
-        assert error.value.recording.n_trials == 20  # those of the second group as well
+    monkeypatch.setattr(Journal, "add", full)
+    with pytest.raises(RunError, match=r"cannot be written after 20 trials: No space") as error:
+        run(Chain(clock), clock, asked(warmups=0))
+    assert error.value.recording.n_trials == 20  # those of the second group as well
 
 
-def by_link(recording):
-    """The rows of a recording by link, and of every trial their times."""
-    assert recording.by_link
-    rows = [(layer.path, layer.function, layer.calls) for layer in recording.layers]
-    return rows, recording.self_ns.tolist()
+def test_trials_that_differ_from_the_fifth_on_have_rows_by_link(clock, tmp_path):
+    with open(tmp_path / "journal", "w+b") as file:
+        model = Changing(clock, FIRST + 5, another_call)
+        recording = run(model, clock, journal=Journal(file))
+    recording.save(tmp_path / "run.npz")
+    for same in (recording, Recording.load(tmp_path / "run.npz"), recover(tmp_path / "journal")):
+        assert same.by_link
+        assert same.self_ns.tolist() == [[100, 80, 0]] * 4 + [[100, 80, 1]] * 16
+        assert same.calls.tolist() == [[1, 2, 0]] * 4 + [[1, 2, 1]] * 16
+        assert [layer.calls for layer in same.layers] == [1, 2, 0.8]
+        assert same.start_ns.tolist() == recording.start_ns.tolist()
+    assert recording.conditions.call_ns is not None
+    assert (len(recording.warmup_ns), recording.n_trials, recording.ended) == (2, 20, "complete")
+    assert len(recording.memory.peak_nbytes) == 3
 
 
-class TestTrialsThatDiffer:
-    def test_from_trial_5_on(self, clock, tmp_path):
-        with open(tmp_path / "journal", "w+b") as file:
-            model = Changing(clock, FIRST + 5, another_call)
-            recording = run(model, clock, journal=Journal(file))
-        rows, times = by_link(recording)
-        assert recording.conditions.call_ns is not None
-        assert times == [[100, 80, 0]] * 4 + [[100, 80, 1]] * 16
-        assert recording.calls.tolist() == [[1, 2, 0]] * 4 + [[1, 2, 1]] * 16
-        assert [row[2] for row in rows] == [1, 2, 0.8]
-        assert len(recording.warmup_ns) == 2
-        assert (recording.n_trials, recording.ended) == (20, "complete")
-        assert len(recording.memory.peak_nbytes) == 3
-        recording.save(tmp_path / "run.npz")
-        for other in (Recording.load(tmp_path / "run.npz"), recover(tmp_path / "journal")):
-            assert by_link(other) == by_link(recording)
-            assert other.calls.tolist() == recording.calls.tolist()
-            assert other.start_ns.tolist() == recording.start_ns.tolist()
+def test_memory_is_measured_where_a_run_ends_by_itself_and_not_where_it_is_stopped(clock):
+    class Tracked(Chain):
+        def forward(self, x):
+            traced.append(tracemalloc.is_tracing())
+            return super().forward(x)
 
-    def test_trials_without_a_backward(self, clock):
-        for goes_without in (lambda calls: calls >= FIRST + 5, lambda calls: calls % 2):
-            model = Trained(clock)
-
-            def loss(y, model=model, goes_without=goes_without):
-                if goes_without(model.calls):
-                    y.unchain_backward()
-                return slow_loss(clock)(y)
-
-            step = training(model, clock, loss)
-            recording = runner.run(step, asked(phase="train"), clock=clock)
-            by_link(recording)
-            assert recording.n_trials == 20
-            assert recording.phases == ("update", "forward", "backward")
-            times_ns = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
-            assert recording.trial_ns.tolist() == times_ns.tolist()
-            assert len(set(recording.calls.sum(axis=1).tolist())) > 1
-
-
-class TestMemory:
-    def test_the_pass_comes_after_all_trials_and_changes_none(self, clock):
+    limited = asked(trials=4000, max_seconds=100 * TRIAL_NS * 1e-9)
+    exact = asked(trials=4000, until_ci=0.01)
+    for made, ended in ((limited, "time limit reached"), (exact, "wanted interval reached")):
         traced = []
+        recording = run(Tracked(clock), clock, made)
+        assert (recording.ended, len(recording.memory.peak_nbytes)) == (ended, 3)
+        # The pass comes after all trials.
+        assert traced == sorted(traced)
+        assert sum(traced) == 2
+    assert run(Chain(clock), clock, memory=False).memory is None
+    for after in (FIRST + 4, CALLS):
+        model, says = Chain(clock), ["interrupted by SIGINT"]
 
-        class Net(Chain):
-            def forward(self, x):
-                traced.append((tracemalloc.is_tracing(), len(chainer.get_function_hooks())))
-                return super().forward(x)
+        def stop(model=model, says=says, after=after):
+            return "" if model.calls < after or not says else says.pop()
 
-        recording = run(Net(clock), clock)
-        assert [on for on, _ in traced] == [False] * CALLS + [True] * 2
-        assert [hooks for _, hooks in traced[-2:]] == [0, 1]
-        assert not tracemalloc.is_tracing()
-        assert len(recording.memory.peak_nbytes) == len(recording.layers) == 3
-        assert recording.memory.input_nbytes == image().nbytes
-        assert recording.memory.high_water_nbytes >= max(recording.memory.peak_nbytes) > 0
-        assert run(Chain(clock), clock, memory=False).memory is None
+        assert run(model, clock, stop=stop).memory is None
+        assert model.calls == after
+    # After all trials, too.
+    says = iter([*[""] * (2 + 20 + 5 + 1), "interrupted by SIGINT"])  # once more between blocks
+    recording = run(Chain(clock), clock, stop=lambda: next(says))
+    assert (recording.ended, recording.memory) == ("complete", None)
 
-    def test_it_is_made_where_a_run_ends_by_itself_and_left_out_where_it_is_stopped(self, clock):
-        limited = asked(trials=4000, max_seconds=100 * TRIAL_NS * 1e-9)
-        exact = asked(trials=4000, until_ci=0.01)
-        for made, ended in ((limited, "time limit reached"), (exact, "wanted interval reached")):
-            recording = run(Chain(clock), clock, made)
-            assert (recording.ended, recording.memory is not None) == (ended, True)
-        for after in (FIRST + 4, CALLS):
-            model, says = Chain(clock), ["interrupted by SIGINT"]
 
-            def stop(model=model, says=says, after=after):
-                return "" if model.calls < after or not says else says.pop()
-
-            assert run(model, clock, stop=stop).memory is None
-            assert model.calls == after
+def test_a_time_limit_leaves_trials_of_both_kinds(clock):
+    recording = run(Chain(clock), clock, asked(max_seconds=1e-9))
+    assert recording.ended == "time limit reached"
+    assert (recording.n_trials, len(recording.clean_ns)) == (1, 1)
 
 
 @given(st.integers(0, 30_000), st.integers(0, 3_000))
@@ -359,7 +296,9 @@ def test_every_trial_of_the_cycles_is_made_once(trials, clean):
     assert sum(clean for _, clean, _ in parts) == cycle[1]
     assert min(map(min, parts)) >= 0
     assert parts[0][:2] == (min(sum(cycle[::2]), 1), min(cycle[1], 1))
-    # The main job, and how many clean trials others have.
+
+
+def test_cycles_and_clean_trials_of_a_run():
     assert list(cycles(10_000, 1000)) == [(100, 20, 100)] * 50
     assert [default_clean_trials(n) for n in (1, 20, 50, 301, 10_000)] == [5, 20, 30, 31, 1000]
 
@@ -368,23 +307,20 @@ def distance(y):
     return F.mean(y * y)
 
 
-def test_profile_describes_itself(clock):
-    made = profile(Chain(clock), image(4, 2), trials=10, warmups=1).settings
-    assert (made.model, made.batchsize, made.input_shape) == ("Chain", 4, (4, 2))
-    assert (made.trials, made.clean_trials, made.warmups) == (10, 10, 1)
-    assert (made.phase, made.loss, made.optimizer, made.train_mode) == ("forward", "", "", False)
-    assert profile(Chain(clock), image(), trials=5, train_mode=True).settings.train_mode is True
+def test_profile_describes_itself():
     model = chainer.Sequential(L.Linear(3, 4), F.relu)
     own = {"loss": distance, "optimizer": chainer.optimizers.Adam().setup(model), "memory": False}
     for phase, more, loss, optimizer in (
+        ("forward", {"train_mode": True}, "", ""),
         ("forward-backward", {}, "softmax_cross_entropy", ""),
         ("train", {}, "softmax_cross_entropy", "MomentumSGD"),
         ("train", own, "distance", "Adam"),
     ):
         recording = profile(model, image(5, 3), trials=6, warmups=1, phase=phase, **more)
         made = recording.settings
+        assert (made.model, made.batchsize, made.input_shape) == ("Sequential", 5, (5, 3))
+        assert (made.trials, made.clean_trials, made.warmups) == (6, 6, 1)
         assert (made.phase, made.loss, made.optimizer) == (phase, loss, optimizer)
         assert (made.train_mode, made.with_graph) == (True, False)
         assert ("update" in recording.phases) == (phase == "train")
         assert (recording.self_ns > 0).all()
-        assert (recording.memory is None) is bool(more)
