@@ -90,14 +90,14 @@ def test_a_file_has_as_many_digits_as_are_true(median_ns: int, width: float) -> 
 
 def test_a_new_column_is_in_every_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """A field of the layers' frame, and a column."""
-    column = Column("range", "range ms", unit.MS, "From the shortest to the longest", drop=1)
-    monkeypatch.setitem(LAYER_COLUMNS, "range", column)
+    column = Column("width", "width ms", unit.MS, "From the shortest to the longest", drop=1)
+    monkeypatch.setitem(LAYER_COLUMNS, "width", column)
     summary = summarise(make_recording(3))
-    layers = summary.layers.assign(range_s=summary.layers["max_s"] - summary.layers["min_s"])
+    layers = summary.layers.assign(width_s=summary.layers["max_s"] - summary.layers["min_s"])
     widened = replace(summary, layers=layers)
-    expected = pytest.approx(layers["range_s"][0] * 1e3, rel=1e-3)
+    expected = pytest.approx(layers["width_s"][0] * 1e3, rel=1e-3)
     head, first, *_ = layers_csv(widened).splitlines()
-    assert head.split(",")[-1] == "range_ms"
+    assert head.split(",")[-1] == "width_ms"
     assert float(first.split(",")[-1]) == expected
-    assert json_report.content(widened)["layers"]["range_ms"][0] == expected
-    assert "| `range` | range ms | `range_ms` | From the shortest" in documentation()
+    assert json_report.content(widened)["layers"]["width_ms"][0] == expected
+    assert "| `width` | width ms | `width_ms` | From the shortest" in documentation()
