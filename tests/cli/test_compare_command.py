@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from chainer_profile.record.budget import BUDGET, PROFILER, Budget, Spent, write_json
-from chainer_profile.record.recording import COMPLETE
+from chainer_profile.record.recording import COMPLETE, Calibration
 from chainer_profile.runs.folder import load_run, save_recording
 from tests import names_in
 from tests.command import main, one_line
-from tests.comparing import run, scaled
+from tests.comparing import CALM, run, scaled
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +76,12 @@ OTHERS = {
     "slower as a whole": lambda: scaled(run(7), {}, whole=1.2),
     "one trial": lambda: run(7, n_trials=1),
     "few trials": lambda: scaled(run(7, n_trials=2), {3: 2.0}, whole=2.0),
+    "few clean trials": lambda: scaled(run(7, n_clean=2), {3: 2.0}, whole=2.0),
+    "of another machine": lambda: scaled(
+        run(7, conditions=replace(CALM, calibrations=(Calibration(2.6e-3, 2e-3),) * 2)),
+        dict.fromkeys(range(24), 2.5),
+        whole=2.5,
+    ),
 }
 NONE = "too few trials for a verdict"
 SLOWER = "slower: 3_Convolution2DFunction at /res2/1/conv1: 1.3"
@@ -89,6 +95,8 @@ GATES: list[tuple[str, tuple[str, ...], int, str, str]] = [
     ("one trial", ("B",), 0, "no verdicts", ""),
     ("one trial", ("B", *GATE), 1, "", "--fail-above cannot be judged: B has"),
     ("few trials", ("B", *GATE), 1, f"Gate: not judged. B has {NONE}.", f"judged: B has {NONE}"),
+    ("few clean trials", ("B", *GATE), 1, f"not judged. B has {NONE}.", f"judged: B has {NONE}"),
+    ("of another machine", ("B", *GATE), 1, "x slower, machine or code", "or the code made"),
 ]
 
 
