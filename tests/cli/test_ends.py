@@ -12,6 +12,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.cli.main import run_command
 from chainer_profile.record.recording import Recording
 from chainer_profile.report import tables
+from chainer_profile.report.pictures.figures import Picture
 from chainer_profile.runs.folder import load_run
 from tests import names_in
 from tests.command import (
@@ -80,6 +81,19 @@ def test_signals_before_the_first_trial_and_within_one_that_hangs(fails):
     assert said == "profile.py: interrupted; python profile.py report run shows the trials so far"
     assert main("report", "run", "-q") == 0
     assert kept() == (6, "killed before its end")
+
+
+def test_a_signal_while_the_reports_are_made_keeps_the_recording(monkeypatch):
+    def interrupted(picture):
+        sending(signal.SIGINT)()
+        pytest.fail("the reports go on")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Picture, "png", interrupted)
+        assert main("-o", "run") == 130
+    assert names_in("run") == ["recording.npz"]
+    assert main("report", "run", "-q") == 0
+    assert kept()[0] == 4
 
 
 #: Calls 1 to 3 learn the structure, 4 is a warm-up, 5 the first trial.
