@@ -128,7 +128,7 @@ class Hook(chainer.FunctionHook):
         self.planted.spent[self.planted.layer, ""] += now_ns() - self.begin
 
 
-class Known(chainer.FunctionNode):
+class FourLines(chainer.FunctionNode):
     """A layer of four lines of known times."""
 
     def __init__(self, matrix: Any, exponents: Any, source: Any) -> None:
@@ -143,7 +143,7 @@ class Known(chainer.FunctionNode):
         return (x + product[0, 0] + powers[0] + copied[0] + added[0, 0],)
 
 
-class KnownNet(chainer.Chain):
+class FourLineNet(chainer.Chain):
     """Eight layers of about so many microseconds; their lines have some 40, 30, 20 and 5 %."""
 
     def __init__(self, us: float) -> None:
@@ -154,7 +154,7 @@ class KnownNet(chainer.Chain):
 
     def forward(self, x: Any) -> Any:
         for _ in range(8):
-            (x,) = Known(*self.arrays).apply((x,))
+            (x,) = FourLines(*self.arrays).apply((x,))
         return x
 
 
@@ -174,7 +174,7 @@ def planted(lines: bool) -> Iterator[Planted]:
             stock = getattr(owner, name)
             new = timers.lines(stock, file) if lines else timers.whole(stock, part)
             replacements.put(owner, name, new)
-        replacements.put(Known, "forward", timers.lines(Known.forward, "known.py"))
+        replacements.put(FourLines, "forward", timers.lines(FourLines.forward, "four_lines.py"))
         yield timers
 
 
@@ -244,7 +244,7 @@ def main() -> None:
     with threadpool_limits(1):
         for us in args.known:
             x = np.zeros(4, np.float32)
-            compare(f"{us:g} us", KnownNet(us), x, args.rounds, args.seconds)
+            compare(f"{us:g} us", FourLineNet(us), x, args.rounds, args.seconds)
         for batchsize in [] if args.known else args.batchsize:
             model = build_model(find_model("resnet20", REGISTRY), 0)
             x = np.random.default_rng(0).random((batchsize, 3, 32, 32), np.float32)

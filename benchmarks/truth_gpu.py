@@ -39,7 +39,7 @@ PLANTED_US = {
     "long": (200, 5000),
     "nothing": (0, 0),
 }
-WITHIN, WHOLE_WITHIN, KNOWN = 0.02, 0.01, 0.99
+WITHIN, WHOLE_WITHIN = 0.02, 0.01
 
 
 class Figure(NamedTuple):
@@ -160,10 +160,10 @@ def _sums(recording: Recording) -> Iterator[Figure]:
     yield Figure("launching / wall time", f"{launched * 100:.2f} %", "<= 50 %", launched <= 0.5)
 
 
-def show(found: Iterator[Figure]) -> bool:
+def show(figures: Iterator[Figure]) -> bool:
     """Print figures as rows; whether all of them hold."""
     good = True
-    for name, value, target, holds in found:
+    for name, value, target, holds in figures:
         print(f"| {name:44} | {value:34} | {target:14} | {'' if holds else 'MISSED':6} |")
         good = good and holds
     return good
