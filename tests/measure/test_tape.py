@@ -218,6 +218,7 @@ def test_what_recording_adds_to_calls_is_taken_off_between_functions(
             assert trials.calls == 12 + 5  # of rows, and phases: two of them within each other
             looked_up = 0 if number else 10
             assert trials.added_ns == int(17 * call_ns) + 1000 * looked_up
+        trials.end()
     recording = trials.recording()
     # The update's checks of gradients; the loss, the network and its links.
     phases_ns = np.array([2, 11 + 10 + 3 * 7, 0])
