@@ -353,6 +353,7 @@ class _Folded:
         n_rows, phases = self._n_rows, slice(self._n_rows, -1)
         added_ns = self._added_ns(call_ns)
         self._times_ns[:, phases] -= added_ns
+        moments = self._stretch.moments
         bounds = zip(
             self._stretch.begins.tolist(),
             self._stretch.ends.tolist(),
@@ -369,7 +370,7 @@ class _Folded:
                 self._times_ns[at, :n_rows],
                 self._calls[at, :n_rows],
                 self._times_ns[at, phases],
-                *self._collectives(moves, begin, end, taped),
+                *_collectives(moves, self._columns[begin:end], moments[begin:end]),
                 self._of_device(at, begin, end, taped, paused),
                 order,
             )
@@ -396,19 +397,17 @@ class _Folded:
         rows = np.append(columns, self._n_rows)[following]
         return summed(spans[between], rows[between], self._n_rows + 1)[:-1]
 
-    def _collectives(
-        self, moves: Sequence[int], begin: int, end: int, taped: Taped
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """When each row of communication was entered first, and left last."""
-        columns, stamps = self._columns[begin:end], self._stretch.stamps[begin:end]
-        # By a clock that stood still in pauses before the iteration, too.
-        since = taped.timed.start_ns - stamps[0]
-        arrived, left = (np.zeros(len(moves), np.int64) for _ in range(2))
-        for place, row in enumerate(moves):
-            own = np.flatnonzero(columns == row)
-            if len(own):
-                arrived[place], left[place] = stamps[own[0]] + since, stamps[own[-1] + 1] + since
-        return arrived, left
+
+def _collectives(
+    moves: Sequence[int], columns: NDArray[np.int64], moments: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """When each row of communication was entered first, and left last, in an iteration."""
+    arrived, left = (np.zeros(len(moves), np.int64) for _ in range(2))
+    for place, row in enumerate(moves):
+        own = np.flatnonzero(columns == row)
+        if len(own):
+            arrived[place], left[place] = moments[own[0]], moments[own[-1] + 1]
+    return arrived, left
 
 
 def _until_next(stamps: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -24,6 +24,8 @@ class Stretch:
     stamps: NDArray[np.int64]
     ends: NDArray[np.int64]  # of iterations, behind their last event
     device: NDArray[np.int64] | None = None  # when a device was at these events, by iteration
+    #: What pauses took before each event, where the stamps are without it.
+    paused_ns: NDArray[np.int64] | None = None
 
     @classmethod
     def of(
@@ -42,6 +44,11 @@ class Stretch:
         return cls(codes[:length], stamps[:length], np.cumsum(lengths), device)
 
     @property
+    def moments(self) -> NDArray[np.int64]:
+        """When the events were, by the clock itself."""
+        return self.stamps if self.paused_ns is None else self.stamps + self.paused_ns
+
+    @property
     def begins(self) -> NDArray[np.int64]:
         return np.concatenate([np.zeros(1, np.int64), self.ends[:-1]])
 
@@ -55,8 +62,14 @@ class Stretch:
         return self._picked(picked, np.cumsum(lengths))
 
     def _picked(self, picked: NDArray[Any], ends: NDArray[Any]) -> Stretch:
-        device = None if self.device is None else self.device[picked]
-        return Stretch(self.codes[picked], self.stamps[picked], ends, device)
+        return self._with(self.codes[picked], picked, ends)
+
+    def _with(self, codes: NDArray[Any], source: NDArray[Any], ends: NDArray[Any]) -> Stretch:
+        """These codes, with the times of events of this stretch."""
+        device, paused_ns = (
+            None if times is None else times[source] for times in (self.device, self.paused_ns)
+        )
+        return Stretch(codes, self.stamps[source], ends, device, paused_ns)
 
     def without(self, left_out: NDArray[np.bool_]) -> Stretch:
         """The same without some of the events: their time belongs to what is around them."""
@@ -75,15 +88,15 @@ class Stretch:
             on_device = np.where(left, np.diff(device, prepend=device[:1]), 0)
             device = device - np.cumsum(on_device)
         by_iteration = np.add.reduceat(took, self.begins)
-        moved = Stretch(self.codes, self.stamps - np.cumsum(took), self.ends, device)
+        paused_ns = np.cumsum(took)
+        moved = Stretch(self.codes, self.stamps - paused_ns, self.ends, device, paused_ns)
         return moved.without(left | (self.codes == PAUSED)), by_iteration
 
     def mended(self) -> Stretch:
         """The same where each window that is entered is left: at the latest with the one around."""
         codes, source, _ = mended(self.codes)
         ends = np.flatnonzero(codes == ~OUTSIDE) + 1
-        device = None if self.device is None else self.device[source]
-        return Stretch(codes, self.stamps[source], ends, device)
+        return self._with(codes, source, ends)
 
 
 def mended(

@@ -16,6 +16,7 @@ from chainer_profile.basics.replacements import Replacements
 from chainer_profile.costs.work import ArraySpec
 from chainer_profile.measure.communication import collectives
 from chainer_profile.measure.ranks import rank_of
+from chainer_profile.measure.rows import Rows
 from chainer_profile.measure.taped_step import TapedStep
 from chainer_profile.measure.windows import Mark, time_optimizer
 from chainer_profile.record.parts import Rank
@@ -29,9 +30,10 @@ class MadeMpi:
     """MPI's communicator, whose collectives take a ms each, and two for every further one."""
 
     def __init__(self, clock):
-        self.clock, self.n_calls = clock, 0
+        self.clock, self.n_calls, self.entered = clock, 0, []
 
     def Allreduce(self, *_):  # noqa: N802  (MPI's name)
+        self.entered.append(self.clock.time_ns)
         self.n_calls += 1
         self.clock.advance((2 * self.n_calls - 1) * MS)
 
@@ -177,6 +179,30 @@ def test_times_of_an_update_add_up_and_stamps_are_those_of_the_clock(clock):
     arrived = (trial.arrived_ns - trial.start_ns).tolist()
     assert arrived == [7, MS + 14, 4 * MS + 21, 9 * MS + 28]
     assert (trial.left_ns - trial.arrived_ns).tolist() == own
+
+
+def test_stamps_are_those_of_the_clock_also_while_functions_are_looked_up(clock, monkeypatch):
+    entry_of = Rows.entry_of
+
+    def slow(*args, **kwargs):
+        clock.advance(1000)
+        return entry_of(*args, **kwargs)
+
+    communicator = Made(clock)
+    step, mpi = Step(communicator), communicator.mpi_comm
+    step()
+    monkeypatch.setattr(Rows, "entry_of", slow)
+    taped = TapedStep(step, clock.now_ns)
+    with taped.recording():
+        for _ in range(2):
+            mpi.entered.clear()
+            taped.tape.start()
+            step()
+            taped.tape.stop()
+            (trial,) = taped.tape.fold()
+            assert trial.arrived_ns.tolist() == mpi.entered
+            first, *_, last = (trial.left_ns - trial.arrived_ns).tolist()
+            assert last - first == 6 * MS
 
 
 def test_which_rank_a_process_is(clock):
