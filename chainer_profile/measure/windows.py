@@ -129,8 +129,11 @@ def time_optimizer(
 
     def with_hook(call_hook: Callable[[Any], None]) -> Callable[[Any], None]:
         def timed_hook(hook: Any) -> None:
-            mark = hooks.get(id(hook)) or _hook_mark(hook, hook_name(hook), target)
-            timed(call_hook, mark, enter, leave)(hook)
+            enter(hooks.get(id(hook)) or _hook_mark(hook, hook_name(hook), target))
+            try:
+                call_hook(hook)
+            finally:
+                leave()
 
         return timed_hook
 
