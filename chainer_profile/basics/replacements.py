@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+_NOTHING: Any = object()
+
 
 @dataclass(eq=False)
 class _Replaced:
@@ -17,19 +19,28 @@ class _Replaced:
     was_its_own: bool
     value: Any
     around: dict[object, Callable[[Any], Any]] = field(default_factory=dict)
+    #: The value that was set last.
+    ours: Any = _NOTHING
 
     def renew(self) -> None:
-        """Set the attribute from its wrappers; a second call changes nothing."""
+        """Set the attribute from its wrappers; a second call changes nothing.
+
+        A value that somebody else has set meanwhile stays.
+        """
+        if self.ours is not _NOTHING and vars(self.owner).get(self.name) is not self.ours:
+            return
         # Not by the owner's own __setattr__: ChainerMN's optimizers set attributes of inner ones.
         kind: Any = type if isinstance(self.owner, type) else object
         if not self.around and not self.was_its_own:
             if self.name in vars(self.owner):
                 kind.__delattr__(self.owner, self.name)
+                self.ours = _NOTHING
             return
         value = self.value
         for wrap in self.around.values():
             value = wrap(value)
         kind.__setattr__(self.owner, self.name, value)
+        self.ours = value
 
 
 class Replacements:

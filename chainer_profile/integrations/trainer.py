@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import chainer
 from chainer.training import Extension
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.replacements import Replacements
 from chainer_profile.integrations.results import TRAINING, Results
+from chainer_profile.measure import patches
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import clock_of, device_of
-from chainer_profile.measure.entries import Entries
-from chainer_profile.measure.live import LiveTrials
-from chainer_profile.measure.loop import trial_of
+from chainer_profile.measure.iterations import Iterations
+from chainer_profile.measure.loop import loop_of
 from chainer_profile.measure.ranks import rank_of
 from chainer_profile.record.recording import Layer
 from chainer_profile.runs.write import write_reports
@@ -79,53 +79,63 @@ class LayerProfile(Extension):
         self._clock = clock
         self._with_memory = memory
         self._with_limits, self._with_report = machine, report
-        self._replacements = Replacements()
         self._results: Results
-        self._entries: Entries
-        self._live: LiveTrials | None = None
+        self._iterations: Iterations | None = None
+        # The updater whose iterations are profiled, as an observer knows it.
+        self._trainer: Any = None
+        self.thread = 0
 
     # -- Chainer's interface
 
     def initialize(self, trainer: Any) -> None:
-        """Take the place of the updater's ``update``."""
-        trial = trial_of(trainer.updater, self._title, self._command)
-        clock = self._clock or clock_of(device_of(trial.roots[0][1]))
-        rank = rank_of(trial.optimizers)
+        """Begin to observe the updater's ``update``."""
+        loop = loop_of(trainer.updater, self._title, self._command)
+        clock = self._clock or clock_of(device_of(loop.roots[0][1]))
+        rank = rank_of(loop.optimizers)
         out, number = Path(trainer.out) / self._out, None if rank is None else rank.number
         self._results = Results(None, out, False, number, _warn, self._with_limits)
         journal = partial(self._results.journal, TRAINING)
-        entries = self._entries = Entries(trial.around)
-        live = self._live = LiveTrials(
-            trial, clock, entries, journal, _warn, self._with_memory, rank
-        )
+        self._iterations = Iterations(loop, clock, journal, _warn, self._with_memory, rank)
+        self._trainer, self.thread = trainer, get_ident()
+        patches.add_observer(self)
+        patches.observe_class(patches.ITERATION, type(trainer.updater))
 
-        def instead(update: Callable[[], None]) -> Callable[[], None]:
-            def profiled_update() -> None:
-                live.iteration = trainer.updater.iteration
-                with live.trial():
-                    update()
-                if self._with_report:
-                    chainer.report(_scalars(live.times()))
+    def begin_operation(
+        self, operation: str, owner: Any, args: tuple[Any, ...]
+    ) -> patches.End | None:
+        """An iteration is an ``update`` of the updater."""
+        iterations = self._iterations
+        if operation != patches.ITERATION or owner is not self._trainer.updater:
+            return None
+        assert iterations is not None
+        iterations.iteration = owner.iteration
+        iterations.begin()
+        return self._end_iteration
 
-            return profiled_update
+    def begin_elsewhere(self, operation: str) -> None:
+        """Other threads have no part in it."""
 
-        self._replacements.wrap(trainer.updater, "update", instead)
-        entries.__enter__()
+    def _end_iteration(self, error: BaseException | None, result: Any) -> None:
+        assert self._iterations is not None
+        self._iterations.finish(error)
+        if error is None and self._with_report:
+            chainer.report(_scalars(self._iterations.times()))
 
     def __call__(self, trainer: Any) -> None:
-        """Do nothing: the iteration is on the tape already."""
+        """Do nothing: the iteration is recorded already."""
 
     def finalize(self) -> None:
-        """Bring the updater's ``update`` back, and write what was measured."""
-        self._replacements.undo()
-        if self._live is None:
+        """Stop observing the updater, and write what was measured."""
+        patches.remove_observer(self)
+        iterations = self._iterations
+        if iterations is None:
             return
-        self._entries.__exit__()
         from chainer_profile.analyse.summaries import summarise
 
-        self._live.end()
+        iterations.end()
+        self._trainer = None
         with closing(self._results):
-            recording = self._live.recording()
+            recording = iterations.recording()
             if recording is not None and recording.n_trials:
                 for folder, saved in self._results.save({TRAINING: recording}).items():
                     try:

@@ -1,4 +1,4 @@
-"""All calls of functions in the order in which they ended, with their times."""
+"""All calls of functions in the order in which they ended, as Chainer's TimerHook has them."""
 
 from __future__ import annotations
 
@@ -8,65 +8,60 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from chainer_profile.measure.row import Entry
-from chainer_profile.measure.stretch import Stretch, innermost, mended, summed
+from chainer_profile.measure.call_sites import CallSite
+from chainer_profile.measure.spans import match_spans, without_pauses
+
+Ints = NDArray[np.int64]
 
 
 class History:
-    """What a tape had of functions, backwards included, within iterations and between them."""
+    """The calls of functions and their backwards, in trials and between them."""
 
     def __init__(self) -> None:
+        #: Time inside functions in nanoseconds; nested calls count once.
         self.total_ns = 0
         self._names: list[str] = []
         self._elapsed_ns, self._self_ns = array("q"), array("q")
-        # Of calls that have not ended, and how much a clock that stood still in pauses is behind.
-        self._codes, self._stamps = (np.zeros(0, np.int64) for _ in range(2))
+        # Events of calls that have not ended, and the time of all pauses so far.
+        self._event_ids, self._clock_ns = (np.zeros(0, np.int64) for _ in range(2))
         self._paused_ns = 0
 
     def pairs(self, own: bool = False) -> list[tuple[str, float]]:
-        """Names and times in seconds; on request without the time of nested calls."""
+        """Names and times in seconds; with ``own`` without the time of nested calls."""
         times = self._self_ns if own else self._elapsed_ns
         return [(name, time_ns / 1e9) for name, time_ns in zip(self._names, times, strict=True)]
 
-    def add(
-        self, codes: NDArray[np.int64], stamps: NDArray[np.int64], entries: Sequence[Entry]
-    ) -> None:
-        """Add a stretch of the tape, which may end within calls."""
-        if not len(codes):
+    def add(self, event_ids: Ints, clock_ns: Ints, sites: Sequence[CallSite]) -> None:
+        """Add events, which may end within calls."""
+        if not len(event_ids):
             return
-        whole = Stretch(codes, stamps - self._paused_ns, np.array([len(codes)]))
-        whole, paused_ns = whole.without_pauses()
-        self._paused_ns += int(paused_ns.sum())
-        names = np.array([entry.name for entry in entries], object)
-        numbers = np.where(whole.codes >= 0, whole.codes, ~whole.codes)
-        of_functions = names[numbers] != ""
-        self._codes = np.concatenate([self._codes, whole.codes[of_functions]])
-        self._stamps = np.concatenate([self._stamps, whole.stamps[of_functions]])
-        ended = np.flatnonzero(np.cumsum(np.where(self._codes >= 0, 1, -1)) == 0)
+        event_ids, values, paused = without_pauses(event_ids, clock_ns[None])
+        clock_ns = values[0] - self._paused_ns
+        self._paused_ns += int(paused[0])
+        is_function = np.array([site.is_function for site in sites])
+        kept = is_function[np.where(event_ids >= 0, event_ids, ~event_ids)]
+        self._event_ids = np.concatenate([self._event_ids, event_ids[kept]])
+        self._clock_ns = np.concatenate([self._clock_ns, clock_ns[kept]])
+        ended = np.flatnonzero(np.cumsum(np.where(self._event_ids >= 0, 1, -1)) == 0)
         if len(ended):
             end = int(ended[-1]) + 1
-            self._add(self._codes[:end], self._stamps[:end], names)
-            self._codes, self._stamps = self._codes[end:], self._stamps[end:]
+            self._add(self._event_ids[:end], self._clock_ns[:end], sites)
+            self._event_ids, self._clock_ns = self._event_ids[end:], self._clock_ns[end:]
 
-    def clear_running(self) -> None:
+    def forget_open_calls(self) -> None:
         """Calls that have not ended never will."""
-        self._codes, self._stamps = self._codes[:0], self._stamps[:0]
+        self._event_ids, self._clock_ns = self._event_ids[:0], self._clock_ns[:0]
 
-    def _add(
-        self, codes: NDArray[np.int64], stamps: NDArray[np.int64], names: NDArray[np.object_]
-    ) -> None:
+    def _add(self, event_ids: Ints, clock_ns: Ints, sites: Sequence[CallSite]) -> None:
         """Add calls that have all ended."""
-        top = innermost(codes)
-        if top is None:
-            codes, source, _ = mended(codes)
-            stamps, top = stamps[source], innermost(codes)
-            if top is None or not len(codes):
-                return
-        left = np.flatnonzero(codes < 0)
-        begun = top[left - 1]
-        spans = np.diff(stamps, append=stamps[-1:])
-        own = summed(spans, top, len(codes))[begun]
-        self._names += names[~codes[left]].tolist()
-        self._elapsed_ns.frombytes((stamps[left] - stamps[begun]).tobytes())
-        self._self_ns.frombytes(own.tobytes())
-        self.total_ns += int(own.sum())
+        spans = match_spans(event_ids.tolist())
+        begins, ends = np.array(spans.begins), np.array(spans.ends)
+        innermost = np.array(spans.innermost)[:-1]
+        passed, inside = np.diff(clock_ns), innermost >= 0
+        self_ns = np.zeros(len(begins), np.int64)
+        np.add.at(self_ns, innermost[inside], passed[inside])
+        order = np.argsort(ends, kind="stable")
+        self._names += [sites[spans.event_ids[span]].function for span in order.tolist()]
+        self._elapsed_ns.frombytes((clock_ns[ends] - clock_ns[begins])[order].tobytes())
+        self._self_ns.frombytes(self_ns[order].tobytes())
+        self.total_ns += int(self_ns.sum())

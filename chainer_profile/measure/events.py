@@ -6,24 +6,12 @@ device is done. So nothing waits in between, as Chainer's TimerHook does after e
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.measure.clock import DeviceQueue, Event, NowNs
 
 _NS_PER_MS = 1e6
-
-
-class TimedTrial(NamedTuple):
-    """A trial on a tape."""
-
-    start_ns: int  # on the host's clock
-    wall_ns: int  # until the device is done
-    end: int  # events of the tape at its end
-    launch_ns: int  # until all of it was launched; 0 where the host does all the work
-    device: NDArray[np.int64] | None  # times of the device's events
 
 
 class EventPool:
@@ -63,13 +51,19 @@ class EventPool:
         self.used = 0
 
 
-def timed_trial(
-    events: EventPool | None, start_ns: int, end_ns: int, n_events: int, now_ns: NowNs
-) -> TimedTrial:
-    """A trial that the host has ended; where a device works, this waits until that is done."""
-    host_ns = end_ns - start_ns
-    if events is None:
-        return TimedTrial(start_ns, host_ns, n_events, 0, None)
-    events.record()
-    events.wait()
-    return TimedTrial(start_ns, now_ns() - start_ns, n_events, host_ns, events.times_ns())
+class DeviceReader:
+    """Reads the host's clock, and records an event of the device next to it."""
+
+    def __init__(self, pool: EventPool, now_ns: NowNs) -> None:
+        self._pool, self._now_ns = pool, now_ns
+
+    # Recording is the host's work, too: it is outside of the span.
+
+    def begin(self) -> int:
+        self._pool.record()
+        return self._now_ns()
+
+    def end(self) -> int:
+        now_ns = self._now_ns()
+        self._pool.record()
+        return now_ns

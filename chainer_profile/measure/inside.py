@@ -29,7 +29,7 @@ from chainer_profile.measure.layer_frames import FILE, frame_named, labelled_fra
 from chainer_profile.measure.line_times import timed_lines
 from chainer_profile.measure.passes import Pass, Timed
 from chainer_profile.measure.samplers import Frame, Frames, sampled
-from chainer_profile.measure.windows import Step
+from chainer_profile.measure.step import Step
 from chainer_profile.record.inside import Inside, Place, Stack
 from chainer_profile.record.recording import Layer
 

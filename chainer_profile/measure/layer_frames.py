@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from threading import get_ident
 from types import FunctionType
@@ -12,8 +12,8 @@ from typing import Any
 from chainer import FunctionNode, _backprop_utils
 
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.measure.hooks import defines_call, wrap_link_calls
-from chainer_profile.measure.owners import Paths
+from chainer_profile.measure import patches
+from chainer_profile.measure.links import Links
 
 #: What a sampler shows as the file of such a frame.
 FILE = "<layers>"
@@ -45,9 +45,9 @@ def labelled_frames(roots: Sequence[tuple[str, Any]] | None) -> Iterator[Callabl
     Without networks no link is looked at, and labels are such as ``6_Convolution2DFunction@``.
     """
     frames = _Frames(roots)
-    with Replacements() as replacements:
+    with Replacements() as replacements, ExitStack() as stack:
         if roots is not None:
-            wrap_link_calls(replacements, frames.noting)
+            stack.enter_context(patches.observing(frames, calls=True))
         replacements.wrap(FunctionNode, "apply", partial(_labelled, frames))
         replacements.wrap(_backprop_utils, "backprop_step", partial(_labelled_backward, frames))
         yield frames.begin
@@ -59,31 +59,34 @@ class _Frames:
     def __init__(self, roots: Sequence[tuple[str, Any]] | None) -> None:
         # The links that run, outermost first; None where none is looked at.
         self._links: list[Any] | None = None if roots is None else []
-        self._paths = Paths(roots or ())
+        self._paths = Links(roots or ())
         self._labels: dict[tuple[int, str, int], str] = {}
-        self._thread, self._count, self._within = get_ident(), 0, False
+        self.thread, self._count, self._within = get_ident(), 0, False
 
     def begin(self) -> None:
         self._count = 0
 
-    def noting(self, kind: type, method: Any) -> Any:
-        """The method ``__call__`` of a class of links, which notes that a link runs."""
-        links = self._links
-        assert links is not None
+    # -- the interface of patches.CallObserver
 
-        def noting_call(link: Any, *args: Any, **kwargs: Any) -> Any:
-            # It may be called by a subclass's.
-            if get_ident() != self._thread or defines_call(type(link)) is not kind:
-                return method(link, *args, **kwargs)
-            if not links:  # a call of the whole network begins a trial
-                self.begin()
-            links.append(link)
-            try:
-                return method(link, *args, **kwargs)
-            finally:
-                links.pop()
+    def begin_operation(self, operation: str, owner: Any, args: tuple[Any, ...]) -> None:
+        """Operations have no frames."""
 
-        return noting_call
+    def begin_elsewhere(self, operation: str) -> None:
+        """Nor have the calls of other threads."""
+
+    def enter_link(self, link: Any, definer: type) -> None:
+        """Note that a link runs; its class's own __call__ may call its base class's."""
+        assert self._links is not None
+        if not self._links:  # a call of the whole network begins a trial
+            self.begin()
+        self._links.append(link)
+
+    def leave_link(self) -> None:
+        assert self._links is not None
+        self._links.pop()
+
+    def function_raised(self, function: Any) -> None:
+        """Its frame has ended."""
 
     def label(self, function: Any, inputs: Any) -> str:
         """Label of the layer that begins; whose it is is found out once."""
@@ -95,16 +98,18 @@ class _Frames:
         key = number, name, id(links[-1]) if links else 0
         label = self._labels.get(key)
         if label is None:
-            of = (self._paths.by_link.get(id(link)) for link in reversed(links))
-            path = next((path for path in of if path is not None), "/")
-            self._paths.know_parameters()
+            callers = (self._paths.callers.get(id(link)) for link in reversed(links))
+            outside = self._paths.outside
+            caller = next((caller for caller in callers if caller is not None), outside)
+            self._paths.update_parameters()
             arrays = [getattr(value, "array", value) for value in inputs]
-            label = self._labels[key] = f"{number}_{name}@{self._paths.owner(path, arrays)}"
+            label = f"{number}_{name}@{self._paths.owner(caller, arrays).path}"
+            self._labels[key] = label
         return label
 
     def run(self, label: Callable[[], str], call: Callable[..., Any], *args: Any) -> Any:
         """Run a call below a frame of a label; what it calls in turn is a part of it."""
-        if self._within or get_ident() != self._thread:
+        if self._within or get_ident() != self.thread:
             return call(*args)
         self._within = True
         try:

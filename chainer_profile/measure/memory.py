@@ -11,8 +11,8 @@ import gc
 import tracemalloc
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
 import chainer
 import numpy as np
@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.measure.arguments import arrays_in
-from chainer_profile.measure.owned import Owned
 from chainer_profile.measure.passes import Pass, Timed
-from chainer_profile.measure.readings import Readings, ReadTrials
-from chainer_profile.measure.windows import FORWARD, Step, Trial
+from chainer_profile.measure.readings import Readings, ReadingSession, ReadTrial
+from chainer_profile.measure.step import Step, TrialInfo
 from chainer_profile.record.recording import MemoryUse, PhaseMemory
 
 _OUTSIDE = -1
@@ -107,7 +106,7 @@ def counter_of(arrays: list[Any]) -> Counter:
 class IterationMemory:
     """Traces one iteration that comes anyway; none is repeated."""
 
-    def __init__(self, trial: Trial, is_due: bool = True) -> None:
+    def __init__(self, trial: TrialInfo, is_due: bool = True) -> None:
         self.is_due, self.is_on = is_due, False
         self.use: MemoryUse | None = None
         self.problem = ""
@@ -129,10 +128,10 @@ class IterationMemory:
             self.is_on = True
 
     @contextmanager
-    def tracing(self, traced: ReadTrials) -> Iterator[None]:
+    def tracing(self, session: ReadingSession) -> Iterator[None]:
         """Within this an iteration runs: find what its rows allocate."""
         assert self._counter is not None
-        log = Readings(self._counter.read, 2, traced.most_reads)
+        readings = Readings(self._counter.read, 2, session.max_readings)
         # Cyclic garbage goes before, and not within: what only the collector frees counts as kept.
         gc.collect()
         with ExitStack() as stack:
@@ -140,9 +139,9 @@ class IterationMemory:
             if gc.isenabled():
                 gc.disable()
                 stack.callback(gc.enable)
-            with traced.recording(log):
+            with session.trial(readings):
                 yield
-            self._find(log, traced)
+            self._find(readings, session)
 
     def end(self) -> None:
         self.is_on = False
@@ -156,12 +155,12 @@ class IterationMemory:
         self.is_due = self.is_due or self.is_on
         self.end()
 
-    def _find(self, log: Readings, traced: ReadTrials) -> None:
-        if log.failure:
-            self.problem = f"memory cannot be counted: {log.failure}"
+    def _find(self, readings: Readings, session: ReadingSession) -> None:
+        if readings.failure:
+            self.problem = f"memory cannot be counted: {readings.failure}"
             return
         try:
-            self.use = use_of(log, traced.owned(log), self._trial)
+            self.use = use_of(session.result(readings), self._trial)
         except ProfileError as error:
             self.problem = str(error)
         except Exception as error:
@@ -184,7 +183,7 @@ class IterationMemory:
 
 
 def measure_memory(
-    step: Step, traced: ReadTrials, n_rows: int, counter: Counter | None = None
+    step: Step, session: ReadingSession, n_rows: int, counter: Counter | None = None
 ) -> MemoryUse | None:
     """Run a step twice, and say what the second trial allocates, for so many rows."""
     memory = IterationMemory(step)
@@ -192,7 +191,7 @@ def measure_memory(
     try:
         if memory.is_on:
             step()  # makes the gradients and so on that the next one frees
-            with memory.tracing(traced):
+            with memory.tracing(session):
                 step()
     finally:
         memory.end()
@@ -204,9 +203,8 @@ def measure_memory(
 def _measure(timed: Timed) -> MemoryUse | None:
     if timed.left_s < _STRUCTURE_PASSES * timed.pass_s:
         return None
-    traced = ReadTrials(timed.tape, timed.entries)
-    with traced.entries:
-        return measure_memory(timed.step, traced, len(timed.recording.layers))
+    session = ReadingSession(timed.session)
+    return measure_memory(timed.step, session, len(timed.recording.layers))
 
 
 MEMORY = Pass(
@@ -214,36 +212,33 @@ MEMORY = Pass(
 )
 
 
-def use_of(log: Readings, owned: Owned, step: Trial) -> MemoryUse:
-    """What the reads of a step's trial say about its rows, and what there is beside them."""
-    n_layers = len(owned.layers)
-    # Bytes at each read, and the most since the one before.
-    now, peaks = log.values[: log.count].T
-    # Whose is what passes between every two reads.
-    owners = owned.owners[:-1]
+def use_of(trial: ReadTrial, info: TrialInfo) -> MemoryUse:
+    """The memory that the rows of a trial use, and what exists besides them."""
+    n_layers = len(trial.layers)
+    # Bytes at each event, and the most since the event before.
+    now, peaks = trial.values.T
     peak_nbytes = [0] * n_layers
     kept: int | None = None
-    for window in _windows(log, owners):
-        owner = window.owner
-        if 0 <= owner < n_layers:
-            peak_nbytes[owner] = max(peak_nbytes[owner], window.high - window.begin)
-        elif owner >= n_layers and owned.phases[owner - n_layers] == FORWARD.phase:
+    for window in _windows(trial, now, peaks):
+        if 0 <= window.owner < n_layers:
+            peak_nbytes[window.owner] = max(peak_nbytes[window.owner], window.high - window.begin)
+        elif window.owner >= n_layers and trial.phases[window.owner - n_layers] == "forward":
             # The graph of the iteration before may be freed within it, and is no part of this.
             kept = max(kept or 0, window.end - window.low)
     highest = int(peaks[1:].argmax())
-    highest_owner = int(owners[highest])
+    highest_owner = int(trial.owners[highest])
     return MemoryUse(
         peak_nbytes=tuple(peak_nbytes),
-        retained_nbytes=tuple(owned.sums(now)[:n_layers].tolist()),
+        retained_nbytes=tuple(trial.sums(now)[:n_layers].tolist()),
         high_water_nbytes=int(peaks[highest + 1] - now[0]),
         high_water_layer=highest_owner if 0 <= highest_owner < n_layers else None,
         kept_for_backward_nbytes=kept,
-        phases=tuple(_phases(peaks[1:] - now[0], np.diff(now), owners, owned)),
-        **_there(step),
+        phases=tuple(_phases(trial, peaks[1:] - now[0], np.diff(now))),
+        **_there(info),
     )
 
 
-def _there(step: Trial) -> dict[str, int]:
+def _there(step: TrialInfo) -> dict[str, int]:
     """Bytes that are there before a trial, by fields of :class:`.MemoryUse`."""
     parameters, inputs = _parameters(step), _distinct(arrays_in(tuple(step.inputs)))
     params = [param for _, root in step.roots for param in root.params(include_uninit=False)]
@@ -262,54 +257,51 @@ def _there(step: Trial) -> dict[str, int]:
 
 
 def _phases(
-    highs: NDArray[np.int64],
-    grown: NDArray[np.int64],
-    owners: NDArray[np.intp],
-    owned: Owned,
+    trial: ReadTrial, highs: NDArray[np.int64], grown: NDArray[np.int64]
 ) -> Iterator[PhaseMemory]:
     """What every phase allocates, in the order of their first rows."""
-    columns = [*(layer.phase for layer in owned.layers), *owned.phases]
+    columns = [*(layer.phase for layer in trial.layers), *trial.phases]
     names = list(dict.fromkeys(columns))
     # The last one is of moments outside of all phases, whose owner is -1.
-    outside = 0 if len(names) == 1 and not owned.phases else _OUTSIDE
-    moments = np.array([*map(names.index, columns), outside])[owners]
+    outside = 0 if len(names) == 1 and not trial.phases else _OUTSIDE
+    moments = np.array([*map(names.index, columns), outside])[trial.owners[:-1]]
     for number, name in enumerate(names):
-        of_phase = moments == number
-        yield PhaseMemory(name, int(highs[of_phase].max()), int(grown[of_phase].sum()))
+        in_phase = moments == number
+        yield PhaseMemory(name, int(highs[in_phase].max()), int(grown[in_phase].sum()))
 
 
-@dataclass
-class _Window:
-    """A window, and bytes that are allocated: at its begin and end, the most and the least."""
+class _Window(NamedTuple):
+    """Bytes that are allocated at the begin and the end of a span, the most and the least."""
 
     owner: int
     begin: int
+    end: int
     high: int
     low: int  # at events, not between them
-    end: int = 0
 
 
-def _windows(log: Readings, owners: NDArray[np.intp]) -> Iterator[_Window]:
-    """All windows, without those within another window of the same owner."""
-    running: list[_Window] = []
-    codes = log.codes.tolist()
-    for event, (now, peak) in enumerate(log.values[1 : log.count - 1].tolist(), 1):
-        if running:
-            running[-1].high = max(running[-1].high, peak)
-            running[-1].low = min(running[-1].low, now)
-        if codes[event] >= 0:
-            running.append(_Window(int(owners[event]), now, now, now))
+def _windows(
+    trial: ReadTrial, now: NDArray[np.int64], peaks: NDArray[np.int64]
+) -> Iterator[_Window]:
+    """The outermost spans of each owner."""
+    spans, owners = trial.layout.spans, trial.layout.attribution.owners
+    around: list[frozenset[int]] = []
+    for span, parent in enumerate(spans.parents):
+        outer = around[parent] if parent >= 0 else frozenset()
+        around.append(outer | {owners[span]})
+        if span == 0 or owners[span] in outer:
             continue
-        window = running.pop()
-        window.end = now
-        if running:
-            running[-1].high = max(running[-1].high, window.high)
-            running[-1].low = min(running[-1].low, window.low)
-        if all(window.owner != outer.owner for outer in running):
-            yield window
+        begin, end = spans.begins[span], spans.ends[span]
+        yield _Window(
+            trial.column(owners[span]),
+            int(now[begin]),
+            int(now[end]),
+            max(int(now[begin]), int(peaks[begin + 1 : end + 1].max(initial=0))),
+            int(now[begin:end].min()),
+        )
 
 
-def _parameters(step: Trial) -> list[Any]:
+def _parameters(step: TrialInfo) -> list[Any]:
     """Arrays of the parameters and the persistent values of a step's networks; no gradients."""
     arrays: list[Any] = []
     for _, root in step.roots:

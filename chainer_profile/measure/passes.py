@@ -9,10 +9,9 @@ from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.measure.clock import Clock, TimeLimit
-from chainer_profile.measure.entries import Entries
-from chainer_profile.measure.tape import Tape
+from chainer_profile.measure.session import Session
+from chainer_profile.measure.step import Step
 from chainer_profile.measure.trials import Say, Stop
-from chainer_profile.measure.windows import Step
 from chainer_profile.record.recording import Recording
 
 
@@ -21,8 +20,7 @@ class Timed:
     """What a pass is given: the trials that were timed, and what it may take."""
 
     step: Step
-    tape: Tape
-    entries: Entries
+    session: Session
     recording: Recording
     clock: Clock
     pass_s: float  # of a structure pass
