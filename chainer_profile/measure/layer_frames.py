@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 from threading import get_ident
 from types import FunctionType
@@ -13,7 +13,7 @@ from chainer import FunctionNode, _backprop_utils
 
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure import patches
-from chainer_profile.measure.links import Links
+from chainer_profile.measure.links import Links, LinkTracker
 
 #: What a sampler shows as the file of such a frame.
 FILE = "<layers>"
@@ -57,10 +57,11 @@ class _Frames:
     """Which layer a call is, and the call below a frame that says so."""
 
     def __init__(self, roots: Sequence[tuple[str, Any]] | None) -> None:
-        # The links that run, outermost first; None where none is looked at.
-        self._links: list[Any] | None = None if roots is None else []
-        self._paths = Links(roots or ())
-        self._labels: dict[tuple[int, str, int], str] = {}
+        self._with_paths = roots is not None
+        self._links = Links(roots or ())
+        self.tracker = LinkTracker(self._links, nullcontext)
+        self.tracker.thread = get_ident()
+        self._labels: dict[tuple[int, str, str], str] = {}
         self.thread, self._count, self._within = get_ident(), 0, False
 
     def begin(self) -> None:
@@ -68,22 +69,16 @@ class _Frames:
 
     # -- the interface of patches.CallObserver
 
-    def begin_operation(self, operation: str, owner: Any, args: tuple[Any, ...]) -> None:
-        """Operations have no frames."""
+    def begin_operation(
+        self, operation: str, owner: Any, args: tuple[Any, ...]
+    ) -> patches.End | None:
+        """A call of the whole network begins a trial."""
+        if operation == patches.NETWORK:
+            self.begin()
+        return None
 
     def begin_elsewhere(self, operation: str) -> None:
-        """Nor have the calls of other threads."""
-
-    def enter_link(self, link: Any, definer: type) -> None:
-        """Note that a link runs; its class's own __call__ may call its base class's."""
-        assert self._links is not None
-        if not self._links:  # a call of the whole network begins a trial
-            self.begin()
-        self._links.append(link)
-
-    def leave_link(self) -> None:
-        assert self._links is not None
-        self._links.pop()
+        """Other threads have no frames."""
 
     def function_raised(self, function: Any) -> None:
         """Its frame has ended."""
@@ -92,19 +87,15 @@ class _Frames:
         """Label of the layer that begins; whose it is is found out once."""
         number, name = self._count, function._impl_name
         self._count += 1
-        links = self._links
-        if links is None:
+        if not self._with_paths:
             return f"{number}_{name}@"
-        key = number, name, id(links[-1]) if links else 0
+        links, caller = self._links, self.tracker.current
+        key = number, name, caller.path
         label = self._labels.get(key)
         if label is None:
-            callers = (self._paths.callers.get(id(link)) for link in reversed(links))
-            outside = self._paths.outside
-            caller = next((caller for caller in callers if caller is not None), outside)
-            self._paths.update_parameters()
+            links.update_parameters()
             arrays = [getattr(value, "array", value) for value in inputs]
-            label = f"{number}_{name}@{self._paths.owner(caller, arrays).path}"
-            self._labels[key] = label
+            label = self._labels[key] = f"{number}_{name}@{links.owner(caller, arrays).path}"
         return label
 
     def run(self, label: Callable[[], str], call: Callable[..., Any], *args: Any) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -31,6 +32,58 @@ class Caller(dict[Any, int]):
         self.has_children = has_children
         #: The number of call sites of each function class.
         self.n_shapes: Counter[type] = Counter()
+
+
+class LinkTracker:
+    """Tracks which link calls functions in one thread.
+
+    Attributes:
+        current: The link whose call runs, or the code outside of all links.
+        callers: The callers of links by identity.
+        log: The callers of all calls of links.
+        thread: Identity of the thread.
+    """
+
+    __slots__ = ("callers", "current", "links", "log", "pause", "thread")
+
+    def __init__(self, links: Links, pause: Callable[[], AbstractContextManager[None]]) -> None:
+        self.thread = 0
+        self.log: list[Caller] = []
+        self.pause = pause
+        self.use(links)
+
+    def use(self, links: Links) -> None:
+        """Track calls of these links from now on, outside of all links at first."""
+        self.links, self.callers, self.current = links, links.callers, links.outside
+
+    def enter(self, link: Any, definer: type) -> Caller:
+        """A link is called, by the ``__call__`` that a class defines; returns its caller."""
+        caller = self.current
+        callee = self.callers.get(id(link))
+        if callee is None:
+            callee = self.adopt(link)
+        # A class's own __call__ may call the one of its base class: that is one call.
+        if callee is not caller or defining_class(type(link)) is definer:
+            self.log.append(callee)
+        self.current = callee
+        return caller
+
+    def adopt(self, link: Any) -> Caller:
+        """Add a link that belongs to no network below the current one."""
+        with self.pause():
+            return self.links.adopt(link, self.current)
+
+
+_defining: dict[type, type] = {}
+
+
+def defining_class(cls: type) -> type:
+    """The class that defines the ``__call__`` of a class of links."""
+    definer = _defining.get(cls)
+    if definer is None:
+        definer = next(base for base in cls.__mro__ if "__call__" in vars(base))
+        _defining[cls] = definer
+    return definer
 
 
 class Links:

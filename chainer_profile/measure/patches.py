@@ -21,6 +21,8 @@ from chainer import FunctionNode, _backprop, _backprop_utils, function_node
 from chainer.dataset import Converter, convert
 from chainer.dataset import Iterator as ChainerIterator
 
+from chainer_profile.measure.links import LinkTracker
+
 #: The operations that are reported. Within an operation, others of the same kind are not.
 LOAD, CONVERT = "load", "convert"
 NETWORK, LOSS, CLEARGRADS, BACKWARD = "network", "loss", "cleargrads", "backward"
@@ -74,11 +76,9 @@ class Observer(Protocol):
 class CallObserver(Observer, Protocol):
     """Learns also about calls of all links, and of functions that raise."""
 
-    def enter_link(self, link: Any, definer: type) -> None:
-        """A link is called, by the ``__call__`` that a class defines."""
-
-    def leave_link(self) -> None:
-        """The call has ended."""
+    @property
+    def tracker(self) -> LinkTracker:
+        """Is kept up to date while links are called."""
 
     def function_raised(self, function: Any) -> None:
         """A function has raised an exception."""
@@ -97,6 +97,8 @@ class _Patches:
     def __init__(self) -> None:
         self.observers: list[Observer] = []
         self.call_observers: list[CallObserver] = []
+        #: The tracker of the only call observer; None if there are several, or none.
+        self.only_tracker: LinkTracker | None = None
         self.open = _OpenOperations()
         # By owner and name of an attribute: the owner, the value before, and our value.
         self._installed: dict[tuple[int, str], tuple[Any, Any, Any]] = {}
@@ -109,6 +111,7 @@ class _Patches:
             self.observers.append(observer)
             if calls:
                 self.call_observers.append(observer)  # type: ignore[arg-type]
+            self._find_only_tracker()
 
     def remove(self, observer: Observer) -> None:
         with self._lock:
@@ -116,8 +119,13 @@ class _Patches:
             self.call_observers[:] = [
                 other for other in self.call_observers if other is not observer
             ]
+            self._find_only_tracker()
             if not self.observers:
                 self._restore()
+
+    def _find_only_tracker(self) -> None:
+        trackers = [observer.tracker for observer in self.call_observers]
+        self.only_tracker = trackers[0] if len(trackers) == 1 else None
 
     def patch_multi_node_optimizers(self) -> None:
         """Patch ChainerMN's optimizers, once the program has imported them."""
@@ -299,20 +307,33 @@ def _observed_backprop(backprop: Any) -> Any:
 def _observed_link(definer: type, method: Any) -> Any:
     @functools.wraps(method)
     def observed(link: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if NETWORK not in _PATCHES_OPEN.kinds and _PATCHES.observers:
-            call = functools.partial(observed, link, *args, **kwargs)
-            return _report(NETWORK, link, (args, kwargs), call)
-        thread = get_ident()
-        observers = [other for other in _PATCHES.call_observers if other.thread == thread]
-        for observer in observers:
-            observer.enter_link(link, definer)
+        tracker = _PATCHES.only_tracker
+        if tracker is None or tracker.current.is_outside or tracker.thread != get_ident():
+            return _call_link(definer, observed, method, link, args, kwargs)
+        # Nearly all calls come here.
+        caller = tracker.enter(link, definer)
         try:
             return method(link, *args, **kwargs)
         finally:
-            for observer in observers:
-                observer.leave_link()
+            tracker.current = caller
 
     return observed
+
+
+def _call_link(definer: type, observed: Any, method: Any, link: Any, args: Any, kwargs: Any) -> Any:
+    """Call a link that is outermost, or that several observers learn about."""
+    if NETWORK not in _PATCHES_OPEN.kinds and _PATCHES.observers:
+        call = functools.partial(observed, link, *args, **kwargs)
+        return _report(NETWORK, link, (args, kwargs), call)
+    thread = get_ident()
+    trackers = [observer.tracker for observer in _PATCHES.call_observers]
+    trackers = [tracker for tracker in trackers if tracker.thread == thread]
+    callers = [tracker.enter(link, definer) for tracker in trackers]
+    try:
+        return method(link, *args, **kwargs)
+    finally:
+        for tracker, caller in zip(trackers, callers, strict=True):
+            tracker.current = caller
 
 
 def _observed_update(update: Any) -> Any:
@@ -399,6 +420,7 @@ def _forget_in_child() -> None:
             chainer.get_function_hooks().pop(getattr(observer, "name", ""), None)
     _PATCHES.observers.clear()
     _PATCHES.call_observers.clear()
+    _PATCHES.only_tracker = None
 
 
 if hasattr(os, "register_at_fork"):

@@ -109,7 +109,7 @@ class ReadingSession:
                 recorder.begin(TRIAL)
                 yield
                 recorder.end(TRIAL)
-            self._log = session.take_log(begin)
+            self._log = session.logged_since(begin)
         finally:
             recorder.read_by(session.reader)
 

@@ -24,11 +24,12 @@ from chainer_profile.costs.call import ArraySpec
 from chainer_profile.measure import patches
 from chainer_profile.measure.call_sites import CallSite, Kind
 from chainer_profile.measure.communication import collectives
-from chainer_profile.measure.links import Caller, Links
+from chainer_profile.measure.links import Caller, Links, LinkTracker
 from chainer_profile.measure.operations import OperationSites, communicator_of
 from chainer_profile.measure.spans import PAUSE, TRIAL
 
-#: A function node keeps ``index of its begin event * MAX_SITES + its event id``.
+#: A function node keeps ``position of its begin event * MAX_SITES + its event id``: its position in
+#: the log, as if nothing had been taken from that.
 MAX_SITES = 1 << 24
 #: Call sites of one function of one link that are distinguished by shape.
 MAX_SHAPES = 64
@@ -58,10 +59,10 @@ class Recorder(FunctionHook):
         self.events: list[int] = []
         #: For every backward that was logged, the index of its call's begin event.
         self.forward_events: list[int] = []
-        #: The callers of all calls of links.
-        self.link_calls: list[Caller] = []
+        #: Tracks calls of links.
+        self.tracker = LinkTracker(links, self.pause)
         #: The number of events that were taken from the log.
-        self.n_taken = 0
+        self.n_taken = self._first_call = 0
         #: Pauses, and their time, since the session set these to 0.
         self.n_pauses = self.paused_ns = 0
         self._is_paused = False
@@ -84,9 +85,7 @@ class Recorder(FunctionHook):
     def use(self, links: Links) -> None:
         """Attribute calls to these links from now on; outside of all links at first."""
         self.links = links
-        self._callers = links.callers
-        self._caller = links.outside
-        self._outer_callers: list[Caller] = []
+        self.tracker.use(links)
 
     def read_by(self, reader: Reader) -> None:
         """Log what this reader reads."""
@@ -98,7 +97,7 @@ class Recorder(FunctionHook):
         Args:
             registered: Chainer has this hook, or one that calls it, already.
         """
-        self.thread = get_ident()
+        self.thread = self.tracker.thread = get_ident()
         self.use(self.links)
         self.links.update_parameters()
         patches.add_observer(self, calls=True)
@@ -118,10 +117,13 @@ class Recorder(FunctionHook):
         """Log that a span ends."""
         self.events.extend((~event_id, self._read_end()))
 
-    def take(self, begin: int = 0) -> None:
-        """Forget the events from an index on, which the session has read."""
-        self.n_taken += len(self.events) // 2 - begin
-        del self.events[2 * begin :]
+    def clear(self) -> None:
+        """Forget the log, which the session has read."""
+        self.n_taken += len(self.events) // 2
+        self._first_call = 2 * self.n_taken * MAX_SITES
+        self.events.clear()
+        self.forward_events.clear()
+        self.tracker.log.clear()
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -148,19 +150,16 @@ class Recorder(FunctionHook):
     # -- functions: the interface of FunctionHook
 
     def forward_preprocess(self, function: Any, in_data: Any) -> None:
-        cls = function.__class__
-        if cls is FunctionAdapter:
-            cls = function.function.__class__
-        caller = self._caller
-        signature = (cls, *[x.shape for x in in_data])
-        event_id = caller.get(signature)
+        caller, events = self.tracker.current, self.events
+        event_id = caller.get((function.__class__, *[x.shape for x in in_data]))
         if event_id is None or (
             caller.has_children and not self.links.parameters.keys().isdisjoint(map(id, in_data))
         ):
-            event_id = self._event_id(function, in_data, signature)
-        call = (self.n_taken + len(self.events) // 2) * MAX_SITES + event_id
-        setattr(function, self._attribute, call)
-        self.events.extend((event_id, self._read_begin()))
+            event_id = self._event_id(function, in_data)
+            if len(events) > MAX_EVENTS:
+                self.on_long_log()
+        setattr(function, self._attribute, self._first_call + len(events) * MAX_SITES + event_id)
+        events.extend((event_id, self._read_begin()))
 
     def forward_postprocess(self, function: Any, in_data: Any) -> None:
         now = self._read_end()
@@ -178,11 +177,11 @@ class Recorder(FunctionHook):
     def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
         if len(self.events) > MAX_EVENTS:
             self.on_long_log()
-        index, event_id = divmod(getattr(function, self._attribute, TRIAL), MAX_SITES)
+        position, event_id = divmod(getattr(function, self._attribute, TRIAL), MAX_SITES)
         backward_id = self._backward_ids.get(event_id)
         if backward_id is None:
             backward_id = self._backward_id(function, event_id, out_grad)
-        self.forward_events.append(index)
+        self.forward_events.append(position // 2)
         self.events.extend((backward_id, self._read_begin()))
 
     def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
@@ -194,9 +193,13 @@ class Recorder(FunctionHook):
         if backward_id != TRIAL:
             self.events.extend((~backward_id, now))
 
-    def _event_id(self, function: Any, in_data: Sequence[Any], signature: tuple[Any, ...]) -> int:
+    def _event_id(self, function: Any, in_data: Sequence[Any]) -> int:
         """Event id of a call that is new, or that may use the parameters of a link below."""
-        caller, links = self._caller, self.links
+        caller, links = self.tracker.current, self.links
+        # An adapter stands for any function in the style of Chainer 1: none is found fast.
+        is_adapter = function.__class__ is FunctionAdapter
+        cls = function.function.__class__ if is_adapter else function.__class__
+        signature: tuple[Any, ...] = (cls, *[x.shape for x in in_data])
         if signature not in caller:
             links.update_parameters()
         owner = links.owner(caller, in_data) if caller.has_children else caller
@@ -237,23 +240,6 @@ class Recorder(FunctionHook):
 
     # -- links and operations: the interface of patches.CallObserver
 
-    def enter_link(self, link: Any, definer: type) -> None:
-        if len(self.events) > MAX_EVENTS:
-            self.on_long_log()
-        caller = self._callers.get(id(link))
-        if caller is None:
-            with self.pause():
-                caller = self.links.adopt(link, self._caller)
-        # A class's own __call__ may call the one of its base class: that is one call.
-        if caller is not self._caller or defining_class(type(link)) is definer:
-            self.link_calls.append(caller)
-        self._outer_callers.append(self._caller)
-        self._caller = caller
-
-    def leave_link(self) -> None:
-        if self._outer_callers:
-            self._caller = self._outer_callers.pop()
-
     def function_raised(self, function: Any) -> None:
         call = getattr(function, self._attribute, None)
         if call is not None:  # else it raised before it began, such as in its type check
@@ -269,9 +255,9 @@ class Recorder(FunctionHook):
         event_id = self.operations.event_id(operation, owner, args, self.links)
         if event_id is None:
             return None
-        caller = self._caller
+        caller = self.tracker.current
         if operation == patches.LOSS and caller.is_outside:
-            self._caller = self.links.loss
+            self.tracker.current = self.links.loss
         stand_ins = ExitStack()
         if operation == patches.UPDATE and communicator_of(owner) is not None:
             patches.patch_communicator(communicator_of(owner))
@@ -310,22 +296,10 @@ class Recorder(FunctionHook):
             self._note_exception()
         self.end(event_id)
         stand_ins.close()
-        self._caller = caller
+        self.tracker.current = caller
 
     def _note_exception(self) -> None:
         """An exception leaves a span: remember the innermost span that it left."""
         error = sys.exc_info()[1]
         if error is not None and id(error) != self.raised[0]:
             self.raised = id(error), len(self.events) // 2
-
-
-_defining: dict[type, type] = {}
-
-
-def defining_class(cls: type) -> type:
-    """The class that defines the ``__call__`` of a class of links."""
-    definer = _defining.get(cls)
-    if definer is None:
-        definer = next(base for base in cls.__mro__ if "__call__" in vars(base))
-        _defining[cls] = definer
-    return definer

@@ -201,21 +201,14 @@ class Session:
 
     def discard_trial(self) -> None:
         """The trial that runs does not count."""
-        trial, self._open = self._open, None
-        if trial is None:
-            return
-        recorder = self.recorder
-        if self._on_read is None:
-            recorder.take(trial.events[0])
-        else:
-            recorder.end(TRIAL)
-        del recorder.forward_events[trial.forwards[0] :]
-        del recorder.link_calls[trial.links[0] :]
+        if self._open is not None:
+            self.recorder.end(TRIAL)
+            self._open = None
 
     def log_lengths(self) -> tuple[int, int, int]:
         """The numbers of events, of backwards and of calls of links in the log."""
         recorder = self.recorder
-        lengths = len(recorder.events) // 2, len(recorder.forward_events), len(recorder.link_calls)
+        lengths = len(recorder.events) // 2, len(recorder.forward_events), len(recorder.tracker.log)
         return lengths
 
     def _close(self, trial: _Trial) -> None:
@@ -262,11 +255,9 @@ class Session:
             self._on_read(event_ids, clocks)
         logs = [self._logged(trial, event_ids, clocks) for trial in ended]
         for trial in ended:
-            callers = recorder.link_calls[slice(*trial.links)]
+            callers = recorder.tracker.log[slice(*trial.links)]
             trial.target.link_calls.update(Counter(caller.path for caller in callers))
-        recorder.take()
-        recorder.forward_events.clear()
-        recorder.link_calls.clear()
+        recorder.clear()
         read, self._unread = self._unread + self._add(ended, logs), []
         return read
 
@@ -310,15 +301,11 @@ class Session:
             trial.is_last,
         )
 
-    def take_log(self, begin: tuple[int, int, int]) -> LoggedTrial:
-        """Take what was logged since :meth:`log_lengths` was ``begin`` out of the log."""
-        recorder = self.recorder
+    def logged_since(self, begin: tuple[int, int, int]) -> LoggedTrial:
+        """What was logged since :meth:`log_lengths` was ``begin``."""
         events, forwards, links = zip(begin, self.log_lengths(), strict=True)
         trial = _Trial(self.target, events, forwards, links, 0, 0)
-        log = self._logged(trial, *self._events())
-        recorder.take(begin[0])
-        del recorder.forward_events[begin[1] :], recorder.link_calls[begin[2] :]
-        return log
+        return self._logged(trial, *self._events())
 
     def _split_trial(self) -> None:
         """Read what the trial that runs has logged so far, so that the log stays small."""
