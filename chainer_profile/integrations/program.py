@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import chainer
-import numpy as np
 
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.integrations.extensions import (
     account_of,
-    compression_part,
     described,
     part_of,
     progress_of,
@@ -36,9 +34,8 @@ if TYPE_CHECKING:
 
 #: At most so many trainings are measured, and so many networks that are called outside of them.
 _MOST_KINDS = 8
-#: Names of the profiler's work in a program, beside those in :mod:`.watched`.
+#: Name of the profiler's work in a program, beside those in :mod:`.watched`.
 FOLDING = "merging trials"
-COMPRESSION = "saving with and without compression"
 #: Flag of classes that are not built in: their methods can be replaced.
 _HEAP_TYPE = 1 << 9
 #: Parts in which the program's own code runs, where a trial may begin.
@@ -107,8 +104,6 @@ class Program:
         self._trainers = 0
         self.extensions: tuple[budget.Extension, ...] = ()  #: Those of Trainers that have ended.
         self.trying: Trying | None = None  #: What is tried in the trials of a kind.
-        #: The part of a snapshot's time that compression takes, by its account's name.
-        self.compression: dict[str, float] = {}
         self._updating: LoopTrial | None = None
         # Ends the loop's open iteration; whether that is beyond the loading of data; and the entry
         # by which it began.
@@ -168,8 +163,6 @@ class Program:
                     account = _save_npz if name == budget.SAVE_NPZ else (part, name)
                     counted = functools.partial(self._counted, account)
                     self._replacements.wrap(owner, name, counted)
-        if self.tries:
-            self._replacements.wrap(np, "savez_compressed", self._both_ways)
         self._entries.__enter__()
         return self
 
@@ -208,22 +201,6 @@ class Program:
                 return function(*args, **kwargs)
 
         return in_account
-
-    def _both_ways(self, save: Any) -> Any:
-        """The same function; it measures once for each account what compression takes."""
-
-        @functools.wraps(save)
-        def saved(file: Any, *args: Any, **arrays: Any) -> None:
-            save(file, *args, **arrays)
-            part, name = self.accounts.account
-            mine = self._entries.mine and part == budget.SNAPSHOTS
-            if mine and name not in self.compression:
-                with self.accounts.within(budget.PROFILER, COMPRESSION):
-                    self.compression[name] = compression_part(
-                        save, args, arrays, self.accounts.now_ns
-                    )
-
-        return saved
 
     # -- Chainer's entries
 

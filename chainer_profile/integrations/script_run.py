@@ -253,7 +253,6 @@ class ScriptRun:
             ),
             extensions=program.extensions,
             unmeasured=program.unmeasured(),
-            compression=dict(program.compression),
         )
 
     def _save_now_and_then(self, outcome: str = RUNNING) -> None:
