@@ -150,8 +150,7 @@ class ScriptRun:
             replacements.wrap(os, "_exit", self._saving_first)
             with accounts.within(PROFILER, BEGIN, count=0):
                 self._program.__enter__()
-                # A signal may end what MPI waits for.
-                if self.samples and self._rank is None:
+                if self.samples:
                     self._sampler.start()
             try:
                 outcome = run(self.script)
