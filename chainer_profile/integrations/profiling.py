@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import ModuleType
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import chainer
 
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.warning import warner
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.entries import Entries
@@ -49,15 +49,15 @@ class Profiling:
 
         print(step.profiling.summary())
 
-    Each block, or call, is a trial; trials may differ. A row is a function of a link. Every trial
-    is profiled but for the second and the third, which show what each row allocates. Links are
+    Each block, or call, is a trial; trials may differ. A row is a function of a link. Links are
     named after the variables that hold their networks: variables of the block, or of the function
     and its arguments, and attributes of an object such as ``self``. Blocks that raise are not
     counted.
 
     Args:
         title: Name of the network for the reports. Default: the name of its class.
-        memory: Make the memory pass.
+        memory: Make the memory pass: the second and the third trial are not timed, and show what
+            each row allocates.
         clock: The clock that measures. Default: one that fits the device.
     """
 
@@ -119,7 +119,7 @@ class Profiling:
             self._entries = Entries(trial.around)
             self._live = LiveTrials(
                 *(trial, clock, self._entries),
-                warn=_warn,
+                warn=warner("profiling: "),
                 memory=self._with_memory,
                 stays=False,
             )
@@ -159,10 +159,6 @@ class Profiling:
 
 #: As it reads in a program.
 profiling = Profiling
-
-
-def _warn(problem: str) -> None:
-    warnings.warn(f"profiling: {problem}", stacklevel=2)
 
 
 def _with_attributes(names: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from typing import Any
 import chainer
 from chainer.training import Extension
 
-from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.replacements import Replacements
+from chainer_profile.basics.warning import warner
 from chainer_profile.integrations.results import TRAINING, Results
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import clock_of, device_of
@@ -36,9 +37,7 @@ class LayerProfile(Extension):
 
         trainer.extend(LayerProfile())
 
-    Every iteration is profiled. Iterations may differ; a row is a function of a link. Only the
-    second and the third iteration have no times: they are the memory pass, which shows what each
-    row allocates in the third (allocations count from the second on).
+    Every iteration is profiled. Iterations may differ; a row is a function of a link.
 
     At the end of the training the recording and its reports are written, as ``profile.py`` writes
     them, with the machine's limits if ``profile.py`` or ``profile.py --machine`` has measured them
@@ -55,7 +54,8 @@ class LayerProfile(Extension):
         title: Name of the network for the reports. Default: the name of its class.
         command: The command line that started the training, for the reports.
         clock: The clock that measures. Default: one that fits the device.
-        memory: Make the memory pass, in one iteration of the training.
+        memory: Make the memory pass: the second and the third iteration are not timed. They show
+            what each row allocates in the third; allocations count from the second on.
         report: Report the milliseconds of each iteration by phase (``profile/forward``)
             and of its slowest layers (``profile/layer/forward/res4/0/conv1``) to the trainer's
             observation, for LogReport and others.
@@ -80,6 +80,7 @@ class LayerProfile(Extension):
         self._with_memory = memory
         self._with_limits, self._with_report = machine, report
         self._replacements = Replacements()
+        self._warn: Callable[[str], None]
         self._results: Results
         self._entries: Entries
         self._live: LiveTrials | None = None
@@ -88,15 +89,16 @@ class LayerProfile(Extension):
 
     def initialize(self, trainer: Any) -> None:
         """Take the place of the updater's ``update``."""
+        self._warn = warner("LayerProfile: ")
         trial = trial_of(trainer.updater, self._title, self._command)
         clock = self._clock or clock_of(device_of(trial.roots[0][1]))
         rank = rank_of(trial.optimizers)
         out, number = Path(trainer.out) / self._out, None if rank is None else rank.number
-        self._results = Results(None, out, False, number, _warn, self._with_limits)
+        self._results = Results(None, out, False, number, self._warn, self._with_limits)
         journal = partial(self._results.journal, TRAINING)
         entries = self._entries = Entries(trial.around)
         live = self._live = LiveTrials(
-            trial, clock, entries, journal, _warn, self._with_memory, rank
+            trial, clock, entries, journal, self._warn, self._with_memory, rank
         )
 
         def instead(update: Callable[[], None]) -> Callable[[], None]:
@@ -121,21 +123,31 @@ class LayerProfile(Extension):
         if self._live is None:
             return
         self._entries.__exit__()
+        try:
+            with warnings.catch_warnings():
+                # Those of pandas and Matplotlib may be exceptions.
+                warnings.simplefilter("ignore")
+                failures = self._save(self._live)
+        except Exception as error:
+            failures = [one_line(error)]
+        for failure in failures:
+            self._warn(failure)
+
+    def _save(self, live: LiveTrials) -> list[str]:
+        """Write the recording and its reports; returns which reports failed and why."""
         from chainer_profile.analyse.summaries import summarise
 
-        self._live.end()
+        live.end()
+        failures = []
         with closing(self._results):
-            recording = self._live.recording()
+            recording = live.recording()
             if recording is not None and recording.n_trials:
                 for folder, saved in self._results.save({TRAINING: recording}).items():
                     try:
                         write_reports(folder, summarise(saved))
                     except ProfileError as error:
-                        _warn(str(error))
-
-
-def _warn(problem: str) -> None:
-    warnings.warn(f"LayerProfile: {problem}", stacklevel=2)
+                        failures.append(str(error))
+        return failures
 
 
 def _scalars(times: Mapping[Layer | str, float]) -> dict[str, float]:

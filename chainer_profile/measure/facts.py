@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Sequence
 from types import FrameType
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from chainer import _backprop_utils
 
 from chainer_profile.basics.errors import one_line
+from chainer_profile.basics.warning import warn_user
 from chainer_profile.costs.call import dtype_name
 from chainer_profile.costs.work import Work
 from chainer_profile.measure.windows import Mark
@@ -94,10 +94,7 @@ def work_by(name: str, formula: Callable[[], Work | None]) -> Work | None:
     try:
         return formula()
     except Exception as error:
-        warnings.warn(
-            f"the cost formula of {name} failed ({one_line(error)}); it is left out",
-            stacklevel=2,
-        )
+        warn_user(f"the cost formula of {name} failed ({one_line(error)}); it is left out")
         return None
 
 
