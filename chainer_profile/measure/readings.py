@@ -41,7 +41,8 @@ class Readings:
             try:
                 self._pack(self._buffer, self.count * self._nbytes, *self._read())
             except Exception as error:
-                self.failure = one_line(error)
+                is_said = isinstance(error, ProfileError)
+                self.failure = str(error) if is_said else one_line(error)
         self.count += 1
         return 0
 
