@@ -61,7 +61,7 @@ class Profiling:
         clock: The clock that measures. Default: one that fits the device.
     """
 
-    def __init__(self, title: str = "", memory: bool = True, clock: Clock | None = None) -> None:
+    def __init__(self, title: str = "", memory: bool = False, clock: Clock | None = None) -> None:
         self._title, self._with_memory, self._clock = title, memory, clock
         self._live: LiveTrials | None = None
         self._entries: Entries

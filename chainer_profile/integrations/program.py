@@ -86,7 +86,7 @@ class Program:
     warn: Callable[[str, str], None] = lambda name, problem: None
     saved: Callable[[], None] = lambda: None
     layers: bool = True
-    memory: bool = True
+    memory: bool = False
     tries: bool = False
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Samples a program's main thread: which Python functions run in which part of its time."""
+"""Samples the Python functions that run in a program's main thread, by part of its time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from chainer_profile.record.budget import IMPORTS, NETWORK, PROFILER, START, Sam
 
 RATE_PER_S = 100
 _PERIOD_NS = 10**9 // RATE_PER_S
-#: So many functions of each part are kept; the others are added up.
+#: Number of functions that are kept of each part; the others are added up.
 _MOST_FUNCTIONS = 12
 #: How long to wait for the end of a sample, in seconds.
 _PATIENCE_S = 1.0
@@ -70,7 +70,7 @@ class Sampler:
         self._begin()
 
     def stop(self) -> None:
-        """Sample no more."""
+        """End the sampling."""
         running, self._running = self._running, None
         if running is not None:
             stops, ended = running
@@ -129,7 +129,7 @@ class Sampler:
     def sampled(self) -> tuple[Sampled, ...]:
         """The functions of each part, the most time first."""
         by_part: defaultdict[tuple[Account, str], dict[str, list[int]]] = defaultdict(dict)
-        # The other thread may add to it meanwhile.
+        # A copy, as the other thread may add to it.
         for (account, where, place), (ns, samples) in self._seen.copy().items():
             of_part = by_part[account, where].setdefault(name_of(place), [0, 0])
             of_part[0] += ns

@@ -88,7 +88,7 @@ class ScriptRun:
     force: bool = False
     command: str = ""
     layers: bool = True
-    memory: bool = True
+    memory: bool = False
     samples: bool = True
     tries: bool = False
 

@@ -69,7 +69,7 @@ class LayerProfile(Extension):
         title: str = "",
         command: str = "",
         clock: Clock | None = None,
-        memory: bool = True,
+        memory: bool = False,
         machine: bool = True,
         report: bool = False,
     ) -> None:

@@ -42,7 +42,7 @@ _LONG_NS = 30_000_000_000
 
 
 class LiveTrials:
-    """Has the trials of a program on the tape, but for two in which its memory is counted.
+    """Has the trials of a program on the tape; with ``memory`` two of them count memory instead.
 
     Each is between ``begin()`` and ``finish()``.
     """
@@ -54,15 +54,13 @@ class LiveTrials:
         entries: Entries,
         journal: Callable[[], Journal] = Journal,
         warn: Callable[[str], None] = lambda problem: None,
-        memory: bool = True,
+        memory: bool = False,
         rank: Rank | None = None,
         calibrates: bool = True,
         stays: bool = True,
     ) -> None:
         trial.stays = stays
         self.iteration = 0
-        self.counts = True  # the memory pass may begin
-        self.calls = 0  # of the last trial on the tape
         self.added_ns = 0  # by profiling, within the last trial
         self.mode = TAPING
         self._trial, self._clock = trial, clock
@@ -93,15 +91,9 @@ class LiveTrials:
         return {owner: ns * NS for owner, ns in zip(owners, times.tolist(), strict=False)}
 
     @property
-    def memory_is_due(self) -> bool:
-        """Whether memory is still to be counted."""
-        return self._memory.is_due
-
-    @property
     def is_counting_next(self) -> bool:
         """Whether the next trial is one of those in which memory is counted."""
-        memory = self._memory
-        return memory.is_on or (self.counts and memory.is_due and self._journal is not None)
+        return self._memory.is_on or (self._memory.is_due and self._journal is not None)
 
     def wait(self) -> None:
         """Wait for the device, around a trial that is not measured."""
@@ -127,7 +119,7 @@ class LiveTrials:
         if memory.is_on:
             self.mode = TRACING
             self._tracing.enter_context(memory.tracing(ReadTrials(self._tape)))
-        elif self.counts and memory.is_due and self._journal is not None:
+        elif memory.is_due and self._journal is not None:
             self.mode = COUNTING
             memory.begin()
             self._tell(memory.problem)
@@ -153,8 +145,8 @@ class LiveTrials:
         if not completed:
             tape.detach()
             return
-        self.calls = tape.stop(self.iteration)
-        self.added_ns = tape.paused_ns + int(self.calls * self._call_ns)
+        calls = tape.stop(self.iteration)
+        self.added_ns = tape.paused_ns + int(calls * self._call_ns)
         tape.detach()
         self._trial.note(False)
         now_ns = self._clock.now_ns()

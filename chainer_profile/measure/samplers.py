@@ -25,16 +25,16 @@ from chainer_profile.basics.errors import ProfileError
 #: Samples a second; and where the program is stopped for each.
 RATE = 400
 STOPPED_RATE = 200
-#: A sampler that has not begun, or not ended, after so many seconds is given up.
+#: Seconds that a sampler has to begin, and to end.
 _PATIENCE = 15.0
-#: What lets a sampler read this process.
+#: Advice where a sampler must not read this process.
 _PERMIT = "run as root, or permit ptrace (in a container: --cap-add SYS_PTRACE)"
 #: Linux: whom Yama lets attach, beside parents and root.
 _PR_SET_PTRACER = 0x59616D61
 
 
 class Frame(NamedTuple):
-    """A frame as a sampler names it; line 0 where it tells none."""
+    """A frame as a sampler names it; line 0 if the line is unknown."""
 
     file: str
     function: str

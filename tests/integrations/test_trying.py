@@ -1,6 +1,6 @@
 """Cures within a program: by turns in its iterations alone, and nothing stays of them."""
 
-import tracemalloc
+import _tracemalloc
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,7 +44,7 @@ def net(clock, monkeypatch):
 
     def forward(self, x):
         self.seen.append((chainer.config.train, self.is_fast))
-        if tracemalloc.is_tracing():  # its memory is counted
+        if _tracemalloc.is_tracing():  # its memory is counted
             self.counted.append(self.is_fast)
         clock.advance(self.takes_ns // (1 + self.is_fast))
         return self.fc(x)
@@ -142,8 +142,6 @@ def test_calls_of_a_network_are_tried_until_there_is_a_training(clock, net, trai
 
 
 def test_memory_is_counted_of_the_program_as_it_is(clock, net):
-    """Of long iterations later, when cures are tried already."""
-    net.takes_ns = 100 * MS
     with watch(clock) as program:
         program.memory = True
         a_loop(net)
