@@ -22,7 +22,7 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import GROUPS, PHASES
-from chainer_profile.cli.options import Keywords, keywords, settings_of, skipping, take
+from chainer_profile.cli.options import Keywords, keywords, settings_of, take
 from chainer_profile.integrations.script import of_program
 from chainer_profile.measure import patches, runner
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
@@ -125,11 +125,11 @@ def _parser() -> Parser:
         "trials": {"default": DEFAULT_TRIALS},
         "warmups": {"default": DEFAULT_WARMUPS},
         "phase": keywords(phases, default=None),
-        "skip": skipping("leave out passes", memory="two more trials"),
+        "memory": "show what each layer allocates, in two more trials",
         "group_by": "groups of the second table (default: function)",
         "quiet": "show nothing",
     }
-    take(parser, "trials warmups max-seconds until-ci phase skip group-by tree hotspots", own)
+    take(parser, "trials warmups max-seconds until-ci phase memory group-by tree hotspots", own)
     kept = "keep the Summary in this variable; its .recording is the Recording"
     parser.add_argument("-o", "--output", metavar="NAME", type=_variable, help=kept)
     take(parser, "quiet", own)
@@ -293,6 +293,9 @@ class FirstRun:
     def begin_elsewhere(self, operation: str) -> None:
         """Other threads have no part in the cell."""
 
+    def fail(self, error: Exception) -> None:
+        """The calls so far are enough."""
+
 
 # -- both
 
@@ -320,7 +323,7 @@ def _run(
             step,
             settings,
             clock=clock,
-            memory="memory" not in args.skip,
+            memory=args.memory,
             by_link=by_link,
             calibration=runner.calibration_of(step, clock),
             progress=progress,

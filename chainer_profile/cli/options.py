@@ -181,6 +181,9 @@ OPTIONS: dict[str, Keywords] = {
         const="kept",
         choices=("kept", "again"),
     ),
+    "--memory": _flag(
+        "show what each layer allocates: two iterations count memory, and are not timed"
+    ),
     "--layer-frames": _flag(
         "run each layer in a function named after it, for samplers such as py-spy and perf; adds "
         "about 7 us a call"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import chainer
 
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.warning import warner
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.iterations import Iterations
@@ -47,19 +47,19 @@ class Profiling:
 
         print(step.profiling.summary())
 
-    Each block, or call, is a trial; trials may differ. A row is a function of a link. Every trial
-    is profiled but for the second and the third, which show what each row allocates. Links are
+    Each block, or call, is a trial; trials may differ. A row is a function of a link. Links are
     named after the variables that hold their networks: variables of the block, or of the function
     and its arguments, and attributes of an object such as ``self``. Blocks that raise are not
     counted.
 
     Args:
         title: Name of the network for the reports. Default: the name of its class.
-        memory: Make the memory pass.
+        memory: Make the memory pass: the second and the third trial are not timed, and show what
+            each row allocates.
         clock: The clock that measures. Default: one that fits the device.
     """
 
-    def __init__(self, title: str = "", memory: bool = True, clock: Clock | None = None) -> None:
+    def __init__(self, title: str = "", memory: bool = False, clock: Clock | None = None) -> None:
         self._title, self._with_memory, self._clock = title, memory, clock
         self._iterations: Iterations | None = None
         self._loop = Loop([], title=title)
@@ -114,7 +114,9 @@ class Profiling:
         if self._iterations is None:
             device = device_of(roots[0][1]) if roots else chainer.get_device("@numpy")
             clock = self._clock or clock_of(device)
-            self._iterations = Iterations(loop, clock, warn=_warn, memory=self._with_memory)
+            self._iterations = Iterations(
+                loop, clock, warn=warner("profiling: "), memory=self._with_memory
+            )
         self._iterations.begin()
         self._is_open = True
 
@@ -149,10 +151,6 @@ class Profiling:
 
 #: As it reads in a program.
 profiling = Profiling
-
-
-def _warn(problem: str) -> None:
-    warnings.warn(f"profiling: {problem}", stacklevel=2)
 
 
 def _new_roots(

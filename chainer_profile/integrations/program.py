@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import chainer
-import numpy as np
 from chainer.training.trainer import _ExtensionEntry
 
+from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.integrations.extensions import (
     account_of,
-    compression_part,
     described,
     part_of,
     progress_of,
@@ -40,9 +39,8 @@ if TYPE_CHECKING:
 
 #: At most so many trainings are measured, and so many networks that are called outside of them.
 _MOST_KINDS = 8
-#: Names of the profiler's work in a program, beside those in :mod:`.watched`.
+#: Name of the profiler's work in a program, beside those in :mod:`.watched`.
 FOLDING = "merging trials"
-COMPRESSION = "saving with and without compression"
 #: Flag of classes that are not built in: their methods can be replaced.
 _HEAP_TYPE = 1 << 9
 _COUNTING = Lock()
@@ -92,7 +90,7 @@ class Program:
     warn: Callable[[str, str], None] = lambda name, problem: None
     saved: Callable[[], None] = lambda: None
     layers: bool = True
-    memory: bool = True
+    memory: bool = False
     tries: bool = False
 
     def __post_init__(self) -> None:
@@ -119,8 +117,6 @@ class Program:
         self._trainers = 0
         self.extensions: tuple[budget.Extension, ...] = ()  #: Those of Trainers that have ended.
         self.trying: Trying | None = None  #: What is tried in the trials of a kind.
-        #: The part of a snapshot's time that compression takes, by its account's name.
-        self.compression: dict[str, float] = {}
         self._updating = False
         # Ends the loop's open iteration; whether that is beyond the loading of data; and the entry
         # by which it began.
@@ -180,8 +176,6 @@ class Program:
                     account = _save_npz if name == budget.SAVE_NPZ else (part, name)
                     counted = functools.partial(self._counted, account)
                     self._replacements.wrap(owner, name, counted)
-        if self.tries:
-            self._replacements.wrap(np, "savez_compressed", self._both_ways)
         self.thread, self._process = get_ident(), os.getpid()
         self._open_operations = patches.open_operations()
         patches.add_observer(self)
@@ -223,22 +217,6 @@ class Program:
 
         return in_account
 
-    def _both_ways(self, save: Any) -> Any:
-        """The same function; it measures once for each account what compression takes."""
-
-        @functools.wraps(save)
-        def saved(file: Any, *args: Any, **arrays: Any) -> None:
-            save(file, *args, **arrays)
-            part, name = self.accounts.account
-            mine = self._mine and part == budget.SNAPSHOTS
-            if mine and name not in self.compression:
-                with self.accounts.within(budget.PROFILER, COMPRESSION):
-                    self.compression[name] = compression_part(
-                        save, args, arrays, self.accounts.now_ns
-                    )
-
-        return saved
-
     @property
     def _mine(self) -> bool:
         """Whether this is the thread, and the process, that is watched."""
@@ -263,6 +241,10 @@ class Program:
     def begin_elsewhere(self, operation: str) -> None:
         with _COUNTING:
             self._elsewhere[operation] += 1
+
+    def fail(self, error: Exception) -> None:
+        """Watch no more."""
+        self.warn("run", f"measuring stopped: {one_line(error)}")
 
     def _load(self, operation: str, owner: Any) -> patches.End | None:
         """Data is loaded or converted, or a backward begins."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import Any
 import chainer
 from chainer.training import Extension
 
-from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.warning import warner
 from chainer_profile.integrations.results import TRAINING, Results
 from chainer_profile.measure import patches
 from chainer_profile.measure.clock import Clock
@@ -36,9 +37,7 @@ class LayerProfile(Extension):
 
         trainer.extend(LayerProfile())
 
-    Every iteration is profiled. Iterations may differ; a row is a function of a link. Only the
-    second and the third iteration have no times: they are the memory pass, which shows what each
-    row allocates in the third (allocations count from the second on).
+    Every iteration is profiled. Iterations may differ; a row is a function of a link.
 
     At the end of the training the recording and its reports are written, as ``profile.py`` writes
     them, with the machine's limits if ``profile.py`` or ``profile.py --machine`` has measured them
@@ -55,7 +54,8 @@ class LayerProfile(Extension):
         title: Name of the network for the reports. Default: the name of its class.
         command: The command line that started the training, for the reports.
         clock: The clock that measures. Default: one that fits the device.
-        memory: Make the memory pass, in one iteration of the training.
+        memory: Make the memory pass: the second and the third iteration are not timed. They show
+            what each row allocates in the third; allocations count from the second on.
         report: Report the milliseconds of each iteration by phase (``profile/forward``)
             and of its slowest layers (``profile/layer/forward/res4/0/conv1``) to the trainer's
             observation, for LogReport and others.
@@ -69,7 +69,7 @@ class LayerProfile(Extension):
         title: str = "",
         command: str = "",
         clock: Clock | None = None,
-        memory: bool = True,
+        memory: bool = False,
         machine: bool = True,
         report: bool = False,
     ) -> None:
@@ -79,6 +79,7 @@ class LayerProfile(Extension):
         self._clock = clock
         self._with_memory = memory
         self._with_limits, self._with_report = machine, report
+        self._warn: Callable[[str], None] = warner("LayerProfile: ")
         self._results: Results
         self._iterations: Iterations | None = None
         # The updater whose iterations are profiled, as an observer knows it.
@@ -89,13 +90,14 @@ class LayerProfile(Extension):
 
     def initialize(self, trainer: Any) -> None:
         """Begin to observe the updater's ``update``."""
+        self._warn = warner("LayerProfile: ")
         loop = loop_of(trainer.updater, self._title, self._command)
         clock = self._clock or clock_of(device_of(loop.roots[0][1]))
         rank = rank_of(loop.optimizers)
         out, number = Path(trainer.out) / self._out, None if rank is None else rank.number
-        self._results = Results(None, out, False, number, _warn, self._with_limits)
+        self._results = Results(None, out, False, number, self._warn, self._with_limits)
         journal = partial(self._results.journal, TRAINING)
-        self._iterations = Iterations(loop, clock, journal, _warn, self._with_memory, rank)
+        self._iterations = Iterations(loop, clock, journal, self._warn, self._with_memory, rank)
         self._trainer, self.thread = trainer, get_ident()
         patches.add_observer(self)
         patches.observe_class(patches.ITERATION, type(trainer.updater))
@@ -115,6 +117,10 @@ class LayerProfile(Extension):
     def begin_elsewhere(self, operation: str) -> None:
         """Other threads have no part in it."""
 
+    def fail(self, error: Exception) -> None:
+        """Profile no more iterations."""
+        self._warn(f"measuring stopped: {one_line(error)}")
+
     def _end_iteration(self, error: BaseException | None, result: Any) -> None:
         assert self._iterations is not None
         self._iterations.finish(error)
@@ -127,13 +133,25 @@ class LayerProfile(Extension):
     def finalize(self) -> None:
         """Stop observing the updater, and write what was measured."""
         patches.remove_observer(self)
-        iterations = self._iterations
+        iterations, self._iterations = self._iterations, None
         if iterations is None:
             return
+        with warnings.catch_warnings():
+            # Those of other packages, which the program may have made errors, would raise here.
+            warnings.simplefilter("ignore")
+            try:
+                failures = self._write(iterations)
+            except Exception as error:  # the training is complete
+                failures = [f"the reports could not be made: {one_line(error)}"]
+        for failure in failures:
+            self._warn(failure)
+
+    def _write(self, iterations: Iterations) -> list[str]:
+        """Save the iterations and write their reports; returns what failed."""
         from chainer_profile.analyse.summaries import summarise
 
         iterations.end()
-        self._trainer = None
+        self._trainer, failures = None, []
         with closing(self._results):
             recording = iterations.recording()
             if recording is not None and recording.n_trials:
@@ -141,11 +159,8 @@ class LayerProfile(Extension):
                     try:
                         write_reports(folder, summarise(saved))
                     except ProfileError as error:
-                        _warn(str(error))
-
-
-def _warn(problem: str) -> None:
-    warnings.warn(f"LayerProfile: {problem}", stacklevel=2)
+                        failures.append(str(error))
+        return failures
 
 
 def _scalars(times: Mapping[Layer | str, float]) -> dict[str, float]:

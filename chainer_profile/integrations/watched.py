@@ -20,11 +20,6 @@ from chainer_profile.record.recording import Environment, Recording, Settings
 if TYPE_CHECKING:
     from chainer_profile.advice.turns import Turns
 
-#: The memory pass takes about so many nanoseconds for each call, as tracemalloc sees all that
-#: Python allocates. It may add so many in any case, or such a part of the trials' time.
-_MEMORY_CALL_NS, _MEMORY_NS, _MEMORY_PART = 500_000, 300_000_000, 0.03
-#: Its two trials have no rows: they may take so long in any case, or such a part of that time.
-_UNTIMED_TRIALS, _UNTIMED_NS, _UNTIMED_PART = 2, 100_000_000, 0.1
 #: Ends a trial, with the exception that ended it, if any.
 End = Callable[[BaseException | None], None]
 #: Names of the profiler's work around trials, and within those that are profiled.
@@ -112,7 +107,6 @@ class Watched:
         else:
             accounts.open(_AROUND)
             try:
-                live.counts = live.memory_is_due and self._may_count(live)
                 is_tried = self.turns is not None and self._is_tried(live, self.turns)
                 if is_tried:
                     live.iteration += 1
@@ -159,13 +153,6 @@ class Watched:
             else:
                 self.turns.abandon()
         return ns
-
-    def _may_count(self, live: Iterations) -> bool:
-        """Whether the memory pass would take little beside the trials so far."""
-        added_ns, untimed_ns = live.calls * _MEMORY_CALL_NS, _UNTIMED_TRIALS * self._usual_ns
-        return added_ns <= max(_MEMORY_NS, _MEMORY_PART * self.own_ns) and untimed_ns <= max(
-            _UNTIMED_NS, _UNTIMED_PART * self.own_ns
-        )
 
     def _is_tried(self, live: Iterations, turns: Turns) -> bool:
         """Switch on what the next trial tries; returns whether that trial is for this alone."""

@@ -58,13 +58,11 @@ class Iterations:
         clock: Clock,
         journal: Callable[[], Journal] = Journal,
         warn: Callable[[str], None] = lambda problem: None,
-        memory: bool = True,
+        memory: bool = False,
         rank: Rank | None = None,
         calibrates: bool = True,
     ) -> None:
         self.iteration = 0
-        self.counts = True  # the memory pass may begin
-        self.calls = 0  # spans of the last iteration that was recorded
         self.added_ns = 0  # by profiling, within the last iteration
         self.mode = RECORDING
         self._loop, self._clock = loop, clock
@@ -94,15 +92,9 @@ class Iterations:
         return {owner: ns * NS for owner, ns in zip(owners, times.tolist(), strict=False)}
 
     @property
-    def memory_is_due(self) -> bool:
-        """Whether memory is still to be counted."""
-        return self._memory.is_due
-
-    @property
     def is_counting_next(self) -> bool:
         """Whether memory is counted in the next iteration."""
-        memory = self._memory
-        return memory.is_on or (self.counts and memory.is_due and self._journal is not None)
+        return self._memory.is_on or (self._memory.is_due and self._journal is not None)
 
     def wait(self) -> None:
         """Wait for the device, around an iteration that is not measured."""
@@ -128,7 +120,7 @@ class Iterations:
         if memory.is_on:
             self.mode = TRACING
             self._tracing.enter_context(memory.tracing(ReadingSession(self._session)))
-        elif self.counts and memory.is_due and self._journal is not None:
+        elif memory.is_due and self._journal is not None:
             self.mode = COUNTING
             memory.begin()
             self._report(memory.problem)
@@ -159,8 +151,8 @@ class Iterations:
         session.end_trial(self.iteration)
         session.stop()
         patches.remove_observer(self._loop)
-        self.calls = session.last.n_spans
-        self.added_ns = session.last.paused_ns + int(self.calls * session.call_ns)
+        last = session.last
+        self.added_ns = last.paused_ns + int(last.n_spans * session.call_ns)
         now_ns = self._clock.now_ns()
         if now_ns - self._read_ns >= GROUP_NS or session.is_long or self._journal is None:
             self._read_ns = now_ns

@@ -80,6 +80,9 @@ class _Frames:
     def begin_elsewhere(self, operation: str) -> None:
         """Other threads have no frames."""
 
+    def fail(self, error: Exception) -> None:
+        """Calls have no frames any more."""
+
     def function_raised(self, function: Any) -> None:
         """Its frame has ended."""
 

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from chainer.function_hooks import TimerHook
 
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.warning import warner
 from chainer_profile.measure import environment, patches
 from chainer_profile.measure.aggregate import TrialTimes
 from chainer_profile.measure.calibration import calibrate
@@ -55,6 +56,7 @@ class LayerTimerHook(TimerHook):
             [],
             Clock(clock.now_ns),
             single_calls=True,
+            warn=warner("LayerTimerHook: "),
             on_read=lambda event_ids, clocks: self._history.add(
                 event_ids, clocks, self._session.recorder.sites
             ),
@@ -168,6 +170,10 @@ class LayerTimerHook(TimerHook):
 
     def begin_elsewhere(self, operation: str) -> None:
         """Other threads have no part in it."""
+
+    def fail(self, error: Exception) -> None:
+        """Record no more trials."""
+        self._session.recorder.fail(error)
 
     def _end_trial(self, error: BaseException | None, result: Any) -> None:
         if error is None:

@@ -87,6 +87,9 @@ class Loop:
     def begin_elsewhere(self, operation: str) -> None:
         """Other threads load for later iterations."""
 
+    def fail(self, error: Exception) -> None:
+        """The size of a batch stays unknown."""
+
     def _add_loaded(self, error: BaseException | None, batch: Any) -> None:
         self._loaded_nbytes += _nbytes(batch)
         self._batchsize += len(batch) if hasattr(batch, "__len__") else 0

@@ -8,7 +8,6 @@ the step before left is there when the trial begins: ``cleargrads`` retains a ne
 from __future__ import annotations
 
 import gc
-import tracemalloc
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.measure.arguments import arrays_in
+from chainer_profile.measure.host_memory import HostCounter, no_collection
 from chainer_profile.measure.passes import Pass, Timed
 from chainer_profile.measure.readings import Readings, ReadingSession, ReadTrial
 from chainer_profile.measure.step import Step, TrialInfo
@@ -38,29 +38,6 @@ class Counter(Protocol):
 
     def read(self) -> tuple[int, int]:
         """Bytes that are allocated now, and the most since the read before."""
-
-
-class HostCounter:
-    """Counts by tracemalloc; what the user has traced before stays, but for its peak."""
-
-    @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Trace, and stop it at the end unless it was on before."""
-        was_on = tracemalloc.is_tracing()
-        if not was_on:
-            tracemalloc.start()
-        try:
-            yield
-        finally:
-            if not was_on:
-                tracemalloc.stop()
-
-    def read(self) -> tuple[int, int]:
-        if not tracemalloc.is_tracing():
-            raise ProfileError("the program stopped tracemalloc")
-        now_and_peak = tracemalloc.get_traced_memory()
-        tracemalloc.reset_peak()
-        return now_and_peak
 
 
 class PoolCounter:
@@ -136,10 +113,7 @@ class IterationMemory:
         gc.collect()
         with ExitStack() as stack:
             stack.callback(self.end)
-            if gc.isenabled():
-                gc.disable()
-                stack.callback(gc.enable)
-            with session.trial(readings):
+            with no_collection(), session.trial(readings):
                 yield
             self._find(readings, session)
 

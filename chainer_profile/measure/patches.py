@@ -72,6 +72,9 @@ class Observer(Protocol):
     def begin_elsewhere(self, operation: str) -> None:
         """Another thread begins an operation."""
 
+    def fail(self, error: Exception) -> None:
+        """The observer itself has failed, and learns no more."""
+
 
 class CallObserver(Observer, Protocol):
     """Learns also about calls of all links, and of functions that raise."""
@@ -272,25 +275,42 @@ def _observed(operation: str, method: Any) -> Any:
 def _report(operation: str, owner: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
     """Call something as an operation."""
     thread, kinds = get_ident(), _PATCHES_OPEN.kinds
-    ends: list[End] = []
+    ends: list[tuple[Observer, End]] = []
     kinds.add(operation)
-    try:
-        # An observer may add another one, which is to learn of this operation as well.
-        for observer in _PATCHES.observers:
+    # An observer may add another one, which is to learn of this operation as well.
+    for observer in _PATCHES.observers:
+        try:
             if observer.thread != thread:
                 observer.begin_elsewhere(operation)
             elif (end := observer.begin_operation(operation, owner, args)) is not None:
-                ends.append(end)
+                ends.append((observer, end))
+        except Exception as error:
+            _fail(observer, error)
+    try:
         result = call()
     except BaseException as error:
         kinds.discard(operation)
-        for end in reversed(ends):
-            end(error, None)
+        _end(ends, error, None)
         raise
     kinds.discard(operation)
-    for end in reversed(ends):
-        end(None, result)
+    _end(ends, None, result)
     return result
+
+
+def _end(ends: list[tuple[Observer, End]], raised: BaseException | None, result: Any) -> None:
+    """An operation has ended: the observer that began last ends first."""
+    for observer, end in reversed(ends):
+        try:
+            end(raised, result)
+        except Exception as error:
+            _fail(observer, error)
+
+
+def _fail(observer: Observer, error: Exception) -> None:
+    """An observer has failed, which must not disturb the program."""
+    remove_observer(observer)
+    with suppress(Exception):
+        observer.fail(error)
 
 
 def _observed_backprop(backprop: Any) -> Any:

@@ -43,7 +43,8 @@ class Readings:
             try:
                 self._pack(self._buffer, index * self._nbytes, *self._read())
             except Exception as error:
-                self.failure = one_line(error)
+                is_said = isinstance(error, ProfileError)
+                self.failure = str(error) if is_said else one_line(error)
         self.count += 1
         return index
 

@@ -19,6 +19,7 @@ import chainer
 from chainer import FunctionHook
 from chainer.function import FunctionAdapter
 
+from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.paths import joined
 from chainer_profile.costs.call import ArraySpec
 from chainer_profile.measure import patches
@@ -63,6 +64,8 @@ class Recorder(FunctionHook):
         self.tracker = LinkTracker(links, self.pause)
         #: The number of events that were taken from the log.
         self.n_taken = self._first_call = 0
+        #: Why recording has failed; empty if it has not.
+        self.failure = ""
         #: Pauses, and their time, since the session set these to 0.
         self.n_pauses = self.paused_ns = 0
         self._is_paused = False
@@ -248,6 +251,12 @@ class Recorder(FunctionHook):
 
     def begin_elsewhere(self, operation: str) -> None:
         """Other threads are not recorded."""
+
+    def fail(self, error: Exception) -> None:
+        """Record nothing more."""
+        self.failure = self.failure or one_line(error)
+        self.stop()
+        self._warn(f"measuring stopped: {self.failure}")
 
     def begin_operation(
         self, operation: str, owner: Any, args: tuple[Any, ...]

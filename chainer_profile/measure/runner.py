@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import operator
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -23,6 +22,7 @@ from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.free_memory import no_more_than_is_free
 from chainer_profile.basics.parsing import check_threads
+from chainer_profile.basics.warning import warn_user, warner
 from chainer_profile.measure import environment
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
 from chainer_profile.measure.calibration import calibrated
@@ -198,7 +198,7 @@ def profile(
             why=why,
             calibration=calibration_of(step, clock),
             progress=progress,
-            say=lambda text: warnings.warn(text, stacklevel=2),
+            say=warner(),
         )
 
 
@@ -248,7 +248,7 @@ def run(
     choose_threads: bool = True,
     progress: Progress | None = None,
     say: Say | None = None,
-    warn: Say = warnings.warn,
+    warn: Say = warn_user,
     stop: Stop | None = None,
 ) -> Recording:
     """Make all passes that the settings ask for: none that is False, short counters for None."""

@@ -185,6 +185,9 @@ class Session:
         """The trial has ended; on a device this waits until that has finished."""
         trial, recorder = self._open, self.recorder
         assert trial is not None
+        if recorder.failure:
+            self.discard_trial()
+            return
         recorder.end(TRIAL)
         end_ns = recorder.events[-1]
         if self._pool is not None:

@@ -69,6 +69,8 @@ class StepSession(Session):
                 self.discard_trial()
                 raise StepError(where, error) from error
             self.end_trial()
+        if self.recorder.failure:
+            raise ProfileError(f"measuring failed: {self.recorder.failure}")
         if look is not None:
             look(result)
         self.read()

@@ -65,17 +65,18 @@ def test_a_folder_for_each_run_below_reports():
 def test_a_folder_that_holds_a_run_is_said_before_the_program_runs():
     assert run(*INTO) == 0
     before = load_run(HERE)
-    assert before.memory is not None
+    assert before.n_trials == 16  # without a memory pass all are timed
+    assert before.memory is None
     assert run(*INTO) == 2
     assert "contains a run already" in said()
     assert said().count("\n") == 1
     assert Path("out").read_text() == ""
     assert run(*INTO, "--force", at_first="raise ValueError") == 1
     assert load_run(HERE).environment == before.environment  # nothing took its place
-    assert run("-q", "--skip", "memory", *INTO, "--force", afterwards="if i == 9: break") == 0
+    assert run("-q", "--memory", *INTO, "--force", afterwards="if i == 9: break") == 0
     assert said() == ""
-    assert load_run(HERE).n_trials == 10  # without a memory pass all are on the tape
-    assert load_run(HERE).memory is None
+    assert load_run(HERE).n_trials == 8
+    assert load_run(HERE).memory is not None
     # The budget alone is a result, too.
     assert run("--skip", "layers", "-o", "alone") == 0
     assert files("alone") == ["budget.json"]

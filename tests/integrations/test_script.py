@@ -33,6 +33,23 @@ SCRIPTS = {
     "raise ValueError(1)",
     "goes elsewhere": "import os; os.mkdir('a'); os.chdir('a'); print(os.listdir('../old'))\n1 / 0",
     "forks": "import os, sys\nif os.fork() == 0:\n    sys.exit(5)\nprint(os.wait()[1])",
+    "waits in C": "import ctypes, os, signal, time\n"
+    "c = ctypes.CDLL(None, use_errno=True)\n"
+    "def timed(wait):\n"
+    "    began = time.monotonic()\n"
+    "    print(wait(), ctypes.get_errno(), time.monotonic() - began >= 0.1)\n"
+    "timed(lambda: c.usleep(100_000))\n"
+    "timed(lambda: c.poll(None, 0, 100))\n"
+    "signal.signal(signal.SIGALRM, lambda *_: None)\n"
+    "timed(lambda: signal.setitimer(signal.ITIMER_REAL, 0.1) and signal.pause())",
+    "sees its threads and signals": "import os, signal, threading, warnings\n"
+    "print(threading.active_count(), len(threading.enumerate()), signal.getsignal(signal.SIGURG))\n"
+    "print(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1}))\n"
+    "os.kill(os.getpid(), signal.SIGUSR1)\n"  # it waits, and no other thread takes it
+    "print(signal.sigwait({signal.SIGUSR1}))\n"
+    "warnings.simplefilter('error')\n"  # Python 3.12 warns of threads in a process that forks
+    "if os.fork() == 0:\n    os._exit(os.fork() and 3)\n"
+    "print(os.wait()[1])",
     "is interrupted": "print('before', flush=True)\nraise KeyboardInterrupt",
     "handles SIGTERM": "import os, signal\nsignal.signal(15, lambda *_: print('heard'))\n"
     "os.kill(os.getpid(), 15)\nprint('goes on')",
