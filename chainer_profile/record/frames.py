@@ -7,8 +7,8 @@ import zlib
 from collections.abc import Iterator
 from typing import IO
 
-#: Bytes at the begin of every record, by which a reader finds the next one after damage. No
-#: MessagePack value begins with the first.
+#: Begins every record, so that a reader finds the next record after damage. No MessagePack value
+#: begins with its first byte.
 _MARKER = b"\xc1JR\n"
 _FIELDS = struct.Struct("<II")  # section and length
 _CHECKSUM_NBYTES = 4
@@ -25,7 +25,7 @@ def framed(content: bytes, section: int) -> bytes:
 def whole_nbytes(
     frames: bytearray, most_nbytes: int | None = None, most_records: int | None = None
 ) -> int:
-    """Bytes of the first records: of those within ``most_nbytes``, and of ``most_records``."""
+    """Count the bytes of the whole records at the beginning, up to a number of bytes or records."""
     limit = len(frames) if most_nbytes is None else most_nbytes
     end = count = 0
     while end + _HEADER_NBYTES <= limit and count != most_records:
@@ -38,7 +38,7 @@ def whole_nbytes(
 
 
 class FrameReader:
-    """Reads records, and passes over damaged bytes, which it counts."""
+    """Reads records; skips and counts damaged bytes."""
 
     def __init__(self, stream: IO[bytes], nbytes: int) -> None:
         self._stream = stream
@@ -60,7 +60,7 @@ class FrameReader:
             yield record
 
     def _read(self) -> tuple[int, bytes] | None:
-        """The record at the stream's position; None where it is damaged or cut off."""
+        """Read the record at the stream's position; None if it is damaged or cut off."""
         header = self._stream.read(min(_HEADER_NBYTES, self._end - self._at))
         if len(header) < _HEADER_NBYTES or not header.startswith(_MARKER):
             return None
@@ -73,7 +73,7 @@ class FrameReader:
         return (section, content) if is_whole and len(content) == length else None
 
     def _find_marker(self, at: int) -> int:
-        """The position of the next marker; the end where there is none."""
+        """Find the position of the next marker; return the end if no marker follows."""
         overlap = len(_MARKER) - 1
         while at < self._end:
             self._stream.seek(at)

@@ -53,7 +53,7 @@ _CHUNK_NBYTES = 1 << 20
 
 
 class JournalError(Exception):
-    """The file of a journal takes no more records; they are kept in memory."""
+    """A record could not be written to the file; the journal keeps it in memory."""
 
 
 class Header(msgspec.Struct, frozen=True, tag="header"):
@@ -61,7 +61,7 @@ class Header(msgspec.Struct, frozen=True, tag="header"):
 
     settings: Settings
     environment: Environment
-    on_device: bool = False  #: Whether times are those of a device.
+    on_device: bool = False  #: Whether a device measured the times.
     iterations: bool = False  #: Whether profiled trials have the number of an iteration.
     rank: Rank | None = None
     version: int = VERSION
@@ -70,8 +70,8 @@ class Header(msgspec.Struct, frozen=True, tag="header"):
 class Rows(msgspec.Struct, frozen=True, tag="rows"):
     """Rows and phases that are new since the last such record, with current links and settings.
 
-    With ``anew``, rows are by link: they replace rows that are single calls, also those of earlier
-    trials.
+    With ``anew``, rows are by link. They replace the rows that are single calls, in earlier trials
+    too.
     """
 
     layers: tuple[Layer, ...] = ()
@@ -126,10 +126,10 @@ def _written(fd: int, at: int, content: bytes | memoryview) -> tuple[int, OSErro
 
 
 class Journal:
-    """Appends records to an empty binary file, or keeps them in memory where there is none.
+    """Appends records to an empty binary file; without a file it keeps them in memory.
 
-    The operating system holds what was written, so a killed process loses none of it. Records that
-    the file does not take stay in memory; every later :meth:`add` tries to write them again.
+    The operating system has what was written, so a killed process loses none of it. A record that
+    cannot be written stays in memory; every later :meth:`add` tries to write it again.
 
     Args:
         file: An empty file that can be read and written.
@@ -142,9 +142,9 @@ class Journal:
     ) -> None:
         self.file = file
         self._explain = explain
-        self._end = 0  # where the next record goes in the file
-        self._pending = bytearray()  # records that are not in the file
-        self._section = 0  # how many records of rows were added
+        self._end = 0  # position of the next record in the file
+        self._pending = bytearray()  # records that the file does not have
+        self._section = 0  # number of Rows records so far
         self._fails = False
         self._identity = None if file is None else _identity(file.fileno())
 
@@ -152,8 +152,8 @@ class Journal:
         """Append records in one write; the first record of all is a header.
 
         Raises:
-            JournalError: The file does not take all of them. It takes as many as fit. While the
-                file takes none, later calls do not raise it again.
+            JournalError: Some records could not be written; the file has the records that fit.
+                Later calls raise it again only after a successful write.
         """
         for record in records:
             self._section += isinstance(record, Rows)
@@ -187,7 +187,7 @@ class Journal:
         return None
 
     def _write_pending(self, fd: int, nbytes: int) -> OSError | None:
-        """Write the first bytes of the pending records, and forget those that are written."""
+        """Write the first bytes of the pending records; remove the records that are written."""
         with memoryview(self._pending)[:nbytes] as content:
             done, error = _written(fd, self._end, content)
         whole = done if error is None else whole_nbytes(self._pending, most_nbytes=done)
@@ -212,14 +212,14 @@ class Journal:
 
 
 class _Reader:
-    """Decodes the records of a journal, and counts the bytes of those that it leaves out."""
+    """Decodes the records of a journal, and counts the bytes that it leaves out."""
 
     def __init__(self) -> None:
         self._section = 0
         self.left_out_nbytes = 0
 
     def read(self, stream: IO[bytes], nbytes: int) -> Iterator[Record]:
-        """The records in the next bytes, but those that are damaged, and trials of lost rows."""
+        """Yield the records in the next bytes, without damaged ones and trials of lost rows."""
         frames = FrameReader(stream, nbytes)
         for section, content in frames:
             record = None if section > self._section + 1 else _RECORDS.decode(content)
@@ -231,7 +231,7 @@ class _Reader:
         self.left_out_nbytes += frames.damaged_nbytes
 
     def note(self, ended: str) -> str:
-        """How a run ended, with what its journal has lost."""
+        """Add the number of lost bytes to the text that says how a run ended."""
         if not self.left_out_nbytes:
             return ended
         lost = plural(self.left_out_nbytes, "byte")
@@ -239,9 +239,9 @@ class _Reader:
 
 
 def recover(path: Path) -> Recording:
-    """The recording of a run that was killed; without trials if it was killed before the first.
+    """Read the recording of a killed run; it may have no trials.
 
-    ``ended`` says how many bytes were left out because they were damaged or cut off.
+    Its ``ended`` says how many bytes were damaged or cut off.
     """
     try:
         with path.open("rb") as stream:
@@ -260,7 +260,7 @@ def _recovered(path: Path, stream: BinaryIO, size: int) -> Recording:
         raise ProfileError(f"{path} is not a chainer-profile journal")
     nbytes = size - len(magic)
     for _, content in FrameReader(stream, nbytes):
-        # In a newer version other fields may have other types.
+        # A newer version may have other types.
         check_version(path, msgspec.msgpack.decode(content, type=_Version).version, VERSION)
         if not isinstance(_RECORDS.decode(content), Header):
             raise ValueError("it has no header")
@@ -291,7 +291,7 @@ class _Trials:
         self.walls.append(trial.wall_ns)
 
     def take(self, name: str, width: int) -> NDArray[np.int64]:
-        """The samples of a name, (trials, width), zero where rows came later; they are let go."""
+        """Remove and return the samples of a name, (trials, width); zero for rows added later."""
         values = self.samples.pop(name, [])
         values += [b""] * (len(self) - len(values))
         if max(map(len, values), default=0) > 8 * width:
@@ -300,7 +300,7 @@ class _Trials:
         return np.frombuffer(content, "<i8").reshape(len(values), width)
 
     def numbers(self, name: str) -> NDArray[np.int64]:
-        """The number of each trial that has one."""
+        """Read one number per trial, for the trials that have it."""
         values = self.samples[name]
         if not {0, 8}.issuperset(map(len, values)):
             raise ValueError("a trial has several numbers where it can have one")
