@@ -50,16 +50,16 @@ def thread_count(text: str) -> int:
 
 
 def number(
-    description: str, above: float = 0.0, most: float = sys.float_info.max, unit: str = ""
+    description: str, most: float = sys.float_info.max, unit: str = ""
 ) -> Callable[[str], float]:
-    """A parser of numbers in the range that is described; a unit may follow them."""
+    """A parser of numbers above 0 and at most ``most``; a unit may follow them."""
 
     def parse(text: str) -> float:
         try:
             value = float(text.removesuffix(unit))
         except ValueError:
-            value = above
-        if not above < value <= most:
+            value = 0.0
+        if not 0.0 < value <= most:
             raise UsageError(f"must be {description}, not {text[:40]!r}")
         return value
 
@@ -68,7 +68,6 @@ def number(
 
 positive_seconds = number("a number of seconds above 0")
 fraction = number("a number above 0 up to 1, such as 1e-4", most=1.0)
-factor = number("a number above 1 such as 2x", above=1.0, unit="x")
 
 
 def duration(text: str) -> float:

@@ -107,11 +107,6 @@ def format_factor(factor: float) -> str:
     return f"{factor:.2f}x" if factor < 100 else f"{factor:,.0f}x"
 
 
-def format_ratio(part: float, whole: float) -> str:
-    """One time over another: ``2.21``; empty where there are not both of them."""
-    return f"{part / whole:.2f}" if part > 0 and whole > 0 else ""
-
-
 def format_interval(
     low: float, high: float, shown: Callable[[float], str] | None = None, joint: str = " to "
 ) -> str:

@@ -284,11 +284,6 @@ OPTIONS: dict[str, Keywords] = {
         "order of the layer table, or self or total for --group-by; memory is the peak (default: "
         "time)",
     ),
-    "--target Fx": _value(
-        "show how much faster which layers must become for a trial this many times as fast, such "
-        "as 1.5x",
-        parsing.factor,
-    ),
     "--limit N": _value(
         "rows of the tables of layers and groups on the terminal, 0 for all (default: 10, or 20 "
         "with --full)",

@@ -28,7 +28,7 @@ _INPUT = "input data-dir input-shape batchsize"
 _DEVICE = "threads gpu device"
 _MESSAGES = "quiet debug"
 _SHOWN = {
-    "what is shown": f"tree|columns full group-by hotspots sort target limit {_MESSAGES}",
+    "what is shown": f"tree|columns full group-by hotspots sort limit {_MESSAGES}",
     "reports": "format json title author course",
 }
 #: The options of ``profile.py --help``; ``--help-all`` shows the others too.

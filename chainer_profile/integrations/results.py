@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.files import make_folder, part_of, remove_file
+from chainer_profile.basics.words import TYPED
 from chainer_profile.measure import machine
 from chainer_profile.record.budget import ADVICE, BUDGET, Budget, write_json
 from chainer_profile.record.journal import Journal
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 MAIN = ""
 #: Names of the kinds of trials; the second one of a kind has a number behind it.
 TRAINING, TEST = "train", "test"
+_IN_MEMORY = "trials are kept in memory, and lost if the program is killed"
 
 
 @dataclass
@@ -40,6 +43,8 @@ class Results:
     rank: int | None
     warn: Callable[[str], None]
     limits: bool = True
+    #: Called with a line that the user should read while the program runs.
+    say: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
         self._folders: dict[str, RunFolder] = {}
@@ -82,10 +87,22 @@ class Results:
         try:
             if kind == TRAINING or not self._homes:
                 self._give_main_to(kind)
-            return Journal(self.take(self._homes.setdefault(kind, kind)).journal)
+            file = self.take(self._homes.setdefault(kind, kind)).journal
         except ProfileError as error:
-            self.warn(str(error))
+            problem = f"{error}: {_IN_MEMORY}"
+            (self.say or self.warn)(problem)
             return Journal()
+        return Journal(file, partial(self._explain, kind))
+
+    def _explain(self, kind: str, reason: str) -> str:
+        """What it means that a journal takes no more trials."""
+        folder = self._folders[self._homes[kind]].path
+        problem = f"{folder / JOURNAL}: {reason}"
+        follows = f"from now on {_IN_MEMORY}; {TYPED} report {folder} recovers those before"
+        if self.say is None:
+            return f"{problem}: {follows}"
+        self.say(f"the trials cannot be written: {problem}: {follows}")
+        return problem
 
     def _give_main_to(self, kind: str) -> None:
         """Let a kind of trials have the main folder, where its files can be moved."""

@@ -117,7 +117,10 @@ class ScriptRun:
         # The program may change its directory.
         out = None if self.out is None else self.out.absolute()
         default = self.default.absolute()
-        self._results = Results(out, default, self.force, self._rank, self._warn)
+        self._results = Results(
+            *(out, default, self.force, self._rank, self._warn),
+            say=lambda problem: say(f"{PROG}: {problem}"),
+        )
         self._program = Program(
             self._accounts,
             self._results.journal,
