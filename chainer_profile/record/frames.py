@@ -11,15 +11,15 @@ from typing import IO
 #: begins with its first byte.
 _MARKER = b"\xc1JR\n"
 _FIELDS = struct.Struct("<II")  # section and length
-_CHECKSUM_NBYTES = 4
-_HEADER_NBYTES = len(_MARKER) + _FIELDS.size + _CHECKSUM_NBYTES
+_CHECKSUM = struct.Struct("<I")
+_HEADER_NBYTES = len(_MARKER) + _FIELDS.size + _CHECKSUM.size
 _CHUNK_NBYTES = 1 << 20
 
 
 def framed(content: bytes, section: int) -> bytes:
     """Put a header before a record: marker, section, length, and the CRC-32 of what follows it."""
     fields = _FIELDS.pack(section, len(content))
-    return b"".join((_MARKER, fields, _checksum(fields, content), content))
+    return _MARKER + fields + _checksum(fields, content) + content
 
 
 def whole_nbytes(
@@ -64,7 +64,7 @@ class FrameReader:
         header = self._stream.read(min(_HEADER_NBYTES, self._end - self._at))
         if len(header) < _HEADER_NBYTES or not header.startswith(_MARKER):
             return None
-        fields = header[len(_MARKER) : -_CHECKSUM_NBYTES]
+        fields = header[len(_MARKER) : -_CHECKSUM.size]
         section, length = _FIELDS.unpack(fields)
         if self._at + _HEADER_NBYTES + length > self._end:
             return None
@@ -88,4 +88,4 @@ class FrameReader:
 
 
 def _checksum(fields: bytes, content: bytes) -> bytes:
-    return zlib.crc32(content, zlib.crc32(fields)).to_bytes(_CHECKSUM_NBYTES, "little")
+    return _CHECKSUM.pack(zlib.crc32(content, zlib.crc32(fields)))
