@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import chainer
@@ -64,6 +64,8 @@ class Profiling:
         self._iterations: Iterations | None = None
         self._loop = Loop([], title=title)
         self._is_open = False
+        # Values of variables in the blocks so far, by identity.
+        self._seen: set[int] = set()
 
     def __enter__(self) -> Profiling:
         frame = sys._getframe(1)
@@ -105,20 +107,27 @@ class Profiling:
         """A trial begins, in which these names are known."""
         if self._is_open:
             raise UsageError("this profiling is already open; each block is a separate trial")
-        names = _with_attributes(names)
-        roots, loop = networks(names), self._loop
-        loop.roots = [*loop.roots, *_new_roots(roots, loop.roots)]
-        known = [id(optimizer) for optimizer in loop.optimizers]
-        new = [optimizer for optimizer in optimizers(names, ()) if id(optimizer) not in known]
-        loop.optimizers += new
+        loop = self._loop
+        self._find_networks(names)
         if self._iterations is None:
-            device = device_of(roots[0][1]) if roots else chainer.get_device("@numpy")
+            device = device_of(loop.roots[0][1]) if loop.roots else chainer.get_device("@numpy")
             clock = self._clock or clock_of(device)
             self._iterations = Iterations(
                 loop, clock, warn=warner("profiling: "), memory=self._with_memory
             )
         self._iterations.begin()
         self._is_open = True
+
+    def _find_networks(self, names: Mapping[str, Any]) -> None:
+        """Find the networks and optimizers that no earlier block had."""
+        new = {name: value for name, value in names.items() if id(value) not in self._seen}
+        # An object may get a network as an attribute later.
+        self._seen.update(id(value) for value in new.values() if not _may_hold(value))
+        new = _with_attributes(new)
+        loop = self._loop
+        loop.roots = [*loop.roots, *_new_roots(networks(new), loop.roots)]
+        known = {id(optimizer) for optimizer in loop.optimizers}
+        loop.optimizers += [each for each in optimizers(new, ()) if id(each) not in known]
 
     def recording(self) -> Recording:
         """The trials so far.
@@ -164,6 +173,12 @@ def _new_roots(
     ]
 
 
+def _may_hold(value: Any) -> bool:
+    """Whether an object's attributes may be networks or optimizers that a block uses."""
+    kinds = chainer.Link, chainer.Optimizer, ModuleType, type, FunctionType
+    return hasattr(value, "__dict__") and not isinstance(value, kinds)
+
+
 def _with_attributes(names: Mapping[str, Any]) -> dict[str, Any]:
     """Variables, and networks and optimizers that objects among them have as attributes."""
     every = dict(names)
@@ -171,7 +186,7 @@ def _with_attributes(names: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in names.items():
         if isinstance(value, chainer.Optimizer) and value.target is not None:
             targets[f"{name}.target"] = value.target
-        if isinstance(value, (chainer.Link, chainer.Optimizer, ModuleType, type)):
+        if not _may_hold(value):
             continue
         for attribute, inner in getattr(value, "__dict__", {}).items():
             if isinstance(inner, (chainer.Link, chainer.Optimizer)):

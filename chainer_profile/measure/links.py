@@ -144,6 +144,8 @@ class Links:
 
         ``link.forward(x)`` and functions of ``link.W`` are calls without a call of the link.
         """
+        if not caller.has_children:
+            return caller
         below = "/" if caller.is_outside else caller.path.rstrip("/") + "/"
         for array in arrays:
             path, reference = self.parameters.get(id(array), ("/", None))

@@ -105,6 +105,10 @@ class _Patches:
         self.open = _OpenOperations()
         # By owner and name of an attribute: the owner, the value before, and our value.
         self._installed: dict[tuple[int, str], tuple[Any, Any, Any]] = {}
+        # The classes that are patched, with their numbers of subclasses, operations and methods.
+        self._classes: list[tuple[type, int, str, tuple[str, ...]]] = []
+        # By the keys of patches: the value before and our value, which need not be in place.
+        self._wrappers: dict[tuple[int, str], tuple[Any, Any]] = {}
         self._lock = threading.RLock()
 
     def add(self, observer: Observer, calls: bool) -> None:
@@ -153,9 +157,18 @@ class _Patches:
                     self._patch(base, name, wrap)
 
     def _install(self) -> None:
-        for operation, base, names in _METHODS:
-            for kind in subclasses(base):
-                self._patch_methods(operation, kind, names)
+        # Blocks of code may be observed one by one: the list of classes is kept between them.
+        if any(len(cls.__subclasses__()) != n for cls, n, _, _ in self._classes):
+            self._classes = []
+        if not self._classes:
+            self._wrappers.clear()
+            self._classes = [
+                (cls, len(cls.__subclasses__()), operation, names)
+                for operation, base, names in _METHODS
+                for cls in subclasses(base)
+            ]
+        for cls, _, operation, names in self._classes:
+            self._patch_methods(operation, cls, names)
         for base in {base for _, base, _ in _METHODS}:
             self._patch(base, "__init_subclass__", functools.partial(self._init_subclass, base))
         self._patch(convert, "_call_converter", _observed_converter)
@@ -165,15 +178,11 @@ class _Patches:
             self._patch(module, name, _observed_backprop)
         self.patch_multi_node_optimizers()
 
-    def _patch_methods(self, operation: str, kind: type, names: tuple[str, ...]) -> None:
-        wrap: Callable[[Any], Any] = functools.partial(_observed, operation)
-        if operation == NETWORK:
-            wrap = functools.partial(_observed_link, kind)
-        elif operation == UPDATE:
-            wrap = _observed_update
+    def _patch_methods(self, operation: str, cls: type, names: tuple[str, ...]) -> None:
+        own = cls.__dict__
         for name in names:
-            if name in vars(kind):
-                self._patch(kind, name, wrap)
+            if name in own:
+                self._patch(cls, name, functools.partial(_wrap_method, operation, cls))
 
     def _init_subclass(self, base: type, _: Any) -> Any:
         """Patch classes that the program defines later."""
@@ -192,7 +201,10 @@ class _Patches:
         if key in self._installed:  # below a patch of the program's
             return
         before = vars(owner).get(name, _ABSENT)
-        ours = wrap(None if before is _ABSENT else before)
+        known, ours = self._wrappers.get(key, (None, None))
+        if known is not before:
+            ours = wrap(None if before is _ABSENT else before)
+            self._wrappers[key] = before, ours
         self._installed[key] = owner, before, ours
         setattr(owner, name, ours)
 
@@ -212,9 +224,15 @@ _PATCHES = _Patches()
 _PATCHES_OPEN = _PATCHES.open
 
 
-def subclasses(base: type) -> set[type]:
+def subclasses(base: type) -> list[type]:
     """A class and all classes below it."""
-    return {base}.union(*map(subclasses, base.__subclasses__()))
+    found, seen = [base], {base}
+    for cls in found:
+        for subclass in cls.__subclasses__():
+            if subclass not in seen:
+                seen.add(subclass)
+                found.append(subclass)
+    return found
 
 
 @contextmanager
@@ -247,7 +265,7 @@ def observe_class(operation: str, cls: type) -> None:
     _PATCHES.patch_class(operation, cls)
 
 
-def patch_communicator(communicator: Any) -> None:
+def observe_communicator(communicator: Any) -> None:
     """Observe a communicator of ChainerMN."""
     _PATCHES.patch_communicator(type(communicator))
 
@@ -258,6 +276,12 @@ def open_operations() -> set[str]:
 
 
 # -- wrappers
+
+
+def _wrap_method(operation: str, cls: type, method: Any) -> Any:
+    if operation == NETWORK:
+        return _observed_link(cls, method)
+    return _observed_update(method) if operation == UPDATE else _observed(operation, method)
 
 
 def _observed(operation: str, method: Any) -> Any:

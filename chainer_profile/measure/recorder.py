@@ -203,10 +203,13 @@ class Recorder(FunctionHook):
         is_adapter = function.__class__ is FunctionAdapter
         cls = function.function.__class__ if is_adapter else function.__class__
         signature: tuple[Any, ...] = (cls, *[x.shape for x in in_data])
-        if signature not in caller:
-            links.update_parameters()
-        owner = links.owner(caller, in_data) if caller.has_children else caller
+        owner = links.owner(caller, in_data)
         event_id = owner.get(signature)
+        if event_id is None:  # a parameter may have a new array
+            with self.pause():
+                links.update_parameters()
+            owner = links.owner(caller, in_data)
+            event_id = owner.get(signature)
         if event_id is not None:
             return event_id
         with self.pause():
@@ -267,13 +270,15 @@ class Recorder(FunctionHook):
         caller = self.tracker.current
         if operation == patches.LOSS and caller.is_outside:
             self.tracker.current = self.links.loss
-        stand_ins = ExitStack()
-        if operation == patches.UPDATE and communicator_of(owner) is not None:
-            patches.patch_communicator(communicator_of(owner))
-        elif operation == patches.COMMUNICATION:
-            stand_ins.enter_context(self._collectives(owner, *args))
+        elif operation == patches.UPDATE and communicator_of(owner) is not None:
+            patches.observe_communicator(communicator_of(owner))
+        end = partial(self._end_operation, event_id, caller)
+        if operation == patches.COMMUNICATION:
+            watching = ExitStack()
+            watching.enter_context(self._collectives(owner, *args))
+            end = partial(self._end_communication, watching, end)
         self.begin(event_id)
-        return partial(self._end_operation, event_id, caller, stand_ins)
+        return end
 
     def _collectives(
         self, communicator: Any, method: str, model: Any
@@ -294,18 +299,18 @@ class Recorder(FunctionHook):
         return collectives(communicator, model, attribute, begin, end)
 
     def _end_operation(
-        self,
-        event_id: int,
-        caller: Caller,
-        stand_ins: ExitStack,
-        error: BaseException | None,
-        result: Any,
+        self, event_id: int, caller: Caller, error: BaseException | None, result: Any
     ) -> None:
         if error is not None:
             self._note_exception()
         self.end(event_id)
-        stand_ins.close()
         self.tracker.current = caller
+
+    def _end_communication(
+        self, watching: ExitStack, end: patches.End, error: BaseException | None, result: Any
+    ) -> None:
+        end(error, result)
+        watching.close()
 
     def _note_exception(self) -> None:
         """An exception leaves a span: remember the innermost span that it left."""
