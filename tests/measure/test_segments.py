@@ -1,0 +1,205 @@
+"""Iterations are found from the whole pattern of a program's outermost operations."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile.measure.patterns import Unit, UnitKind, last_of_cycle
+from chainer_profile.measure.segments import Segment, Segmenter, SegmentKind
+
+ITERATOR, TEST_ITERATOR, CONVERTER, TEACHER, FEATURES = 90, 91, 92, 93, 94
+LETTERS = {
+    "L": Unit(UnitKind.LOAD, ITERATOR),
+    "l": Unit(UnitKind.LOAD, TEST_ITERATOR),
+    "v": Unit(UnitKind.CONVERT, CONVERTER),
+    "C": Unit(UnitKind.CLEARGRADS),
+    "N": Unit(UnitKind.CALL, 1, 0),  # the network that is trained
+    "B": Unit(UnitKind.BACKWARD),
+    "D": Unit(UnitKind.UPDATE, 10, 0),
+    "G": Unit(UnitKind.UPDATE, 11, 0),
+    "E": Unit(UnitKind.UPDATE, 12, 0),
+    "t": Unit(UnitKind.TEST, 1, 0),  # the network that is trained, in test mode
+    "T": Unit(UnitKind.TEST, TEACHER),
+    "f": Unit(UnitKind.CALL, FEATURES),  # a network that no optimizer has
+    "I": Unit(UnitKind.ITERATION, 20, 1),
+    "X": Unit(UnitKind.BACKWARD, raised=True),
+    "x": Unit(UnitKind.LOAD, ITERATOR, raised=True),
+    "y": Unit(UnitKind.LOAD, TEST_ITERATOR, raised=True),  # the end of the data
+}
+
+
+def found(units, optimizers="D", read_every=1):
+    """Kinds and texts of segments: ``[..]`` an iteration, ``<..>`` an interrupted one."""
+    segmenter = Segmenter()
+    for optimizer in optimizers:
+        segmenter.set_up(0, LETTERS[optimizer].owner)
+    segments = []
+    for at, letter in enumerate(units, 1):
+        segmenter.add(LETTERS[letter])
+        if at % read_every == 0:
+            segments += segmenter.decide()
+    segments += segmenter.decide(is_last=True)
+    assert [segment.begin for segment in segments] == [
+        0,
+        *(segment.end for segment in segments[:-1]),
+    ][: len(segments)]
+    brackets = {SegmentKind.ITERATION: "[]", SegmentKind.INTERRUPTED: "<>"}
+    text = ""
+    for segment in segments:
+        begin, end = brackets.get(segment.kind, ("", ""))
+        text += begin + units[segment.begin : segment.end] + end
+    return text
+
+
+LOOPS = {
+    "one optimizer": ("D", "[CNBD][CNBD][CNBD]"),
+    "forward before cleargrads": ("D", "[NCBD][NCBD]"),
+    "gradients are cleared after the update": ("D", "[NBDC][NBDC][NBDC]"),
+    "an update with a loss function": ("D", "[D][D][D]"),
+    "from load to load": ("D", "[LvNBD][LvNBD][LvNBD]"),
+    "several updates for each load": ("D", "[LNBDNBD][LNBDNBD][LNBDNBD]"),
+    "gradients of several loads": ("D", "[LNBLNBD][LNBLNBD][LNBLNBD]"),
+    "truncated backpropagation": ("D", "[NNNCBD][NNNCBD]"),
+    "a batch before the loop": ("D", "L[LNBD][LNBD][LNBD]"),
+    "two optimizers": ("DG", "[NBDNBG][NBDNBG][NBDNBG]"),
+    "two optimizers with loss functions": ("DG", "[DG][DG][DG]"),
+    "two optimizers and a load": ("DG", "[LNBDNBG][LNBDNBG][LNBDNBG]"),
+    "critic steps": ("DG", "[DDDG][DDDG][DDDG]"),
+    "critic steps with a load each": ("DG", "[LDLDLDG][LDLDLDG][LDLDLDG]"),
+    "three optimizers": ("DGE", "[DGE][DGE][DGE]"),
+    "an optimizer that never updates": ("DG", "[NBD][NBD][NBD]"),
+    "a teacher after the student": ("D", "[NTCBD][NTCBD]"),
+    "a teacher before the student": ("D", "[LTNBD][LTNBD][LTNBD]"),
+    "features of another network": ("D", "[fNBD][fNBD]"),
+    "evaluation between": ("D", "[NBD][NBD]ttt[NBD][NBD]ttt"),
+    "evaluation with loads between": ("D", "[LNBD][LNBD]ltlty[LNBD][LNBD]ltlty"),
+    "evaluation of a load-driven epoch": ("D", "[LNBD][LNBD]ltlty[LNBD]"),
+    "acting": ("D", "vtvtvt[NBD]vtvt[NBD]vtvtvt[NBD]vt"),
+    "acting after a normaliser": ("D", "vftvft[NBD]vftvftvft[NBD]vft"),
+    "a break after the load": ("D", "[LNBD][LNBD][LNBD]L"),
+    "a break after the call": ("D", "[LNBD][LNBD][LNBD]<LN>"),
+    "a break within a cycle": ("DG", "[NBDNBG][NBDNBG]<NBD>"),
+    "an exception that the program catches": ("D", "[NBD][NBD]<NX>[NBD]"),
+    "the end of the data": ("D", "[LNBD][LNBD][LNBD]x"),
+    "a Trainer after a batch": ("", "LIII"),
+    "no training": ("", "NtNt"),
+}
+
+
+@pytest.mark.parametrize("read_every", [1, 3, 1000])
+@pytest.mark.parametrize("name", LOOPS)
+def test_iterations_of_a_loop(name, read_every):
+    optimizers, expected = LOOPS[name]
+    units = "".join(letter for letter in expected if letter not in "[]<>")
+    assert found(units, optimizers, read_every).replace("[I]", "I") == expected
+
+
+@dataclass
+class Drawn:
+    """A drawn loop: its units, and the segments that it has."""
+
+    optimizers: str
+    units: list = field(default_factory=list)
+    iterations: list = field(default_factory=list)
+    interrupted: tuple | None = None
+
+
+@st.composite
+def loops(draw):
+    """A loop of one to three optimizers, with a teacher, loads and evaluation between."""
+    optimizers = draw(st.sampled_from(["D", "DG", "DGE"]))
+    cycle = optimizers
+    if len(optimizers) > 1:  # several critic steps
+        cycle = optimizers[0] * draw(st.integers(1, 4)) + optimizers[1:]
+    loads = draw(st.sampled_from(["", "L", "Lv"]))
+    step = draw(st.sampled_from(["NB", "NCB", "NTB", "fNB", "NNB", "B", ""]))
+    test = draw(st.sampled_from(["", "t", "tt", "ltlty"]))
+    drawn = Drawn(optimizers)
+    for number in range(n := draw(st.integers(2, 6))):
+        begin = len(drawn.units)
+        iteration = loads + "".join(step + optimizer for optimizer in cycle)
+        whole = len(iteration)
+        if number == n - 1:
+            least = len(loads) + (1 if "f" not in step[:1] else 2)
+            whole = draw(st.integers(least, len(iteration)))
+        drawn.units += iteration[:whole]
+        if whole == len(iteration):
+            drawn.iterations.append((begin, len(drawn.units)))
+        else:
+            drawn.interrupted = begin, len(drawn.units)
+        if number < n - 1 and draw(st.booleans()):
+            drawn.units += test
+    return drawn
+
+
+@given(loops(), st.integers(1, 30))
+def test_iterations_of_a_drawn_loop_are_those_of_its_body(drawn, read_every):
+    segmenter = Segmenter()
+    for optimizer in drawn.optimizers:
+        segmenter.set_up(0, LETTERS[optimizer].owner)
+    segments = []
+    for at, letter in enumerate(drawn.units, 1):
+        segmenter.add(LETTERS[letter])
+        if at % read_every == 0:
+            segments += segmenter.decide()
+    segments += segmenter.decide(is_last=True)
+    iterations = [(s.begin, s.end) for s in segments if s.kind is SegmentKind.ITERATION]
+    assert iterations == drawn.iterations, "".join(drawn.units)
+    covered = [at for segment in segments for at in range(segment.begin, segment.end)]
+    assert covered == [*range(len(drawn.units))]
+
+
+def test_few_units_stay_undecided():
+    segmenter = Segmenter(max_undecided=10)
+    segmenter.set_up(0, 10)
+    segmenter.set_up(0, 11)  # never updates
+    iterations = 0
+    for _ in range(100):
+        for letter in "NBD":
+            segmenter.add(LETTERS[letter])
+            segments = segmenter.decide()
+            iterations += sum(segment.kind is SegmentKind.ITERATION for segment in segments)
+            assert len(segmenter.units) <= 10
+    assert iterations > 90
+
+
+def test_trainings_follow_one_another():
+    segmenter = Segmenter()
+    segmenter.set_up(0, 10)
+    other = [Unit(UnitKind.CALL, 2, 1), Unit(UnitKind.BACKWARD), Unit(UnitKind.UPDATE, 13, 1)]
+    for unit in (LETTERS[letter] for letter in "NBDNBDN"):
+        segmenter.add(unit)
+    segments = segmenter.decide(is_last=True)
+    segmenter.set_up(1, 13)
+    for unit in other * 3:
+        segmenter.add(unit)
+    segments += segmenter.decide(is_last=True)
+    kinds = [(segment.kind, segment.training) for segment in segments]
+    iteration = SegmentKind.ITERATION
+    assert kinds == [
+        *[(iteration, 0)] * 2,
+        (SegmentKind.INTERRUPTED, 0),
+        *[(iteration, 1)] * 3,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "last"), [("DDDG", "G"), ("DGDGD", "G"), ("DDDGDDDG", "G"), ("DD", "D")]
+)
+def test_the_last_of_a_cycle(optimizers, last):
+    assert last_of_cycle(optimizers) == last
+
+
+def test_a_cycle_is_unknown_until_it_was_seen_twice():
+    assert last_of_cycle("DG", must=False) is None
+    assert last_of_cycle("DGDG", must=False) == "G"
+
+
+def test_a_segment_counts_all_units():
+    segmenter = Segmenter()
+    segmenter.add(LETTERS["I"])
+    assert segmenter.decide() == [Segment(SegmentKind.ITERATION, 0, 1, 1)]
+    segmenter.add(LETTERS["I"])
+    assert segmenter.decide() == [Segment(SegmentKind.ITERATION, 1, 2, 1)]
