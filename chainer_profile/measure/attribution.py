@@ -154,7 +154,7 @@ class _Attributing:
         key: tuple[str, int] | None = None,
     ) -> int:
         """Number of a row; :data:`OUTSIDE` if it is unknown and rows may not be added."""
-        row = Row(path, function, phase, parent, forward)
+        row = Row(self._index.shown(path), function, phase, parent, forward)
         if not self._single_calls or step:
             number = self._index.number(row.key, row)
         else:

@@ -5,38 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
 import numpy as np
 
 from chainer_profile.basics.describe import NS
-from chainer_profile.measure import environment, patches
+from chainer_profile.measure import patches
 from chainer_profile.measure.aggregate import TrialTimes
-from chainer_profile.measure.calibration import calibrated
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import device_of
 from chainer_profile.measure.finite import not_finite
-from chainer_profile.measure.journal_writer import JournalWriter
+from chainer_profile.measure.iteration_writer import IterationWriter
 from chainer_profile.measure.loop import Loop
 from chainer_profile.measure.memory import IterationMemory
 from chainer_profile.measure.readings import ReadingSession
-from chainer_profile.measure.recorder_cost import cost_of_a_call, window_ns
 from chainer_profile.measure.session import GROUP_NS, Session
-from chainer_profile.record.journal import Header, Journal, JournalError
-from chainer_profile.record.recording import (
-    COMPLETE,
-    Calibration,
-    Conditions,
-    Layer,
-    Rank,
-    Recording,
-    Settings,
-)
+from chainer_profile.record.journal import Header, Journal
+from chainer_profile.record.recording import Layer, Rank, Recording
 
 #: What happens in an iteration: it is recorded, or allocations are counted, for its rows or in all.
 RECORDING, TRACING, COUNTING = "recording", "tracing", "counting"
-#: A machine may have another speed after so long.
-_LONG_NS = 30_000_000_000
 
 
 class Iterations:
@@ -66,20 +54,21 @@ class Iterations:
         self.added_ns = 0  # by profiling, within the last iteration
         self.mode = RECORDING
         self._loop, self._clock = loop, clock
-        self._open, self._warn, self._rank = journal, warn, rank
+        self._warn = warn
         self._session = Session(loop.roots, clock, network_is_phase=True, warn=warn)
         self._memory = IterationMemory(loop, is_due=memory)
-        self._journal: Journal | None = None
-        #: What the journal begins with, once it does.
-        self.header: Header | None = None
-        self._conditions: Conditions | None = None
-        # When the fixed work was timed; None where it is not.
-        self._calibrated_ns: int | None = clock.now_ns() if calibrates else None
+        self._writer = IterationWriter(
+            *(self._session.target, clock, journal, loop.settings, warn, rank, calibrates)
+        )
         self._read_ns = 0
         self._last: TrialTimes | None = None
-        self._writer: JournalWriter | None = None
         # What an iteration runs within in which allocations are read.
         self._tracing = ExitStack()
+
+    @property
+    def header(self) -> Header | None:
+        """What the journal begins with, once it does."""
+        return self._writer.header
 
     def times(self) -> dict[Layer | str, float]:
         """Seconds of the last iteration's rows, and of the framework of its phases."""
@@ -94,7 +83,7 @@ class Iterations:
     @property
     def is_counting_next(self) -> bool:
         """Whether memory is counted in the next iteration."""
-        return self._memory.is_on or (self._memory.is_due and self._journal is not None)
+        return self._memory.is_on or (self._memory.is_due and self._writer.has_begun)
 
     def wait(self) -> None:
         """Wait for the device, around an iteration that is not measured."""
@@ -120,7 +109,7 @@ class Iterations:
         if memory.is_on:
             self.mode = TRACING
             self._tracing.enter_context(memory.tracing(ReadingSession(self._session)))
-        elif memory.is_due and self._journal is not None:
+        elif memory.is_due and self._writer.has_begun:
             self.mode = COUNTING
             memory.begin()
             self._report(memory.problem)
@@ -154,62 +143,32 @@ class Iterations:
         last = session.last
         self.added_ns = last.paused_ns + int(last.n_spans * session.call_ns)
         now_ns = self._clock.now_ns()
-        if now_ns - self._read_ns >= GROUP_NS or session.is_long or self._journal is None:
+        if now_ns - self._read_ns >= GROUP_NS or session.is_long or not self._writer.has_begun:
             self._read_ns = now_ns
             self._read()
 
     def _prepare(self) -> None:
-        clock = self._clock
-        if self._conditions is None:
-            call_ns = self._session.call_ns = cost_of_a_call(clock.now_ns)
-            self._conditions = Conditions(
-                clock_resolution_ns=float(clock.resolution_ns()),
-                window_ns=window_ns(clock.now_ns, clock.device),
-                call_ns=call_ns,
-                calibrations=self._calibrations(),
-            )
-        if clock.device is not None:
-            clock.device.synchronize()
-        if self._journal is None:  # nothing is known of a batch
+        self._session.call_ns = self._writer.prepare(self._xp)
+        if self._clock.device is not None:
+            self._clock.device.synchronize()
+        if not self._writer.has_begun:  # nothing is known of a batch
             self._loop.clear()
             patches.add_observer(self._loop)
 
-    def _read(self) -> None:
-        """Write the iterations since the last time, except for those without calls."""
-        session = self._session
-        read = session.read_own()
-        iterations = [times for times in read if times.calls.any()]
-        session.target.aggregator.trials -= len(read) - len(iterations)
-        if not iterations:
-            return
-        self._last = iterations[-1]
-        if self._writer is None:
-            journal, settings = self._open(), self._settings()
-            self._journal = journal
-            self._writer = JournalWriter(journal, session.target, self._settings)
-            header = self.header = Header(
-                settings,
-                environment.collect(settings.device),
-                on_device=self._clock.device is not None,
-                iterations=True,
-                rank=self._rank,
-            )
-            self._try_to_write(partial(journal.add, header))
-        self._try_to_write(partial(self._writer.add, iterations))
+    @property
+    def _xp(self) -> Any:
+        """NumPy or CuPy, as the network uses."""
+        roots = self._loop.roots
+        return device_of(roots[0][1]).xp if roots else np
 
-    def _try_to_write(self, write: Callable[[], object]) -> None:
-        try:
-            write()
-        except JournalError as error:
-            # What could not be written is kept in memory, and written at the end if it can be.
-            self._warn(f"the trials cannot be written: {error}")
+    def _read(self) -> None:
+        """Write the iterations since the last time."""
+        written = self._writer.add(self._session.read_own())
+        self._last = written[-1] if written else self._last
 
     def _report(self, problem: str) -> None:
         if problem:
             self._warn(problem)
-
-    def _settings(self) -> Settings:
-        return self._loop.settings(self._session.target.aggregator.layers())
 
     # -- results
 
@@ -228,27 +187,10 @@ class Iterations:
     def recording(self) -> Recording | None:
         """The iterations so far; None without any."""
         self._read()
-        if self._writer is None:
+        recording = self._writer.recording(self._xp, not_finite(self._loop.roots))
+        if recording is None:
             return None
-        conditions = self._conditions or Conditions()
-        calibrations = conditions.calibrations
-        since_ns = self._calibrated_ns
-        if since_ns is not None and self._clock.now_ns() - since_ns >= _LONG_NS:
-            calibrations += self._calibrations()
-        odd = not_finite(self._loop.roots)
-        conditions = replace(conditions, calibrations=calibrations, not_finite=odd)
-        recording = self._writer.recording(conditions, COMPLETE)
-        settings = replace(self._settings(), trials=recording.n_trials, clean_trials=0)
         memory = self._memory.use_of_rows(len(recording.layers))
         if memory is not None:
             memory = replace(memory, input_nbytes=self._loop.input_nbytes)
-        return replace(recording, settings=settings, memory=memory)
-
-    def _calibrations(self) -> tuple[Calibration, ...]:
-        """How fast the machine is now; nothing where that cannot be measured."""
-        if self._calibrated_ns is None:
-            return ()
-        roots = self._loop.roots
-        xp = device_of(roots[0][1]).xp if roots else np
-        calibration = calibrated(self._clock, xp)
-        return () if calibration is None else (calibration,)
+        return replace(recording, memory=memory)

@@ -103,23 +103,24 @@ class Links:
         self.loss = Caller("loss", is_outside=True, has_children=True)
         self._callers_by_path: dict[str, Caller] = {}
         self._links: dict[int, ref[Any]] = {}
-        self._roots: dict[str, ref[Any]] = {}
-        # Parameters with the paths of their links, as of this number of links.
+        # The networks by prefix and identity: several have one prefix, such as copies.
+        self._roots: dict[tuple[str, int], ref[Any]] = {}
+        # Parameters with the paths of their links, and whether more links exist by now.
         self._parameters: list[tuple[str, ref[Any]]] = []
-        self._n_listed = 0
+        self._has_changed = True
         self.update_roots(roots)
 
     def update_roots(self, roots: Roots) -> None:
-        """Add the networks that are new, such as a copy that replaces its original."""
+        """Add the networks that are new, such as a copy of one."""
         for prefix, root in roots:
-            known = self._roots.get(prefix)
+            known = self._roots.get((prefix, id(root)))
             if known is None or known() is not root:
                 self._add(prefix, root)
 
     def update_parameters(self) -> None:
         """Read which arrays the parameters have now."""
-        if len(self.callers) != self._n_listed:
-            self._n_listed = len(self.callers)
+        if self._has_changed:
+            self._has_changed = False
             self._parameters = [(path, ref(param)) for path, param in self._named_parameters()]
         self.parameters.clear()
         for path, reference in self._parameters:
@@ -133,7 +134,8 @@ class Links:
         first = prefix = f"{caller.path.rstrip('/')}/{type(link).__name__}"
         number = 1
         # A link that no longer exists leaves its path to the next one of its class.
-        while (known := self._roots.get(prefix)) is not None and known() is not None:
+        taken = {prefix for prefix, _ in self._existing()}
+        while prefix in taken:
             number += 1
             prefix = f"{first}-{number}"
         self._add(prefix, link)
@@ -165,7 +167,7 @@ class Links:
     def prefix_of(self, network: Any) -> str:
         """The prefix of the paths of a network's links; of a copy of one that of the first."""
         caller = self.callers.get(id(network))
-        path = next(iter(self._roots), "") if caller is None else caller.path
+        path = next(iter(self._roots), ("", 0))[0] if caller is None else caller.path
         return "" if path == "/" else path
 
     def arrays_of_link(self, path: str) -> tuple[Any, ...]:
@@ -178,35 +180,38 @@ class Links:
 
         A parameter that several links share counts for the first.
         """
-        sizes: dict[str, int] = {}
+        sizes: Counter[str] = Counter()
         seen: set[int] = set()
-        for path, param in self._named_parameters():
-            if id(param) not in seen and param.array is not None:
-                seen.add(id(param))
-                sizes[path] = sizes.get(path, 0) + int(param.size)
-        existing = [(key, reference()) for key, reference in list(self._links.items())]
+        # Of several networks with one prefix the one that was added last.
+        for prefix, root in dict(self._existing()).items():
+            for path, param in root.namedparams(include_uninit=False):
+                if id(param) not in seen:
+                    seen.add(id(param))
+                    sizes[joined(prefix, link_of(path))] += int(param.size)
+        existing = [(self.callers[key].path, known()) for key, known in list(self._links.items())]
+        classes = {path: type(link).__name__ for path, link in existing if link is not None}
         return tuple(
-            LinkCalls(
-                path := self.callers[key].path,
-                type(link).__name__,
-                whole_or_mean(calls[path] / max(1, trials)),
-                sizes.get(path, 0),
-            )
-            for key, link in existing
-            if link is not None
+            LinkCalls(path, cls, whole_or_mean(calls[path] / max(1, trials)), sizes[path])
+            for path, cls in classes.items()
         )
 
     # -- private
 
     def _named_parameters(self) -> Iterator[tuple[str, Any]]:
         """Every parameter, with the path of its link."""
-        for prefix, reference in self._roots.items():
-            root = reference()
-            for path, param in () if root is None else root.namedparams():
+        for prefix, root in self._existing():
+            for path, param in root.namedparams():
                 yield joined(prefix, link_of(path)), param
 
+    def _existing(self) -> list[tuple[str, Any]]:
+        """The networks that exist, each with its prefix."""
+        named = [(prefix, known()) for (prefix, _), known in list(self._roots.items())]
+        return [(prefix, root) for prefix, root in named if root is not None]
+
     def _add(self, prefix: str, root: Any) -> None:
-        self._roots[prefix] = ref(root)
+        root_key = prefix, id(root)
+        self._roots[root_key] = ref(root, partial(self._forget_root, root_key))
+        self._has_changed = True
         for path, link in root.namedlinks():
             key = id(link)
             if key in self.callers:  # a shared link keeps its first path
@@ -225,6 +230,11 @@ class Links:
     def _forget(self, key: int, link: ref[Any]) -> None:
         if self._links.get(key) is link:
             del self._links[key], self.callers[key]
+            self._has_changed = True
+
+    def _forget_root(self, key: tuple[str, int], root: ref[Any]) -> None:
+        if self._roots.get(key) is root:
+            del self._roots[key]
 
 
 def whole_or_mean(value: float) -> int | float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,9 +114,14 @@ class Row:
 
 
 class RowIndex:
-    """The rows so far, and the phases in the order in which they began first."""
+    """The rows so far, and the phases in the order in which they began first.
 
-    def __init__(self) -> None:
+    Args:
+        shown: Gives the path that a row shows for that of a call site.
+    """
+
+    def __init__(self, shown: Callable[[str], str] = str) -> None:
+        self.shown = shown
         self.rows: list[Row] = []
         self.phases: list[str] = []
         #: Whether rows and phases may be added; else unknown ones are left out.

@@ -1,0 +1,149 @@
+"""The log of a whole program, from which its trials are cut after the fact."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chainer_profile.measure.aggregate import LoggedTrial
+from chainer_profile.measure.clock import Clock
+from chainer_profile.measure.events import DeviceReader, EventPool
+from chainer_profile.measure.links import Links
+from chainer_profile.measure.recorder import Reader, Recorder
+from chainer_profile.measure.spans import TRIAL
+
+Ints = NDArray[np.int64]
+#: Columns of events: event ids, the host's clock, and the device's if there is one.
+_IDS, _HOST, _DEVICE = 0, 1, 2
+
+
+class Position(NamedTuple):
+    """A position in the log: the events, backwards and calls of links before it."""
+
+    events: int
+    backwards: int
+    calls: int
+
+
+class EventLog:
+    """Records a thread between :meth:`start` and :meth:`stop`, and keeps the events.
+
+    They are kept in arrays until :meth:`forget`. Without a device an event takes 16 bytes.
+    """
+
+    def __init__(self, clock: Clock, warn: Callable[[str], None]) -> None:
+        self.links = Links([])
+        self.now_ns = clock.now_ns
+        self._pool: EventPool | None = None
+        self.recorder = Recorder(self.links, Reader(clock.now_ns, clock.now_ns), warn)
+        self.recorder.on_long_log = self.take
+        self.start, self.stop = self.recorder.start, self.recorder.stop
+        self._first = Position(0, 0, 0)  # of what is kept
+        self._events: Ints = np.empty((2, 0), np.int64)
+        self._forwards: Ints = np.empty(0, np.int64)
+        self._paths: list[str] = []
+
+    def use_device(self, clock: Clock) -> None:
+        """Read the device's time as well from now on; all earlier events are forgotten."""
+        if clock.device is None:
+            return
+        self.take()
+        self.forget(self.position())
+        self._pool = EventPool(clock.device)
+        device = DeviceReader(self._pool, clock.now_ns)
+        self.recorder.read_by(Reader(device.begin, device.end))
+        self._events = np.empty((3, 0), np.int64)
+
+    @property
+    def on_device(self) -> bool:
+        return self._pool is not None
+
+    def wait(self) -> None:
+        """Wait for the device, if there is one."""
+        if self._pool is not None:
+            self._pool.wait()
+
+    def position(self) -> Position:
+        """The end of the log."""
+        recorder, first = self.recorder, self._first
+        return Position(
+            recorder.n_taken + len(recorder.events) // 2,
+            first.backwards + len(self._forwards) + len(recorder.forward_events),
+            first.calls + len(self._paths) + len(recorder.tracker.log),
+        )
+
+    @property
+    def n_kept(self) -> int:
+        """The events that are in arrays."""
+        return self._events.shape[1]
+
+    def take(self) -> None:
+        """Move what was logged into arrays."""
+        recorder = self.recorder
+        if not recorder.events:
+            return
+        events = np.array(recorder.events, np.int64).reshape(-1, 2).T
+        if self._pool is not None:
+            self._pool.wait()
+            events = np.vstack([events, self._device_ns(events[_HOST], self._pool)])
+            self._pool.clear()
+        self._events = np.hstack([self._events, events])
+        forwards = np.array(recorder.forward_events, np.int64)
+        self._forwards = np.concatenate([self._forwards, forwards])
+        self._paths += [caller.path for caller in recorder.tracker.log]
+        recorder.clear()
+
+    def _device_ns(self, host_ns: Ints, pool: EventPool) -> Ints:
+        """The device's clock at events, which goes on from the last ones by the host's."""
+        times = pool.times_ns()
+        if not self.n_kept:
+            return times
+        last = self._events[:, -1]
+        return times + last[_DEVICE] + (host_ns[0] - last[_HOST])
+
+    def forget(self, end: Position) -> None:
+        """Forget what was logged before a position, which is in arrays."""
+        first = self._first
+        self._events = self._events[:, end.events - first.events :].copy()
+        self._forwards = self._forwards[end.backwards - first.backwards :].copy()
+        del self._paths[: end.calls - first.calls]
+        self._first = end
+
+    def cut(
+        self, begin: Position, end: Position, begin_ns: int, end_ns: int, number: int
+    ) -> tuple[LoggedTrial, Counter[str]]:
+        """A trial between two positions, which are in arrays, and its calls of links by path.
+
+        Args:
+            begin_ns: The host's clock when it began.
+            end_ns: The same when it ended, and the device was done.
+            number: The trial's number.
+        """
+        first = self._first
+        events = self._events[:, begin.events - first.events : end.events - first.events]
+        forwards = self._forwards[
+            begin.backwards - first.backwards : end.backwards - first.backwards
+        ]
+        calls = Counter(self._paths[begin.calls - first.calls : end.calls - first.calls])
+        launch_ns, edges = 0, np.array([[TRIAL, ~TRIAL], [begin_ns, end_ns]])
+        if self._pool is not None:
+            if events.shape[1]:
+                launch_ns = int(events[_HOST, -1]) - begin_ns
+                begin_device = events[_DEVICE, 0] - (events[_HOST, 0] - begin_ns)
+                edges = np.vstack([edges, [begin_device, events[_DEVICE, -1]]])
+            else:
+                edges = np.vstack([edges, edges[_HOST]])
+        whole = np.ascontiguousarray(np.hstack([edges[:, :1], events, edges[:, 1:]]))
+        trial = LoggedTrial(
+            whole[_IDS],
+            whole[_HOST:],
+            forwards - begin.events + 1,
+            number,
+            end_ns - begin_ns,
+            launch_ns,
+        )
+        return trial, calls

@@ -1,0 +1,138 @@
+"""Writes the iterations of a program to a journal, and makes their recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from chainer_profile.measure import environment
+from chainer_profile.measure.aggregate import TrialTimes
+from chainer_profile.measure.calibration import calibrated
+from chainer_profile.measure.clock import Clock
+from chainer_profile.measure.journal_writer import JournalWriter
+from chainer_profile.measure.recorder_cost import cost_of_a_call, window_ns
+from chainer_profile.measure.session import Target
+from chainer_profile.record.journal import Header, Journal, JournalError
+from chainer_profile.record.recording import (
+    COMPLETE,
+    Calibration,
+    Conditions,
+    Layer,
+    Rank,
+    Recording,
+    Settings,
+)
+
+#: A machine may have another speed after so long.
+_LONG_NS = 30_000_000_000
+
+
+class IterationWriter:
+    """Writes iterations, and the conditions in which they were measured.
+
+    Args:
+        target: The links and rows of the iterations.
+        clock: What is read.
+        journal: Opens the journal when the first iteration is written.
+        settings: The settings of iterations with these rows.
+        warn: Called with a problem that the user should know.
+        rank: The rank of the process in a training with ChainerMN.
+        calibrates: Time fixed work to learn the machine's speed.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        clock: Clock,
+        journal: Callable[[], Journal],
+        settings: Callable[[Sequence[Layer]], Settings],
+        warn: Callable[[str], None],
+        rank: Rank | None = None,
+        calibrates: bool = True,
+    ) -> None:
+        self._target, self._clock, self._open, self._warn = target, clock, journal, warn
+        self._settings_of, self._rank = settings, rank
+        #: What the journal begins with, once it does.
+        self.header: Header | None = None
+        self._conditions: Conditions | None = None
+        # When the fixed work was timed; None where it is not.
+        self._calibrated_ns: int | None = clock.now_ns() if calibrates else None
+        self._writer: JournalWriter | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether an iteration was written."""
+        return self._writer is not None
+
+    def prepare(self, xp: Any) -> float:
+        """Measure the conditions at first; returns what the recorder adds to a call, in ns.
+
+        Args:
+            xp: NumPy or CuPy, as the iterations use.
+        """
+        if self._conditions is None:
+            clock = self._clock
+            self._conditions = Conditions(
+                clock_resolution_ns=float(clock.resolution_ns()),
+                window_ns=window_ns(clock.now_ns, clock.device),
+                call_ns=cost_of_a_call(clock.now_ns),
+                calibrations=self._calibrations(xp),
+            )
+        return self._conditions.call_ns or 0.0
+
+    def add(self, read: Sequence[TrialTimes]) -> list[TrialTimes]:
+        """Write iterations; those without calls of functions are left out."""
+        iterations = [times for times in read if times.calls.any()]
+        self._target.aggregator.trials -= len(read) - len(iterations)
+        if not iterations:
+            return []
+        if self._writer is None:
+            journal, settings = self._open(), self._settings()
+            self._writer = JournalWriter(journal, self._target, self._settings)
+            self.header = Header(
+                settings,
+                environment.collect(settings.device),
+                on_device=self._clock.device is not None,
+                iterations=True,
+                rank=self._rank,
+            )
+            self._try_to_write(partial(journal.add, self.header))
+        self._try_to_write(partial(self._writer.add, iterations))
+        return iterations
+
+    def _try_to_write(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except JournalError as error:
+            # What could not be written is kept in memory, and written at the end if it can be.
+            self._warn(f"the trials cannot be written: {error}")
+
+    def _settings(self) -> Settings:
+        return self._settings_of(self._target.aggregator.layers())
+
+    def recording(self, xp: Any, not_finite: tuple[str, ...]) -> Recording | None:
+        """The iterations so far; None without any.
+
+        Args:
+            xp: NumPy or CuPy, as the iterations use.
+            not_finite: What of the network is not finite.
+        """
+        if self._writer is None:
+            return None
+        conditions = self._conditions or Conditions()
+        calibrations, since_ns = conditions.calibrations, self._calibrated_ns
+        if since_ns is not None and self._clock.now_ns() - since_ns >= _LONG_NS:
+            calibrations += self._calibrations(xp)
+        conditions = replace(conditions, calibrations=calibrations, not_finite=not_finite)
+        recording = self._writer.recording(conditions, COMPLETE)
+        settings = replace(self._settings(), trials=recording.n_trials, clean_trials=0)
+        return replace(recording, settings=settings)
+
+    def _calibrations(self, xp: Any) -> tuple[Calibration, ...]:
+        """How fast the machine is now; nothing where that cannot be measured."""
+        if self._calibrated_ns is None:
+            return ()
+        calibration = calibrated(self._clock, xp)
+        return () if calibration is None else (calibration,)
