@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import chainer
 
+from chainer_profile.basics.checks import flag, text
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.measure.clock import Clock
+from chainer_profile.measure.clock import Clock, check_clock
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.live import LiveTrials
@@ -59,10 +60,14 @@ class Profiling:
         title: Name of the network for the reports. Default: the name of its class.
         memory: Make the memory pass.
         clock: The clock that measures. Default: one that fits the device.
+
+    Raises:
+        UsageError: An argument is invalid.
     """
 
     def __init__(self, title: str = "", memory: bool = True, clock: Clock | None = None) -> None:
-        self._title, self._with_memory, self._clock = title, memory, clock
+        self._title, self._with_memory = text("title", title), flag("memory", memory)
+        self._clock: Clock | None = check_clock(clock)
         self._live: LiveTrials | None = None
         self._entries: Entries
         self._open: ExitStack | None = None

@@ -9,6 +9,7 @@ import chainer
 import numpy as np
 import pandas as pd
 
+from chainer_profile.basics.checks import text
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.paths import link_of
 from chainer_profile.basics.units import format_shape, plural
@@ -47,6 +48,7 @@ def summary(
         ProfileError: The network fails with such an input, or the input does not fit into memory.
         UsageError: The shape or data type is invalid.
     """
+    text("name", name)
     as_given = bool(arrays_in(shape))
     given = Arguments.of(shape if as_given else tuple(_inputs(shape, dtype)))
     model = as_network(model, given.arrays)
@@ -83,7 +85,8 @@ def _inputs(shape: Any, dtype: str | Sequence[str]) -> list[Any]:
         shapes = [tuple(part) for part in parts]
     except TypeError:
         shapes = [(-1,)]
-    if not all(isinstance(n, _WHOLE) and n >= 0 for part in shapes for n in part):
+    numbers = [n for part in shapes for n in part]
+    if not all(isinstance(n, _WHOLE) and not isinstance(n, bool) and n >= 0 for n in numbers):
         raise UsageError(
             f"not a shape: {shape!r}; give integers including the batch, such as (1, 3, 32, 32)"
         )
@@ -96,8 +99,10 @@ def _inputs(shape: Any, dtype: str | Sequence[str]) -> list[Any]:
 
 def _input(shape: Shape, dtype: Any) -> Any:
     try:
+        if dtype is None:  # which NumPy takes for float64
+            raise TypeError
         kind = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):
         raise UsageError(f"unknown data type {dtype!r}: give, say, float32 or int32") from None
     if kind.kind not in "biuf":
         raise UsageError(f"an input cannot be {kind}: give, say, float32 or int32")

@@ -8,7 +8,6 @@ that it begins when all is launched; another structure pass; then those of :data
 from __future__ import annotations
 
 import math
-import operator
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
@@ -19,10 +18,18 @@ from typing import Any
 import chainer
 import numpy as np
 
+from chainer_profile.basics.checks import (
+    callable_or_none,
+    choice,
+    flag,
+    number_between,
+    whole_number,
+)
 from chainer_profile.basics.describe import MIN_TRIALS, NS
-from chainer_profile.basics.errors import ProfileError, UsageError, one_line
+from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.free_memory import no_more_than_is_free
 from chainer_profile.basics.parsing import check_threads
+from chainer_profile.basics.words import LOSSES, PHASES
 from chainer_profile.measure import environment
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
 from chainer_profile.measure.calibration import calibrated
@@ -37,7 +44,7 @@ from chainer_profile.measure.left_as_found import left_as_found
 from chainer_profile.measure.machine import LIMITS
 from chainer_profile.measure.memory import MEMORY
 from chainer_profile.measure.passes import Timed
-from chainer_profile.measure.steps import AnyStep, learn_first, make_step
+from chainer_profile.measure.steps import AnyStep, check_optimizer, learn_first, make_step
 from chainer_profile.measure.taped_step import StepError, TapedStep
 from chainer_profile.measure.threads import (
     PROBE_PART,
@@ -109,8 +116,9 @@ def profile(
     (another branch, other shapes), a row is a function of a link, and
     :attr:`~.Recording.calls` has its calls in each trial.
 
-    On a GPU, after ``model.to_device("@cupy:0")``, the layers' times are the device's. The network,
-    the optimizer and ``numpy.random`` are left as they were found.
+    On a GPU, after ``model.to_device("@cupy:0")``, the layers' times are the device's.
+
+    The network, the optimizer and ``numpy.random`` are left as they were found.
 
     Args:
         model: The network, a :class:`chainer.Link`; or a function, whose layers have no link paths.
@@ -152,81 +160,68 @@ def profile(
         ProfileError: The network fails.
         UsageError: An argument is invalid, or there are fewer cores than threads.
     """
-    check_threads(threads)
-    trials = _whole("trials", trials, 1)
-    if clean_trials is None:
-        clean_trials = default_clean_trials(trials)
-    if max_seconds is not None:
-        max_seconds = _between("max_seconds", max_seconds, math.inf, "a number of seconds above 0")
-    if until_ci is not None:
-        until_ci = _between("until_ci", until_ci, 1, "a fraction, such as 0.01 for 1 %")
+    trials = whole_number("trials", trials, 1)
+    clean_trials = default_clean_trials(trials) if clean_trials is None else clean_trials
+    settings = Settings(
+        phase=choice("phase", phase, PHASES),
+        train_mode=flag("train_mode", train_mode),
+        trials=trials,
+        clean_trials=whole_number("clean_trials", clean_trials, 0),
+        warmups=whole_number("warmups", warmups, 0),
+        threads=None if threads is None else whole_number("threads", threads, 1),
+        max_seconds=_between("max_seconds", max_seconds, math.inf, "a number of seconds above 0"),
+        until_ci=_between("until_ci", until_ci, 1, "a fraction, such as 0.01 for 1 %"),
+    )
+    check_threads(settings.threads)
+    passes = {
+        "memory": flag("memory", memory),
+        "counters": None if counters is None else flag("counters", counters),
+        "why": flag("why", why),
+    }
+    if not callable(loss):
+        choice("loss", loss, LOSSES)
+    check_optimizer(optimizer)
+    progress = callable_or_none("progress", progress)
     given = Arguments.of(x)
     network = as_network(model, given.arrays)
-    device = only_device_of(network)
-    settings = Settings(
-        model=network_name(network),
-        input=given.description,
-        input_shape=given.shape,
-        batchsize=given.batchsize,
-        phase=phase,
-        train_mode=train_mode,
-        trials=trials,
-        clean_trials=_whole("clean_trials", clean_trials, 0),
-        warmups=_whole("warmups", warmups, 0),
-        threads=threads,
-        max_seconds=max_seconds,
-        until_ci=until_ci,
-        device=device_name(device),
-        **as_now(),
-    )
-    clock = clock_of(device)
     with left_as_found(network, optimizer):
         step = make_step(
             phase,
             network,
             given.args,
-            train_mode=train_mode,
+            train_mode=settings.train_mode,
             loss=loss,
             optimizer=optimizer,
             keywords=given.kwargs,
         )
-        return run(
-            step,
-            settings,
-            clock=clock,
-            memory=memory,
-            counters=counters,
-            why=why,
-            calibration=calibration_of(step, clock),
-            progress=progress,
-            say=lambda text: warnings.warn(text, stacklevel=2),
-        )
+        return _profile(step, given, settings, progress=progress, **passes)
 
 
-def _whole(name: str, value: Any, minimum: int) -> int:
-    """An argument that is a whole number; NumPy's are made Python's."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = minimum - 1
-    if number < minimum:
-        raise UsageError(f"{name} is {_shown(value)}: give a whole number, {minimum} or more")
-    return number
+def _profile(step: AnyStep, given: Arguments, settings: Settings, **options: Any) -> Recording:
+    """Run a step with what the settings say of its network and input."""
+    device = only_device_of(step.model)
+    clock = clock_of(device)
+    settings = replace(
+        settings,
+        model=network_name(step.model),
+        input=given.description,
+        input_shape=given.shape,
+        batchsize=given.batchsize,
+        device=device_name(device),
+        **as_now(),
+    )
+    return run(
+        step,
+        settings,
+        clock=clock,
+        calibration=calibration_of(step, clock),
+        say=lambda text: warnings.warn(text, stacklevel=2),
+        **options,
+    )
 
 
-def _between(name: str, value: Any, below: float, wanted: str) -> float:
-    """An argument that is a number between 0 and another."""
-    try:
-        fits = bool(0 < value < below)  # false for NaN
-    except (TypeError, ValueError):
-        fits = False
-    if not fits:
-        raise UsageError(f"{name} is {_shown(value)}: give {wanted}")
-    return float(value)
-
-
-def _shown(value: Any) -> str:
-    return " ".join(repr(value).split())[:60]
+def _between(name: str, value: Any, below: float, wanted: str) -> float | None:
+    return None if value is None else number_between(name, value, below, wanted)
 
 
 def default_clean_trials(trials: int) -> int:

@@ -12,6 +12,7 @@ import chainer
 import chainer.functions as F
 import numpy as np
 
+from chainer_profile.basics.checks import shown
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import LOSSES, PHASES
@@ -153,6 +154,16 @@ class TrainStep(BackwardStep):
         with Replacements() as replacements:
             time_optimizer(replacements, self.optimizer, enter, leave)
             yield
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Refuse what is no optimizer; whether it is set up for the network is seen later."""
+    # ChainerMN's are of no common class.
+    if optimizer is not None and (isinstance(optimizer, type) or not hasattr(optimizer, "target")):
+        raise UsageError(
+            f"the optimizer is not set up for this network: {shown(optimizer)} is no optimizer; "
+            "give one of chainer.optimizers"
+        )
 
 
 #: Any of the three.
