@@ -26,15 +26,15 @@ from chainer_profile.basics.words import GROUPS, PHASES
 from chainer_profile.cli.options import Keywords, keywords, settings_of, skipping, take
 from chainer_profile.integrations.script import of_program
 from chainer_profile.measure import runner
-from chainer_profile.measure.arguments import Arguments, as_network, network_name
+from chainer_profile.measure.arguments import Arguments, FunctionLink, as_network, network_name
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
 from chainer_profile.measure.entries import CALL, Entries
 from chainer_profile.measure.hooks import WalkHook
-from chainer_profile.measure.left_as_found import left_as_found
 from chainer_profile.measure.loop import LoopTrial, networks, optimizers, prefix_of
 from chainer_profile.measure.progress import ProgressBar
+from chainer_profile.measure.state import preserved_state
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.views import NOTEBOOK_LIMIT, summary_html, summary_text
@@ -162,15 +162,16 @@ _GATHER = ast.parse("lambda *args, **kwargs: (args, kwargs)", mode="eval").body
 
 def _profile_call(ipython: Any, args: argparse.Namespace, line: str, code: str) -> Recording:
     model, given = _called(ipython, code)
-    device = only_device_of(model)
     phase = args.phase or PHASES[0]
-    settings = replace(
-        _settings(args, f"%{NAME} {line}", given),
-        model=network_name(model),
-        phase=phase,
-        device=device_name(device),
-    )
-    with left_as_found(model):
+    whole = model.function if isinstance(model, FunctionLink) else model
+    with preserved_state(whole, given.args, given.kwargs):
+        device = only_device_of(model)
+        settings = replace(
+            _settings(args, f"%{NAME} {line}", given),
+            model=network_name(model),
+            phase=phase,
+            device=device_name(device),
+        )
         step = make_step(phase, model, given.args, keywords=given.kwargs)
         return _run(step, settings, clock_of(device), args)
 

@@ -14,6 +14,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.paths import link_of
 from chainer_profile.basics.units import format_shape, plural
 from chainer_profile.measure.arguments import Arguments, arrays_in, as_network, network_name
+from chainer_profile.measure.state import preserved_state
 from chainer_profile.measure.steps import ForwardStep, learn_first
 from chainer_profile.measure.taped_step import StepError, TapedStep
 from chainer_profile.record.network import COUNTS, OWN, TEXTS, WORK, ModelSummary
@@ -33,8 +34,8 @@ def summary(
 
     Args:
         model: The network, a :class:`chainer.Link`, or a function. It runs on its own device.
-            Parameters that get their shape at the first call have it afterwards, and so has the
-            state of a link such as LSTM.
+            Its state is restored afterwards, and so is all else that is reached from it; see
+            :func:`.preserved_state`. Only parameters without an array keep the first that they get.
         shape: Shape of the input, batch included, or of each of several inputs; or the input
             itself, in all forms that :func:`~chainer_profile.profile` takes.
         dtype: Data type of the input, or of each input, if a shape is given. Floats are random and
@@ -51,22 +52,24 @@ def summary(
     text("name", name)
     as_given = bool(arrays_in(shape))
     given = Arguments.of(shape if as_given else tuple(_inputs(shape, dtype)))
-    model = as_network(model, given.arrays)
-    if not as_given:
-        given = Arguments(tuple(map(model.device.send, given.args)), {})
-    inputs = given.arrays
-    step = ForwardStep(model, given.args, keywords=given.kwargs)
-    with chainer.using_device(model.device), step.configured():
-        try:
-            taped = learn_first(step)
-        except StepError as error:
-            raise error.with_input(inputs[0].shape) from error
-    counts, parameter_nbytes, persistent_nbytes = _own_arrays(model)
+    with preserved_state(model, given.args, given.kwargs):
+        model = as_network(model, given.arrays)
+        if not as_given:
+            given = Arguments(tuple(map(model.device.send, given.args)), {})
+        inputs = given.arrays
+        step = ForwardStep(model, given.args, keywords=given.kwargs)
+        with chainer.using_device(model.device), step.configured():
+            try:
+                taped = learn_first(step)
+            except StepError as error:
+                raise error.with_input(inputs[0].shape) from error
+        counts, parameter_nbytes, persistent_nbytes = _own_arrays(model)
+        table = _layer_table(taped, counts, _users(taped.layers, model))
     return ModelSummary(
         name=name or network_name(model),
         input_shapes=tuple(tuple(map(int, array.shape)) for array in inputs),
         input_dtypes=tuple(str(array.dtype) for array in inputs),
-        table=_layer_table(taped, counts, _users(taped.layers, model)),
+        table=table,
         kinds={link.path: link.kind for link in taped.links},
         input_nbytes=sum(map(_nbytes, inputs)),
         parameter_nbytes=parameter_nbytes,

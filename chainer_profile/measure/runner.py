@@ -40,10 +40,10 @@ from chainer_profile.measure.devices import clock_of, device_name, only_device_o
 from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.inside import INSIDE
-from chainer_profile.measure.left_as_found import left_as_found
 from chainer_profile.measure.machine import LIMITS
 from chainer_profile.measure.memory import MEMORY
 from chainer_profile.measure.passes import Timed
+from chainer_profile.measure.state import preserved_state
 from chainer_profile.measure.steps import AnyStep, check_optimizer, learn_first, make_step
 from chainer_profile.measure.taped_step import StepError, TapedStep
 from chainer_profile.measure.threads import (
@@ -118,7 +118,11 @@ def profile(
 
     On a GPU, after ``model.to_device("@cupy:0")``, the layers' times are the device's.
 
-    The network, the optimizer and ``numpy.random`` are left as they were found.
+    Afterwards, also after an exception or Ctrl-C, the network, the optimizer, the input, the loss
+    and the random generators of NumPy and Python have the state that they had before, and so has
+    all that is reached from them; :func:`.preserved_state` names the limits. For a function or a
+    bound method this is its object, its closure and the global variables that it names. Only
+    parameters without an array keep the first array that they get, with its initial values.
 
     Args:
         model: The network, a :class:`chainer.Link`; or a function, whose layers have no link paths.
@@ -157,7 +161,8 @@ def profile(
         The recording; :func:`chainer_profile.summarise` computes its statistics.
 
     Raises:
-        ProfileError: The network fails.
+        ProfileError: The network fails, or memory does not hold the copies that restore the state.
+            The ``recording`` of a :class:`RunError` has the trials before the failure.
         UsageError: An argument is invalid, or there are fewer cores than threads.
     """
     trials = whole_number("trials", trials, 1)
@@ -183,11 +188,10 @@ def profile(
     check_optimizer(optimizer)
     progress = callable_or_none("progress", progress)
     given = Arguments.of(x)
-    network = as_network(model, given.arrays)
-    with left_as_found(network, optimizer):
+    with preserved_state(model, given.args, given.kwargs, loss, optimizer):
         step = make_step(
             phase,
-            network,
+            as_network(model, given.arrays),
             given.args,
             train_mode=settings.train_mode,
             loss=loss,

@@ -18,6 +18,7 @@ from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
 from chainer_profile.cli import notebook  # noqa: E402
+from tests.measure.describing import describe, differences  # noqa: E402
 from tests.nets import MLP  # noqa: E402
 from tests.scripts import python  # noqa: E402
 
@@ -197,6 +198,14 @@ def test_interrupts(shell):
     twice = "if n == 69: [signal.raise_signal(signal.SIGINT) for _ in 'ab']"
     error = shell.cell("-n 1000 -w 1", "n += 1", "model(x)", twice)
     assert isinstance(error, KeyboardInterrupt)
+
+
+@pytest.mark.parametrize("call", ["model(x)", "model.forward(x)", "(lambda x: model(x))(x)"])
+def test_a_line_restores_the_state_of_its_network(shell, call):
+    before = describe(model=shell.names["model"], x=shell.names["x"])
+    for phase in ("forward", "forward-backward"):
+        shell.of_call(call, f"{FEW} -q --phase {phase}")
+    assert not differences(before, describe(model=shell.names["model"], x=shell.names["x"]))
 
 
 def test_options_choose_what_is_shown_and_the_extension_can_be_unloaded(shell, monkeypatch):
