@@ -8,13 +8,11 @@ import keyword
 import os
 import re
 import shutil
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from functools import partial
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 import chainer
@@ -32,6 +30,7 @@ from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
 from chainer_profile.measure.entries import CALL, Entries
 from chainer_profile.measure.hooks import WalkHook
+from chainer_profile.measure.interrupts import interrupts_that_stop
 from chainer_profile.measure.loop import LoopTrial, networks, optimizers, prefix_of
 from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.measure.state import preserved_state
@@ -51,7 +50,6 @@ except ImportError as error:
 NAME = "layerprofile"
 #: Fewer than on the command line, since somebody waits.
 DEFAULT_TRIALS, DEFAULT_WARMUPS = 100, 10
-_INTERRUPTED = "interrupted"
 _ABOUT = """Profiles a Chainer network layer by layer.
 
 %layerprofile [options] model(x) profiles the network or function `model` on its input `x`, as
@@ -84,7 +82,7 @@ def unload_ipython_extension(ipython: Any) -> None:
 
 
 def run_magic(ipython: Any, line: str, cell: str | None) -> None:
-    """Profile a magic's call or cell, show the summary, and keep it in a variable if asked to."""
+    """Profile a magic's call or cell, and show its summary, also after Ctrl-C."""
     __tracebackhide__ = True
     try:
         args, code = _options(line)
@@ -97,14 +95,22 @@ def run_magic(ipython: Any, line: str, cell: str | None) -> None:
             raise UsageError(f"%%{NAME} takes only options, not {code!r}: the code is the cell")
         else:
             recording = _profile_cell(ipython, args, line, cell)
-        summary = summarise(recording, args.hotspots)
+        _show(ipython, args, recording)
     except ProfileError as error:
         raise ShownError(str(error)) from None
     except BaseException as error:  # of the user's code, which is shown without our frames
+        kept = getattr(error, "recording", None) if isinstance(error, KeyboardInterrupt) else None
+        if kept is not None:
+            _show(ipython, args, kept)
         own = of_program(error.__traceback__) or error.__traceback__
         # Those of a SyntaxError are all of the compiler.
         shown = None if isinstance(error, SyntaxError) else own
         raise error.with_traceback(shown)  # noqa: B904  (it is the same one)
+
+
+def _show(ipython: Any, args: argparse.Namespace, recording: Recording) -> None:
+    """Show a recording's summary, and keep it in a variable if asked to."""
+    summary = summarise(recording, args.hotspots)
     if args.output:
         ipython.user_ns[args.output] = summary
     if not args.quiet:
@@ -221,11 +227,14 @@ def _profile_cell(ipython: Any, args: argparse.Namespace, line: str, cell: str) 
     except ProfileError as error:
         if step.error is None:
             raise ProfileError(str(error).replace("the network", "the cell", 1)) from None
+    except KeyboardInterrupt as interrupt:
+        kept = getattr(interrupt, "recording", None)
+        if kept is not None:
+            interrupt.recording = step.described(kept)  # type: ignore[attr-defined]
+        raise
     if step.error is not None:
         raise step.error
-    seen = step.settings(recording.layers)
-    settings = replace(recording.settings, phase=seen.phase, optimizer=seen.optimizer)
-    return replace(recording, settings=settings)
+    return step.described(recording)
 
 
 def _compiled(ipython: Any, cell: str) -> Any:
@@ -256,6 +265,12 @@ class Cell(LoopTrial):
         except BaseException as error:
             self.error = error
             raise
+
+    def described(self, recording: Recording) -> Recording:
+        """The recording with what its trials turned out to be."""
+        seen = self.settings(recording.layers)
+        settings = replace(recording.settings, phase=seen.phase, optimizer=seen.optimizer)
+        return replace(recording, settings=settings)
 
     @contextmanager
     def configured(self) -> Iterator[None]:
@@ -315,7 +330,7 @@ def _run(
     step: Any, settings: Settings, clock: Clock, args: argparse.Namespace, by_link: bool = False
 ) -> Recording:
     bar = ProgressBar(args.quiet, args.max_seconds)
-    with _stopping() as stop, bar as progress:
+    with interrupts_that_stop(any_handler=True) as stop, bar as progress:
         return runner.run(
             step,
             settings,
@@ -327,23 +342,3 @@ def _run(
             say=bar.say,
             stop=stop,
         )
-
-
-@contextmanager
-def _stopping() -> Iterator[Callable[[], str]]:
-    """Within its block the first interrupt stops the run with a reason, and a second raises."""
-    pressed: list[int] = []
-
-    def handle(signum: int, frame: FrameType | None) -> None:
-        if pressed:
-            raise KeyboardInterrupt
-        pressed.append(signum)
-
-    # Python lets only its main thread handle signals.
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, handle) if main else None
-    try:
-        yield lambda: _INTERRUPTED if pressed else ""
-    finally:
-        if main:
-            signal.signal(signal.SIGINT, before)

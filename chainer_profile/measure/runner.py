@@ -40,6 +40,7 @@ from chainer_profile.measure.devices import clock_of, device_name, only_device_o
 from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.inside import INSIDE
+from chainer_profile.measure.interrupts import KeptRecording, interrupts_that_stop
 from chainer_profile.measure.machine import LIMITS
 from chainer_profile.measure.memory import MEMORY
 from chainer_profile.measure.passes import Timed
@@ -124,6 +125,8 @@ def profile(
     bound method this is its object, its closure and the global variables that it names. Only
     parameters without an array keep the first array that they get, with its initial values.
 
+    Ctrl-C ends the run after the current trial, or at once when it is pressed again.
+
     Args:
         model: The network, a :class:`chainer.Link`; or a function, whose layers have no link paths.
         x: Its input, on the network's device: an array or a Variable; a tuple of several arguments;
@@ -164,6 +167,7 @@ def profile(
         ProfileError: The network fails, or memory does not hold the copies that restore the state.
             The ``recording`` of a :class:`RunError` has the trials before the failure.
         UsageError: An argument is invalid, or there are fewer cores than threads.
+        KeyboardInterrupt: After Ctrl-C. Its ``recording`` has the trials so far, or is None.
     """
     trials = whole_number("trials", trials, 1)
     clean_trials = default_clean_trials(trials) if clean_trials is None else clean_trials
@@ -188,20 +192,31 @@ def profile(
     check_optimizer(optimizer)
     progress = callable_or_none("progress", progress)
     given = Arguments.of(x)
-    with preserved_state(model, given.args, given.kwargs, loss, optimizer):
-        step = make_step(
-            phase,
-            as_network(model, given.arrays),
-            given.args,
-            train_mode=settings.train_mode,
-            loss=loss,
-            optimizer=optimizer,
-            keywords=given.kwargs,
-        )
-        return _profile(step, given, settings, progress=progress, **passes)
+    try:
+        with interrupts_that_stop() as stop:
+            with preserved_state(model, given.args, given.kwargs, loss, optimizer):
+                step = make_step(
+                    phase,
+                    as_network(model, given.arrays),
+                    given.args,
+                    train_mode=settings.train_mode,
+                    loss=loss,
+                    optimizer=optimizer,
+                    keywords=given.kwargs,
+                )
+                recording = _profile(step, given, settings, stop, progress=progress, **passes)
+            if stop():
+                raise _interrupt(recording)
+            return recording
+    except KeyboardInterrupt as error:
+        # The network's own code may raise it before the first trial.
+        error.recording = getattr(error, "recording", None)  # type: ignore[attr-defined]
+        raise
 
 
-def _profile(step: AnyStep, given: Arguments, settings: Settings, **options: Any) -> Recording:
+def _profile(
+    step: AnyStep, given: Arguments, settings: Settings, stop: Stop, **options: Any
+) -> Recording:
     """Run a step with what the settings say of its network and input."""
     device = only_device_of(step.model)
     clock = clock_of(device)
@@ -220,8 +235,16 @@ def _profile(step: AnyStep, given: Arguments, settings: Settings, **options: Any
         clock=clock,
         calibration=calibration_of(step, clock),
         say=lambda text: warnings.warn(text, stacklevel=2),
+        stop=stop,
         **options,
     )
+
+
+def _interrupt(recording: Recording) -> KeyboardInterrupt:
+    """The exception after a run that Ctrl-C has stopped."""
+    error = KeyboardInterrupt()
+    error.recording = recording if recording.n_trials else None  # type: ignore[attr-defined]
+    return error
 
 
 def _between(name: str, value: Any, below: float, wanted: str) -> float | None:
@@ -306,6 +329,7 @@ def run(
             trial_s=pass_s,
             reserve_s=limit.at_most_s(rest_s, _RESERVE_PART),
         )
+        kept = stack.enter_context(KeptRecording(trials.interrupted))
         try:
             trials.run()
             if calibration and limit.left_s() >= calibration_s:
@@ -317,7 +341,7 @@ def run(
         recording = trials.recording()
         calibrated = tuple(times for times in calibrations if times is not None)
         conditions = replace(recording.conditions, calibrations=calibrated, not_finite=odd)
-        recording = replace(recording, conditions=conditions)
+        kept.recording = recording = replace(recording, conditions=conditions)
         for place, run_pass in enumerate(passes, 1):
             # A signal after the trials ends no run, but no further pass is made.
             if trials.ended not in _IN_ORDER or stop():
@@ -335,7 +359,8 @@ def run(
                 asked=asked.get(run_pass.part),
                 stop=stop,
             )
-            recording = replace(recording, **{run_pass.part: run_pass.find(timed, warn)})
+            found = run_pass.find(timed, warn)
+            kept.recording = recording = replace(recording, **{run_pass.part: found})
         return recording
 
 

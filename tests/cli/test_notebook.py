@@ -200,6 +200,24 @@ def test_interrupts(shell):
     assert isinstance(error, KeyboardInterrupt)
 
 
+def test_an_interrupt_that_raises_shows_the_trials_so_far(shell, capsys):
+    def interrupt(y, calls):
+        if calls == 20:
+            raise KeyboardInterrupt
+        return y
+
+    shell.names["model"] = MLP(interrupt)
+    for run in (shell.line, lambda call: shell.cell(call.split("model")[0], "model(x)")):
+        assert isinstance(run("-n 1000 -w 1 -o s model(x)"), KeyboardInterrupt)
+        recording = shell.names.pop("s").recording
+        assert (recording.ended, recording.settings.model) == ("interrupted", "MLP")
+        assert 0 < recording.n_trials < 20
+        assert "fc1" in capsys.readouterr().out
+    shell.names["model"] = MLP(lambda y, calls: interrupt(y, calls + 19))
+    assert isinstance(shell.line("-o s model(x)"), KeyboardInterrupt)
+    assert "s" not in shell.names
+
+
 @pytest.mark.parametrize("call", ["model(x)", "model.forward(x)", "(lambda x: model(x))(x)"])
 def test_a_line_restores_the_state_of_its_network(shell, call):
     before = describe(model=shell.names["model"], x=shell.names["x"])
