@@ -7,7 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
+
+from chainer_profile.basics.checks import shown
+from chainer_profile.basics.errors import UsageError
 
 #: Reads a clock in integer nanoseconds.
 NowNs = Callable[[], int]
@@ -68,6 +71,13 @@ class Clock:
             return now_ns()
 
         return Clock(read)
+
+
+def check_clock(clock: Any) -> Any:
+    """Refuse an argument that is no clock; None is the one that fits the device."""
+    if clock is not None and not callable(getattr(clock, "now_ns", None)):
+        raise UsageError(f"clock is {shown(clock)}: give a chainer_profile.measure.clock.Clock")
+    return clock
 
 
 HOST_CLOCK = Clock(time.perf_counter_ns)

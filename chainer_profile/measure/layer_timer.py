@@ -15,7 +15,7 @@ from chainer_profile.measure import environment, patches
 from chainer_profile.measure.aggregate import TrialTimes
 from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.call_history import History
-from chainer_profile.measure.clock import HOST_CLOCK, Clock
+from chainer_profile.measure.clock import HOST_CLOCK, Clock, check_clock
 from chainer_profile.measure.journal_writer import JournalWriter
 from chainer_profile.measure.links import Links
 from chainer_profile.measure.loop import Loop
@@ -50,7 +50,7 @@ class LayerTimerHook(TimerHook):
     name = "LayerTimerHook"
 
     def __init__(self, clock: Clock = HOST_CLOCK) -> None:
-        self._now_ns = clock.now_ns
+        self._now_ns = check_clock(clock).now_ns
         self._history = History()
         self._session = Session(
             [],

@@ -226,9 +226,11 @@ _PATCHES_OPEN = _PATCHES.open
 
 def subclasses(base: type) -> list[type]:
     """A class and all classes below it."""
-    found, seen = [base], {base}
+    found: list[type] = [base]
+    seen = {base}
     for cls in found:
-        for subclass in cls.__subclasses__():
+        below: list[type] = cls.__subclasses__()
+        for subclass in below:
             if subclass not in seen:
                 seen.add(subclass)
                 found.append(subclass)

@@ -16,6 +16,7 @@ from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.basics.units import format_count, format_nbytes, plural
 from chainer_profile.measure.clock import WARMUP_PART, WARMUP_SECONDS, Clock, TimeLimit
 from chainer_profile.measure.environment import CpuWatch, gpu_state
+from chainer_profile.measure.interrupts import INTERRUPTED
 from chainer_profile.measure.journal_writer import JournalWriter, int64
 from chainer_profile.measure.recorder_cost import cost_of_a_call, window_ns
 from chainer_profile.measure.session import GROUP_NS
@@ -372,6 +373,17 @@ class Trials:
     def _gpu_state(self) -> GpuState | None:
         gpu = gpu_number(self.settings.device)
         return None if gpu is None else gpu_state(gpu)
+
+    def interrupted(self) -> Recording | None:
+        """What a KeyboardInterrupt leaves; None before the first profiled trial."""
+        if not self._walls:
+            return None
+        if self.ended == COMPLETE and len(self._walls) < self.settings.trials:
+            self.ended = INTERRUPTED
+        try:
+            return self.recording()
+        except Exception:  # the interrupt came at any place
+            return None
 
     def failure(self, error: Exception) -> tuple[str, Recording]:
         """The message of a failure during the trials, and what had been measured."""

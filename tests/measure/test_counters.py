@@ -6,6 +6,7 @@ import sys
 
 import chainer.functions as F
 import pytest
+from chainer_profile.measure.taped_step import learned
 
 from chainer_profile.measure import counters as counters_module
 from chainer_profile.measure import runner
@@ -14,7 +15,6 @@ from chainer_profile.measure.clock import HOST_CLOCK
 from chainer_profile.measure.counters import LEAST_TRIALS, measure_counters, thread_usage
 from chainer_profile.measure.readings import ReadTrials
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.taped_step import learned
 from chainer_profile.record.recording import Settings
 from tests.conftest import FakeClock
 from tests.nets import Chain, Trained, Wait, image, slow_loss

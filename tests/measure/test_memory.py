@@ -11,12 +11,12 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import pytest
+from chainer_profile.measure.taped_step import learned
 
 from chainer_profile.measure.memory import HostCounter, PoolCounter, counter_of
 from chainer_profile.measure.memory import measure_memory as measure_by
 from chainer_profile.measure.readings import ReadTrials
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.taped_step import learned
 from tests.nets import MLP, Wait, image, net
 
 # Bytes that Python objects of a call may take: variables, nodes of the graph, tuples.
