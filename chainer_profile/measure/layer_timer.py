@@ -51,16 +51,14 @@ class LayerTimerHook(TimerHook):
 
     def __init__(self, clock: Clock = HOST_CLOCK) -> None:
         self._now_ns = check_clock(clock).now_ns
-        self._history = History()
         self._session = Session(
             [],
             Clock(clock.now_ns),
             single_calls=True,
             warn=warner("LayerTimerHook: "),
-            on_read=lambda event_ids, clocks: self._history.add(
-                event_ids, clocks, self._session.recorder.sites
-            ),
+            on_read=lambda event_ids, clock_ns: self._history.add(event_ids, clock_ns),
         )
+        self._history = History(self._session.recorder.sites)
         self._networks: dict[int, _Network] = {}
         self._conditions: Conditions | None = None
         recorder = self._session.recorder

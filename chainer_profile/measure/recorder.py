@@ -154,7 +154,10 @@ class Recorder(FunctionHook):
 
     def forward_preprocess(self, function: Any, in_data: Any) -> None:
         caller, events = self.tracker.current, self.events
-        event_id = caller.get((function.__class__, *[x.shape for x in in_data]))
+        try:
+            event_id = caller.get((function.__class__, *[x.shape for x in in_data]))
+        except AttributeError:  # an input may be missing
+            event_id = None
         if event_id is None or (
             caller.has_children and not self.links.parameters.keys().isdisjoint(map(id, in_data))
         ):
@@ -173,9 +176,12 @@ class Recorder(FunctionHook):
         self.events.extend((~event_id, now))
         if self._unfinished and event_id in self._unfinished:
             outputs = sys._getframe(1).f_locals.get("outputs", ())
-            with self.pause():
-                site = self._unfinished.pop(event_id)
-                site.add_outputs(function, in_data, outputs, self._warn)
+            try:
+                with self.pause():
+                    site = self._unfinished.pop(event_id)
+                    site.add_outputs(function, in_data, outputs, self._warn)
+            except Exception as error:
+                self.fail(error)
 
     def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
         if len(self.events) > MAX_EVENTS:
@@ -198,11 +204,18 @@ class Recorder(FunctionHook):
 
     def _event_id(self, function: Any, in_data: Sequence[Any]) -> int:
         """Event id of a call that is new, or that may use the parameters of a link below."""
+        try:
+            return self._find_event_id(function, in_data)
+        except Exception as error:
+            self.fail(error)
+            return PAUSE
+
+    def _find_event_id(self, function: Any, in_data: Sequence[Any]) -> int:
         caller, links = self.tracker.current, self.links
         # An adapter stands for any function in the style of Chainer 1: none is found fast.
         is_adapter = function.__class__ is FunctionAdapter
         cls = function.function.__class__ if is_adapter else function.__class__
-        signature: tuple[Any, ...] = (cls, *[x.shape for x in in_data])
+        signature: tuple[Any, ...] = (cls, *[getattr(x, "shape", None) for x in in_data])
         owner = links.owner(caller, in_data)
         event_id = owner.get(signature)
         if event_id is None:  # a parameter may have a new array
@@ -229,6 +242,13 @@ class Recorder(FunctionHook):
 
     def _backward_id(self, function: Any, event_id: int, out_grad: Any) -> int:
         """Event id of the backward of a call; of a call that was not recorded by its name alone."""
+        try:
+            return self._find_backward_id(function, event_id, out_grad)
+        except Exception as error:
+            self.fail(error)
+            return PAUSE
+
+    def _find_backward_id(self, function: Any, event_id: int, out_grad: Any) -> int:
         name = str(function._impl_name)
         if event_id == TRIAL and name in self._unknown_backward_ids:
             return self._unknown_backward_ids[name]
@@ -256,10 +276,11 @@ class Recorder(FunctionHook):
         """Other threads are not recorded."""
 
     def fail(self, error: Exception) -> None:
-        """Record nothing more."""
-        self.failure = self.failure or one_line(error)
-        self.stop()
-        self._warn(f"measuring stopped: {self.failure}")
+        """What is recorded no longer counts."""
+        # The hook stays until the session stops: Chainer may be calling its hooks now.
+        if not self.failure:
+            self.failure = one_line(error)
+            self._warn(f"measuring stopped: {self.failure}")
 
     def begin_operation(
         self, operation: str, owner: Any, args: tuple[Any, ...]
