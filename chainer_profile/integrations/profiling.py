@@ -171,6 +171,8 @@ def _new_roots(
     roots: Sequence[tuple[str, Any]], known: Sequence[tuple[str, Any]]
 ) -> list[tuple[str, Any]]:
     """The networks that are not known, under names of their own."""
+    if not roots:
+        return []
     links = {id(link) for _, root in known for link in root.links()}
     prefixes = {prefix for prefix, _ in known}
     return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from threading import get_ident
 from types import FunctionType
@@ -45,9 +45,8 @@ def labelled_frames(roots: Sequence[tuple[str, Any]] | None) -> Iterator[Callabl
     Without networks no link is looked at, and labels are such as ``6_Convolution2DFunction@``.
     """
     frames = _Frames(roots)
-    with Replacements() as replacements, ExitStack() as stack:
-        if roots is not None:
-            stack.enter_context(patches.observing(frames, calls=True))
+    observed = patches.observing(frames, calls=True) if roots is not None else nullcontext()
+    with observed, Replacements() as replacements:
         replacements.wrap(FunctionNode, "apply", partial(_labelled, frames))
         replacements.wrap(_backprop_utils, "backprop_step", partial(_labelled_backward, frames))
         yield frames.begin

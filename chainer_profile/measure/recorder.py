@@ -32,6 +32,8 @@ from chainer_profile.measure.spans import PAUSE, TRIAL
 #: A function node keeps ``position of its begin event * MAX_SITES + its event id``: its position in
 #: the log, as if nothing had been taken from that.
 MAX_SITES = 1 << 24
+#: In place of that for a call that was not recorded: its position is before the log.
+_UNKNOWN_CALL = -2 * MAX_SITES + TRIAL
 #: Call sites of one function of one link that are distinguished by shape.
 MAX_SHAPES = 64
 #: Numbers in a log that is long: two for each event.
@@ -186,7 +188,7 @@ class Recorder(FunctionHook):
     def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
         if len(self.events) > MAX_EVENTS:
             self.on_long_log()
-        position, event_id = divmod(getattr(function, self._attribute, TRIAL), MAX_SITES)
+        position, event_id = divmod(getattr(function, self._attribute, _UNKNOWN_CALL), MAX_SITES)
         backward_id = self._backward_ids.get(event_id)
         if backward_id is None:
             backward_id = self._backward_id(function, event_id, out_grad)
@@ -195,7 +197,7 @@ class Recorder(FunctionHook):
 
     def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
         now = self._read_end()
-        event_id = getattr(function, self._attribute, TRIAL) % MAX_SITES
+        event_id = getattr(function, self._attribute, _UNKNOWN_CALL) % MAX_SITES
         backward_id = self._backward_ids.get(event_id)
         if backward_id is None:
             backward_id = self._unknown_backward_ids.get(function._impl_name, TRIAL)
