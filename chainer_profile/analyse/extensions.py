@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from chainer_profile.analyse.findings import STEP, Finding, gain_without
 from chainer_profile.basics.sentences import fill
-from chainer_profile.basics.words import trying
+from chainer_profile.basics.words import command_with_try
 from chainer_profile.record.budget import (
     EVALUATION,
     EXTENSIONS,
@@ -82,7 +82,7 @@ def _uncompressed(spent: Spent, budget: Budget, code: str) -> tuple[str, str, fl
     saved = budget.compression.get(spent.name)
     if saved is None:
         advice = "To measure what saving without compression brings, run."
-        return advice, trying(budget.script), 1.0
+        return advice, command_with_try(budget.script), 1.0
     sentence = (
         "Saving without compression takes {saved:%} less (measured in memory), and makes a larger "
         "file. Write."

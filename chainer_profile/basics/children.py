@@ -13,7 +13,7 @@ _BOUND = (
 )
 
 
-def bound(command: Sequence[str]) -> list[str]:
+def killed_with_parent(command: Sequence[str]) -> list[str]:
     """A command whose process Linux kills when the thread that starts it ends, or this process."""
     if sys.platform != "linux":
         return [*command]

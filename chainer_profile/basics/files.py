@@ -36,7 +36,7 @@ def lock(opened: BinaryIO | int, folder: Path, by: str = "a run is still writing
 
 
 @contextmanager
-def made(folder: Path) -> Iterator[None]:
+def removed_if_empty(folder: Path) -> Iterator[None]:
     """Make a folder for a while; at the end, new folders that are empty are removed."""
     new = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
@@ -138,7 +138,7 @@ def open_unfollowed(path: Path, how: int = 0) -> BinaryIO:
     return io.open(path, "r+b", opener=opener)  # noqa: UP020
 
 
-def part_of(path: Path) -> Path:
+def temporary_path(path: Path) -> Path:
     """A name for a file or a folder until it is complete, which nobody can foresee."""
     # In another user's folder, a link by a foreseeable name could lead to any file.
     return path.with_name(f".chainer-profile-{os.urandom(8).hex()}.part")
@@ -147,7 +147,7 @@ def part_of(path: Path) -> Path:
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write, which takes the name's place when it is complete and on the disk."""
-    part = part_of(path)
+    part = temporary_path(path)
     try:
         with open_unfollowed(part, NEW) as file:
             yield file

@@ -32,7 +32,7 @@ def free_nbytes(process: Path = _PROCESS, groups: Path = _GROUPS) -> int | None:
 
 
 @contextmanager
-def no_more_than_is_free() -> Iterator[int | None]:
+def limit_to_free_memory() -> Iterator[int | None]:
     """Let memory that is not free raise MemoryError for a while. Yields the bytes that are free."""
     # The kernel hands out more memory than there is, and ends a process that uses it. A tenth stays
     # free for later.
@@ -52,7 +52,7 @@ def no_more_than_is_free() -> Iterator[int | None]:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
-def does_not_fit(error: MemoryError, free: int | None) -> str:
+def describe_memory_error(error: MemoryError, free: int | None) -> str:
     """A message for memory that was refused: the bytes needed, and the bytes free."""
     shape, dtype, now = getattr(error, "shape", None), getattr(error, "dtype", None), free_nbytes()
     if shape is None or dtype is None or free is None or now is None:
@@ -112,7 +112,7 @@ def status_nbytes(name: str, process: Path = _PROCESS) -> int | None:
 _REFERENCES = Path("/proc/self/clear_refs")
 
 
-class Growth:
+class MemoryGrowth:
     """The growth of the process from here on, at its largest after :meth:`settle`."""
 
     def __init__(self) -> None:

@@ -22,19 +22,19 @@ def above(path: str) -> str | None:
     return chain[-2] if len(chain) > 1 else None
 
 
-def below(path: str, holder: str) -> list[str]:
+def links_below(path: str, holder: str) -> list[str]:
     """The links that lead to a path from a call at another: of ``/a/b`` at ``/a``, ``/a/b``."""
     chain = links_to(path)
-    return chain[shared(chain, links_to(holder)) :]
+    return chain[common_length(chain, links_to(holder)) :]
 
 
-def shared(first: Sequence[str], second: Sequence[str]) -> int:
+def common_length(first: Sequence[str], second: Sequence[str]) -> int:
     """The number of items that two lists share at their begin."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
-def cut(path: str, depth: int) -> str:
+def truncate(path: str, depth: int) -> str:
     """A path up to so many names: ``/res2/0`` of ``/res2/0/conv1`` for 2."""
     return links_to(path)[: depth + 1][-1]
 

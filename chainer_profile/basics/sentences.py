@@ -60,16 +60,18 @@ def holds(needs: str, facts: Mapping[str, Any]) -> bool:
     return all(bool(facts.get(name.lstrip("-"))) != name.startswith("-") for name in needs.split())
 
 
-def held(sentences: Mapping[str, str], facts: Mapping[str, Any]) -> Iterator[str]:
+def sentences_that_hold(sentences: Mapping[str, str], facts: Mapping[str, Any]) -> Iterator[str]:
     """Of sentences, by what they need, those that hold, with their facts."""
     return (fill(words, **facts) for needs, words in sentences.items() if holds(needs, facts))
 
 
 def say(sentences: str | Mapping[str, str], facts: Mapping[str, Any], between: str = " ") -> str:
     """The same, or one sentence, as a text."""
-    return between.join(held({"": sentences} if isinstance(sentences, str) else sentences, facts))
+    return between.join(
+        sentences_that_hold({"": sentences} if isinstance(sentences, str) else sentences, facts)
+    )
 
 
 def first(sentences: Mapping[str, str], facts: Mapping[str, Any]) -> str:
     """The first of these sentences that holds."""
-    return next(held(sentences, facts))
+    return next(sentences_that_hold(sentences, facts))

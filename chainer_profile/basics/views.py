@@ -8,12 +8,12 @@ from typing import Any
 _VIEWS: dict[str, dict[str, Callable[..., Any]]] = {}
 
 
-def plug(kind: str, **views: Callable[..., Any]) -> None:
+def register(kind: str, **views: Callable[..., Any]) -> None:
     """Give a type, by its name, its views: ``line``, ``text``, ``html`` and others of its own."""
     _VIEWS.setdefault(kind, {}).update(views)
 
 
-class Shown:
+class Displayable:
     """A type that a prompt shows as a line, ``print`` as a text, and a notebook as HTML."""
 
     def view(self, name: str, *args: Any, **options: Any) -> Any:

@@ -84,12 +84,12 @@ _PROGRAM = ("-", "-c", "-m", "--module")
 TRY = "--try"
 
 
-def trying(program: str) -> str:
+def command_with_try(program: str) -> str:
     """The command that tries what makes a program faster; ``train.py --epoch 1`` is one."""
     return f"{TYPED} run {TRY} {program}"
 
 
-def trying_again(command: str) -> str:
+def same_command_with_try(command: str) -> str:
     """The command of a program's run with :data:`TRY`; empty for other commands, or one with it.
 
     The folder of the results is another one.
@@ -107,4 +107,4 @@ def trying_again(command: str) -> str:
             kept.append(word)
             if word in _PROGRAM or not word.startswith("-"):  # what follows is the program's
                 break
-    return trying(shlex.join([*kept, *rest]))
+    return command_with_try(shlex.join([*kept, *rest]))

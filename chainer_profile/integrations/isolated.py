@@ -50,7 +50,7 @@ class Start:
         return os.path.relpath(path, self._folder)
 
     @contextmanager
-    def again(self) -> Iterator[None]:
+    def original_path(self) -> Iterator[None]:
         """Within this, ``sys.path`` is as it was at the start, without the program's changes."""
         path, sys.path = sys.path, list(self._path)
         try:

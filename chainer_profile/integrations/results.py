@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.files import make_folder, part_of, remove_file
+from chainer_profile.basics.files import make_folder, remove_file, temporary_path
 from chainer_profile.measure import machine
 from chainer_profile.record.budget import ADVICE, BUDGET, Budget, write_json
 from chainer_profile.record.journal import Journal
@@ -102,7 +102,7 @@ class Results:
         """Let the main folder and that of a kind of trials exchange their journals."""
         # The files stay open, and each is whole in one of the two folders at any time.
         main, other = self.take(), self.take(kind)
-        between = part_of(main.path / JOURNAL)
+        between = temporary_path(main.path / JOURNAL)
         os.replace(other.path / JOURNAL, between)
         os.replace(main.path / JOURNAL, other.path / JOURNAL)
         os.replace(between, main.path / JOURNAL)
@@ -122,7 +122,7 @@ class Results:
                 folder = self.take(self._homes.get(kind, kind))
                 make_folder(folder.path)  # the program may have removed it
                 if self.limits:
-                    recording = machine.with_kept_limits(recording, self.warn)
+                    recording = machine.with_saved_limits(recording, self.warn)
                 folder.save(recording)
                 saved[folder.path] = recording
             except ProfileError as error:

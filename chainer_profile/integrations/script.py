@@ -136,7 +136,7 @@ class Outcome:
         code = self.error.code
         return code if isinstance(code, int) else int(code is not None)
 
-    def tell(self) -> None:
+    def print_error(self) -> None:
         """Print what Python prints of such an end."""
         error = self.error
         if isinstance(error, SystemExit):
@@ -149,13 +149,13 @@ class Outcome:
             except BaseException:  # the program's own hook fails
                 sys.__excepthook__(type(error), error, error.__traceback__)
 
-    def explain(self) -> None:
+    def print_advice(self) -> None:
         """Say what NumPy changed and what to write: what the program used, and what ended it."""
         with suppress(Exception):  # an exception of the program's may have no text
             for note in filter(None, (self.note, advice(self.error))):
                 _say(f"{PROG}: {note}")
 
-    def leave(self) -> int:
+    def exit(self) -> int:
         """The exit code; an interrupt is raised again, so that Python ends in its own way."""
         if type(self.error) is KeyboardInterrupt:
             sys.excepthook = lambda *_: None  # it was printed before
@@ -173,14 +173,14 @@ def run(script: Script) -> Outcome:
     """Run a program, print what Python would print of its end, and return how it ended."""
     install_in_children(_OLD_NAMES_IN_CHILD)
     program = script.prepare()
-    give_way(sys.path[0])
+    unload_shadowed_modules(sys.path[0])
     outcome = Outcome()
     with OldNames() as old_names:
         try:
             program()
         except BaseException as error:
             outcome.error = error
-        outcome.tell()
+        outcome.print_error()
     outcome.note = old_names.note
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
@@ -196,11 +196,11 @@ def _leave_out_our_frames(error: BaseException) -> None:
         shown = left.pop()
         if shown is not None and id(shown) not in seen:
             seen.add(id(shown))
-            shown.__traceback__ = of_program(shown.__traceback__)
+            shown.__traceback__ = without_our_frames(shown.__traceback__)
             left += [shown.__cause__, shown.__context__, *getattr(shown, "exceptions", ())]
 
 
-def of_program(traceback: TracebackType | None) -> TracebackType | None:
+def without_our_frames(traceback: TracebackType | None) -> TracebackType | None:
     """A traceback without our frames."""
     frames = []
     ours = False
@@ -220,7 +220,7 @@ def of_program(traceback: TracebackType | None) -> TracebackType | None:
 _gone: dict[str, ModuleType] = {}
 
 
-def give_way(folder: str) -> None:
+def unload_shadowed_modules(folder: str) -> None:
     """Forget loaded modules if a folder has others of their names, which come first in Python."""
     loaded = {name.partition(".")[0] for name in sys.modules} - {_PACKAGE, "__main__"}
     names = {name for name in loaded if _is_another(name, folder)}
@@ -231,7 +231,7 @@ def give_way(folder: str) -> None:
 
 
 @contextmanager
-def put_back() -> Iterator[None]:
+def shadowed_modules_loaded() -> Iterator[None]:
     """Within this, imports find the modules that gave way: libraries import some of them late."""
     own = {name: sys.modules[name] for name in _gone if name in sys.modules}
     sys.modules.update(_gone)

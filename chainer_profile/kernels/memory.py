@@ -33,7 +33,9 @@ _is_set = False
 _LOCK = threading.RLock()
 
 
-def apart(xp: Any, shape: tuple[int, ...], value: float, dtype: Any = np.float32) -> Any:
+def array_outside_heap(
+    xp: Any, shape: tuple[int, ...], value: float, dtype: Any = np.float32
+) -> Any:
     """An array full of a value, which does not change how glibc keeps memory."""
     if xp is not np:
         return xp.full(shape, value, dtype)
@@ -45,7 +47,7 @@ def apart(xp: Any, shape: tuple[int, ...], value: float, dtype: Any = np.float32
     return array
 
 
-def afresh(xp: Any, count: int) -> Any:
+def array_in_new_pages(xp: Any, count: int) -> Any:
     """An uninitialised float32 array in new memory of the system, whatever glibc keeps."""
     if xp is not np or not hasattr(mmap, "MAP_ANONYMOUS"):
         return xp.empty(count, np.float32)

@@ -56,7 +56,7 @@ class Accounts:
         total[1] += count
         return own_ns
 
-    def turn_to(self, account: Account, into: Account | None = None, count: int = 1) -> int:
+    def switch_to(self, account: Account, into: Account | None = None, count: int = 1) -> int:
         """Close the account that is open, as :meth:`close` does, and open another in its place."""
         own_ns = self.close(into, count)
         self.opened.append(account)

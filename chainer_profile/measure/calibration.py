@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from chainer_profile.basics.describe import NS
-from chainer_profile.kernels.memory import apart
+from chainer_profile.kernels.memory import array_outside_heap
 from chainer_profile.measure.clock import Clock, NowNs
 from chainer_profile.record.recording import Calibration
 
@@ -23,8 +23,8 @@ _ROUNDS = 15
 def calibrate(now_ns: NowNs = time.perf_counter_ns, xp: Any = np) -> Calibration:
     """Time the fixed work, which takes some 50 ms on a CPU."""
     side, nbytes = (SIDE, COPY_NBYTES) if xp is np else (GPU_SIDE, GPU_COPY_NBYTES)
-    a, b, product = (apart(xp, (side, side), 1 / side) for _ in range(3))
-    source, target = (apart(xp, (nbytes // 4,), 1.0) for _ in range(2))
+    a, b, product = (array_outside_heap(xp, (side, side), 1 / side) for _ in range(3))
+    source, target = (array_outside_heap(xp, (nbytes // 4,), 1.0) for _ in range(2))
 
     def multiply() -> None:
         xp.matmul(a, b, out=product)

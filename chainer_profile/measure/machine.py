@@ -24,11 +24,11 @@ from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.files import as_json, replacing
 from chainer_profile.basics.free_memory import free_nbytes
 from chainer_profile.basics.units import plural
-from chainer_profile.kernels.memory import afresh, apart
+from chainer_profile.kernels.memory import array_in_new_pages, array_outside_heap
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.environment import CpuWatch
 from chainer_profile.measure.passes import Pass
-from chainer_profile.measure.threads import limited
+from chainer_profile.measure.threads import limit_blas_threads
 from chainer_profile.record.recording import Environment, MachineLimits, Recording
 from chainer_profile.record.versioned import build
 
@@ -96,11 +96,11 @@ class LimitsResult:
     """Limits, whether they are kept for later runs, and what is wrong with that or them."""
 
     limits: MachineLimits
-    kept: bool = True
+    saved: bool = True
     note: str = ""
 
 
-def kept_limits(environment: Environment, device: Device) -> MachineLimits | None:
+def saved_limits(environment: Environment, device: Device) -> MachineLimits | None:
     """The limits of this machine if an earlier run has kept them; nothing is measured."""
     return load_limits().get(limits_key(environment, device))
 
@@ -111,7 +111,7 @@ def find_limits(
     """The limits of this machine as they are kept, or else measured and kept from then on."""
     # What was measured beside busy programs is kept as well, with a mark: it may be too low. On a
     # quiet machine it is measured once more; the best of both is kept.
-    kept = None if refresh else kept_limits(environment, device)
+    kept = None if refresh else saved_limits(environment, device)
     if kept is not None and not (kept.busy and quiet):
         return LimitsResult(kept, note=_BUSY if kept.busy else "")
     watch = CpuWatch()
@@ -151,7 +151,7 @@ def _limits_of(recording: Recording, left_s: float) -> MachineLimits | None:
     """The limits of a recording's machine; with too little time those that are kept, if any."""
     device, where = find_device(recording.settings.device), recording.environment
     if left_s < ALL_SECONDS:
-        return kept_limits(where, device)
+        return saved_limits(where, device)
     other_cpu = recording.conditions.other_cpu
     quiet = other_cpu is not None and not _is_busy(other_cpu, where)
     return find_limits(where, device, quiet=quiet).limits
@@ -164,7 +164,7 @@ LIMITS = Pass(
 )
 
 
-def with_kept_limits(recording: Recording, warn: Callable[[str], None]) -> Recording:
+def with_saved_limits(recording: Recording, warn: Callable[[str], None]) -> Recording:
     """A recording with the limits of its machine, where an earlier run has kept them."""
     try:
         return replace(recording, limits=_limits_of(recording, 0))
@@ -182,7 +182,7 @@ def measure_limits(environment: Environment, device: Device) -> MachineLimits:
     if not on_gpu and device.nbytes < _LEAST_NBYTES:
         raise ProfileError(TOO_LITTLE)
     try:
-        with limited(threads or None):
+        with limit_blas_threads(threads or None):
             flops_per_s = _matmul_rate(device, np.float32, threads)
             half_flops_per_s = _matmul_rate(device, np.float16, threads) if on_gpu else None
             in_place_rate, fresh_rate = _in_place_rate(device), _fresh_rate(device)
@@ -235,7 +235,7 @@ def _in_place_rate(device: Device) -> float:
     # unless it is larger than what the C library holds to be the cache; in a virtual machine, which
     # may see the cache of its host, such a copy would take hundreds of megabytes.
     xp = device.xp
-    array = afresh(xp, device.nbytes // 4)
+    array = array_in_new_pages(xp, device.nbytes // 4)
     array.fill(1)
     negate = partial(xp.negative, array, out=array)
     return 2 * device.nbytes / _shortest(negate, device.clock, PASS_S)
@@ -244,9 +244,11 @@ def _in_place_rate(device: Device) -> float:
 def _fresh_rate(device: Device) -> float:
     """The same of a copy into new memory, which the system hands out page by page."""
     xp, count = device.xp, device.nbytes // 8
-    source = afresh(xp, count)
+    source = array_in_new_pages(xp, count)
     source.fill(1)
-    copy_s = _shortest(lambda: xp.copyto(afresh(xp, count), source), device.clock, PASS_S)
+    copy_s = _shortest(
+        lambda: xp.copyto(array_in_new_pages(xp, count), source), device.clock, PASS_S
+    )
     return 2 * 4 * count / copy_s
 
 
@@ -261,7 +263,7 @@ def _matmul_rate(device: Device, dtype: Any, threads: int) -> float:
             break
         if best and 2 * flops / best * max(1, threads) > _MOST_MATRIX_S:
             break
-        a, b, out = (apart(xp, (side, side), 1 / side, dtype) for _ in range(3))
+        a, b, out = (array_outside_heap(xp, (side, side), 1 / side, dtype) for _ in range(3))
         multiply = partial(xp.matmul, a, b, out=out)
         rate = flops / _shortest(multiply, device.clock, MATRIX_S / len(device.sides))
         before, best = best, max(best, rate)

@@ -45,12 +45,12 @@ class Probe:
     threads: int | None = None  # None: the library keeps its own number
 
 
-def limited(threads: int | None) -> AbstractContextManager[Any]:
+def limit_blas_threads(threads: int | None) -> AbstractContextManager[Any]:
     """Within this BLAS has so many threads; None changes nothing."""
     return nullcontext() if threads is None else threadpool_limits(threads, user_api="blas")
 
 
-def free_threads(where: Environment) -> int:
+def default_blas_threads(where: Environment) -> int:
     """The number of threads that BLAS took by itself; 1 where somebody chose, or it has one."""
     # A variable of the environment is a choice, and so is a number below that of the cores: the
     # program itself has limited it, with threadpoolctl.
@@ -82,7 +82,7 @@ def probe_threads(
         if turn >= 2 and (now_ns() - begin_ns) * NS >= most_s:
             break
         count = 1 if turn % 2 else threads
-        with limited(count):
+        with limit_blas_threads(count):
             if not few:
                 step()
             for _ in range(1 if few else _TRIALS_A_TURN):

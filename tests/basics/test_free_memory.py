@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from chainer_profile.basics import free_memory
-from chainer_profile.basics.free_memory import Growth, free_nbytes, no_more_than_is_free
+from chainer_profile.basics.free_memory import MemoryGrowth, free_nbytes, limit_to_free_memory
 
 MIB = 1 << 20
 V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
@@ -70,7 +70,7 @@ def test_the_limits_of_the_process_and_of_the_system(process, tmp_path, monkeypa
 def test_memory_that_is_not_there_is_refused_and_the_limit_is_put_back(monkeypatch):
     before = resource.getrlimit(resource.RLIMIT_DATA)
     monkeypatch.setattr(free_memory, "free_nbytes", lambda: 200 * MIB)
-    with no_more_than_is_free() as free:
+    with limit_to_free_memory() as free:
         assert free == 180 * MIB
         assert np.ones(100 * MIB, np.int8).all()
         with pytest.raises(MemoryError):
@@ -86,7 +86,7 @@ def test_growth_by_held_memory_and_at_its_largest():
         np.frombuffer(block, np.uint8).fill(1)
         return block
 
-    growth = Growth()
+    growth = MemoryGrowth()
     taken(64 * MIB).close()
     held = taken(32 * MIB)
     growth.settle()

@@ -1,6 +1,6 @@
 """Commands that are named in advice."""
 
-from chainer_profile.basics.words import trying_again
+from chainer_profile.basics.words import same_command_with_try
 
 #: Commands, and what they run; None where nothing is to be tried.
 COMMANDS = {
@@ -15,4 +15,4 @@ COMMANDS = {
 def test_the_same_command_that_tries():
     for command, words in COMMANDS.items():
         expected = "" if words is None else f"python profile.py run --try {words}"
-        assert trying_again(command) == expected
+        assert same_command_with_try(command) == expected
