@@ -169,7 +169,7 @@ def test_a_glibc_that_refuses_is_as_it_was(monkeypatch):
         refused = memory._M_TRIM_THRESHOLD
 
         def mallopt(name, value):
-            keeps = (name, value) in memory._KEPT
+            keeps = (name, value) in memory._KEEPING
             return 0 if name == refused and keeps else Process.mallopt(here, name, value)
 
         monkeypatch.setattr(here, "mallopt", mallopt, raising=False)
