@@ -24,7 +24,7 @@ MAX_CORRELATION = 0.9
 #: independent trials. A smaller multiple can be chance.
 MIN_WIDENING = 1.2
 _QUANTILES = {"p5_s": 0.05, "median_s": 0.5, "p95_s": 0.95, "p99_s": 0.99}
-# Number of values that are described at once: the copies stay small beside a long run's trials.
+# Number of values that are described at once, which bounds the memory for copies.
 _CHUNK = 1 << 16
 
 
@@ -163,10 +163,10 @@ def trials_interval(
 
     Both ends are NaN for fewer than :data:`MIN_TRIALS` trials. Otherwise both are trial times, so
     the interval lies within the sample, and no distribution is assumed. Their ranks follow from the
-    binomial distribution if the trials are independent (:func:`median_interval`). Correlated trials
-    move the ranks outwards: by the standard error of the share of trials below the median, from
-    batches of two lengths (:func:`standard_errors`, Student's t). ``benchmarks/coverage.py`` shows
-    how often the interval contains the true median.
+    binomial distribution if the trials are independent (:func:`median_interval`). If they are
+    correlated, the ranks move outwards according to the standard error of the share of trials below
+    the median, from batches of two lengths (:func:`standard_errors`, Student's t).
+    ``benchmarks/coverage.py`` shows how often the interval contains the true median.
     """
     rows = samples[None]
     low, high = _interval(rows, np.sort(rows, axis=1), confidence)

@@ -1,7 +1,8 @@
-"""Events in a device's queue: a pool of them, and what their times say about the layers.
+"""Events in a device's queue, which time the layers on the device.
 
-One is recorded on entering and on leaving every layer; the times are read after the trial, when the
-device is done. So nothing waits in between, as Chainer's TimerHook does after every function.
+An event is recorded at the start and the end of every layer. The times are read after the trial,
+when the device has finished. So the host does not wait during the trial, as Chainer's TimerHook
+does after every function.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ _NS_PER_MS = 1e6
 
 
 class TimedTrial(NamedTuple):
-    """A trial on a tape."""
+    """Times of a trial."""
 
     start_ns: int  # on the host's clock
-    wall_ns: int  # until the device is done
-    end: int  # events of the tape at its end
-    launch_ns: int  # until all of it was launched; 0 where the host does all the work
-    device: NDArray[np.int64] | None  # times of the device's events
+    wall_ns: int  # until the device has finished
+    end: int  # number of recorded events at the end of the trial
+    launch_ns: int  # until all work was launched; 0 without a device
+    device: NDArray[np.int64] | None  # times of the device's events, (events,)
 
 
 class EventPool:
-    """Events that are made once and recorded in every trial."""
+    """Device events that are made once and recorded again in every trial."""
 
     def __init__(self, queue: DeviceQueue) -> None:
         self.used = 0  # events recorded since the last clear
@@ -43,20 +44,23 @@ class EventPool:
 
     @property
     def begun(self) -> bool:
-        """Whether the device has passed the first event."""
+        """Whether the device has reached the first event."""
         return self.used > 0 and self._events[0].done
 
     def wait(self) -> None:
         self._queue.synchronize()
 
     def times_ns(self) -> NDArray[np.int64]:
-        """Times of the recorded events after the first one, (used,); the device is past them."""
-        # Neighbours are compared, and their differences added up: CUDA gives milliseconds in single
-        # precision, so the difference to the first event would get coarser along a long trial.
+        """Times of the recorded events since the first one, (used,).
+
+        The device must have reached all of them.
+        """
+        # Add up the differences between neighbours. CUDA returns milliseconds in single precision,
+        # so the difference to the first event would become coarser during a long trial.
         events, elapsed_ms = self._events, self._queue.elapsed_ms
-        spans = [elapsed_ms(events[i - 1], events[i]) for i in range(1, self.used)]
+        steps_ms = [elapsed_ms(events[i - 1], events[i]) for i in range(1, self.used)]
         times = np.zeros(self.used, np.int64)
-        np.cumsum(np.rint(np.array(spans) * _NS_PER_MS).astype(np.int64), out=times[1:])
+        np.cumsum(np.rint(np.array(steps_ms) * _NS_PER_MS).astype(np.int64), out=times[1:])
         return times
 
     def clear(self) -> None:
@@ -66,7 +70,7 @@ class EventPool:
 def timed_trial(
     events: EventPool | None, start_ns: int, end_ns: int, n_events: int, now_ns: NowNs
 ) -> TimedTrial:
-    """A trial that the host has ended; where a device works, this waits until that is done."""
+    """Times of a trial whose host code has ended; waits for the device if there is one."""
     host_ns = end_ns - start_ns
     if events is None:
         return TimedTrial(start_ns, host_ns, n_events, 0, None)

@@ -1,4 +1,4 @@
-"""Layers as frames of the interpreter's stack, for samplers that know functions alone."""
+"""Layers as frames of the interpreter's stack, for samplers that only show functions."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.hooks import defines_call, wrap_link_calls
 from chainer_profile.measure.owners import Paths
 
-#: What a sampler shows as the file of such a frame.
+#: Name of the file that a sampler shows for a layer's frame.
 FILE = "<layers>"
-#: Where a function keeps its label for its backward.
+#: Attribute of a function node with the label that its backward needs.
 _LABEL = "_chainer_profile_label"
 
 
 @contextmanager
 def layer_frames(model: Any) -> Iterator[None]:
-    """Show the layers of a network to samplers: within this block each layer is a frame.
+    """Show the layers of a network to samplers as frames of the stack.
 
     py-spy, ``perf`` (``python -X perf``), memray, Scalene and Python 3.15's ``profiling.sampling``
-    attribute samples to Python functions. Within this block each call of a Chainer function runs
-    in a function named after its layer, such as ``6_Convolution2DFunction@/res2/0/conv2`` (the
-    label and path of a profile's row); its backward has the same name followed by ``backward``.
-    This adds about 7 us to a call. Calls in other threads are unchanged.
+    attribute samples to Python functions. This context runs each call of a Chainer function in a
+    function that is named after its layer, such as ``6_Convolution2DFunction@/res2/0/conv2`` (the
+    label and path of a profile's row). The name of a backward ends in ``backward``. This adds about
+    7 us to a call. Calls in other threads are unchanged.
 
     Args:
         model: The network, a :class:`chainer.Link`.
@@ -40,39 +40,43 @@ def layer_frames(model: Any) -> Iterator[None]:
 
 @contextmanager
 def labelled_frames(roots: Sequence[tuple[str, Any]] | None) -> Iterator[Callable[[], None]]:
-    """The same of several networks; gives what is to be called when a trial begins.
+    """Show the layers of several networks to samplers as :func:`layer_frames` does.
 
-    Without networks no link is looked at, and labels are such as ``6_Convolution2DFunction@``.
+    ``roots`` are pairs of a path's prefix and a network. Without them labels have no paths:
+    ``6_Convolution2DFunction@``. Yields a function to call at the start of each trial.
     """
     frames = _Frames(roots)
     with Replacements() as replacements:
         if roots is not None:
-            wrap_link_calls(replacements, frames.noting)
+            wrap_link_calls(replacements, frames.track_link)
         replacements.wrap(FunctionNode, "apply", partial(_labelled, frames))
         replacements.wrap(_backprop_utils, "backprop_step", partial(_labelled_backward, frames))
         yield frames.begin
 
 
 class _Frames:
-    """Which layer a call is, and the call below a frame that says so."""
+    """Finds the label of each function call, and runs the call in a frame of that name."""
 
     def __init__(self, roots: Sequence[tuple[str, Any]] | None) -> None:
-        # The links that run, outermost first; None where none is looked at.
+        # The links whose calls are running, outermost first; None without networks.
         self._links: list[Any] | None = None if roots is None else []
         self._paths = Paths(roots or ())
         self._labels: dict[tuple[int, str, int], str] = {}
-        self._thread, self._count, self._within = get_ident(), 0, False
+        self._thread = get_ident()
+        self._count = 0  # calls of functions in this trial
+        self._in_frame = False
 
     def begin(self) -> None:
+        """Start a trial: number its function calls from 0."""
         self._count = 0
 
-    def noting(self, kind: type, method: Any) -> Any:
-        """The method ``__call__`` of a class of links, which notes that a link runs."""
+    def track_link(self, kind: type, method: Any) -> Any:
+        """Wrap the method ``__call__`` of a class of links to keep track of the running links."""
         links = self._links
         assert links is not None
 
-        def noting_call(link: Any, *args: Any, **kwargs: Any) -> Any:
-            # It may be called by a subclass's.
+        def tracked_call(link: Any, *args: Any, **kwargs: Any) -> Any:
+            # A subclass that has its own __call__ may call this one for the same link.
             if get_ident() != self._thread or defines_call(type(link)) is not kind:
                 return method(link, *args, **kwargs)
             if not links:  # a call of the whole network begins a trial
@@ -83,10 +87,10 @@ class _Frames:
             finally:
                 links.pop()
 
-        return noting_call
+        return tracked_call
 
     def label(self, function: Any, inputs: Any) -> str:
-        """Label of the layer that begins; whose it is is found out once."""
+        """Number a function call, and make its label with the path of its link."""
         number, name = self._count, function._impl_name
         self._count += 1
         links = self._links
@@ -94,26 +98,28 @@ class _Frames:
             return f"{number}_{name}@"
         key = number, name, id(links[-1]) if links else 0
         label = self._labels.get(key)
-        if label is None:
-            of = (self._paths.by_link.get(id(link)) for link in reversed(links))
-            path = next((path for path in of if path is not None), "/")
+        if label is None:  # later trials find it
+            paths = (self._paths.by_link.get(id(link)) for link in reversed(links))
+            path = next((path for path in paths if path is not None), "/")
             self._paths.know_parameters()
             arrays = [getattr(value, "array", value) for value in inputs]
             label = self._labels[key] = f"{number}_{name}@{self._paths.owner(path, arrays)}"
         return label
 
     def run(self, label: Callable[[], str], call: Callable[..., Any], *args: Any) -> Any:
-        """Run a call below a frame of a label; what it calls in turn is a part of it."""
-        if self._within or get_ident() != self._thread:
+        """Make a call in a frame with this label; nested calls get no frame."""
+        if self._in_frame or get_ident() != self._thread:
             return call(*args)
-        self._within = True
+        self._in_frame = True
         try:
             return frame_named(label())(call, *args)
         finally:
-            self._within = False
+            self._in_frame = False
 
 
 def _labelled(frames: _Frames, stock: Any) -> Any:
+    """Wrap ``FunctionNode.apply`` to run in a layer's frame."""
+
     def apply(self: Any, inputs: Any) -> Any:
         def label() -> str:
             text = frames.label(self, inputs)
@@ -126,6 +132,8 @@ def _labelled(frames: _Frames, stock: Any) -> Any:
 
 
 def _labelled_backward(frames: _Frames, stock: Any) -> Any:
+    """Wrap ``backprop_step`` to run in the frame of the layer's backward."""
+
     def backprop_step(func: Any, *args: Any) -> Any:
         label = getattr(func, _LABEL, None)
         if label is None:
@@ -137,7 +145,7 @@ def _labelled_backward(frames: _Frames, stock: Any) -> Any:
 
 @cache
 def frame_named(label: str) -> Callable[..., Any]:
-    """A function of this name that calls what it is given."""
+    """Make a function of this name that calls its first argument with the others."""
     names = {"co_name": label, "co_filename": FILE}
     if hasattr(_trampoline.__code__, "co_qualname"):  # Python 3.11
         names["co_qualname"] = label
