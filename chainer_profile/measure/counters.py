@@ -71,7 +71,7 @@ def _touch(pages: NDArray[np.uint8]) -> None:
 def _fault_ns(names: Sequence[str], read: Read) -> float | None:
     """Measure the CPU time of a page fault; None if the system does not count page faults.
 
-    The median of several measurements that touch new pages.
+    The result is the median of several measurements that touch new pages.
     """
     if "page_faults" not in names:
         return None
