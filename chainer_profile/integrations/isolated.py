@@ -1,4 +1,4 @@
-"""A fresh interpreter, as the program may have changed anything in this one."""
+"""A fresh interpreter, because the program may have changed anything in this one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 
 _PACKAGE = __name__.partition(".")[0]
 _STDERR = 2
-#: The code that the interpreter runs. It finds its own modules first, then ours, then those that
-#: only our path had. Its ``argv`` decides how messages call this program.
+#: The code that the interpreter runs. Its own modules come first in the path, then the modules of
+#: this process. Messages name this program by its ``argv``.
 _MAIN = f"""
 import importlib, json, sys
 start = json.load(sys.stdin)
@@ -23,19 +23,19 @@ sys.argv[:], sys.orig_argv[:] = start["argv"], start["orig_argv"]
 sys.path.insert(0, start["home"])
 import {_PACKAGE}
 del sys.path[0]
-sys.path += [place for place in start["path"] if place not in sys.path]
+sys.path += [folder for folder in start["path"] if folder not in sys.path]
 importlib.import_module(start["module"]).main(start["job"])
 """
 
 
 def say(line: str) -> None:
-    """Print a line on the standard error, whatever ``sys.stderr`` is now."""
+    """Print a line to the standard error, even if the program has replaced ``sys.stderr``."""
     with suppress(OSError):
         os.write(_STDERR, f"{line}\n".encode(errors="backslashreplace"))
 
 
 class Start:
-    """How this process began: its folder, environment, and where it finds modules."""
+    """The folder, environment and module path with which this process started."""
 
     def __init__(self) -> None:
         self._executable = sys.executable
@@ -43,15 +43,15 @@ class Start:
         self._environment = dict(os.environ)
         self._argv, self._orig_argv = sys.argv[:1], list(sys.orig_argv)
         # The first entry belongs to the program.
-        self._path = [os.path.abspath(place) for place in sys.path[1:]]
+        self._path = [os.path.abspath(folder) for folder in sys.path[1:]]
 
     def relative(self, path: Path) -> str:
-        """A path, relative to the folder of the start."""
+        """Make a path relative to the folder in which this process started."""
         return os.path.relpath(path, self._folder)
 
     @contextmanager
     def original_path(self) -> Iterator[None]:
-        """Within this, ``sys.path`` is as it was at the start, without the program's changes."""
+        """Undo the program's changes of ``sys.path`` within the context."""
         path, sys.path = sys.path, list(self._path)
         try:
             yield
@@ -59,7 +59,10 @@ class Start:
             sys.path = path
 
     def run(self, module: str, job: Mapping[str, Any]) -> str:
-        """Run ``main(job)`` in a fresh interpreter; returns why it failed, or nothing."""
+        """Run a module's ``main(job)`` in a fresh interpreter.
+
+        Returns the reason if it fails, and otherwise an empty text.
+        """
         start = {
             "argv": self._argv,
             "orig_argv": self._orig_argv,
@@ -93,6 +96,7 @@ class Start:
 
 
 def _failure(code: int, errors: str) -> str:
+    """Describe an exit code by a signal or the last line of the errors; empty for 0."""
     if not code:
         return ""
     if code < 0:

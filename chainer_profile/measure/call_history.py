@@ -1,4 +1,4 @@
-"""All calls of functions in the order in which they ended, with their times."""
+"""All calls of functions with their times, in the order in which they ended."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from chainer_profile.measure.stretch import Stretch, innermost, mended, summed
 
 
 class History:
-    """What a tape had of functions, backwards included, within iterations and between them."""
+    """Calls of functions, including backwards, inside and outside the iterations."""
 
     def __init__(self) -> None:
         self.total_ns = 0
         self._names: list[str] = []
         self._elapsed_ns, self._self_ns = array("q"), array("q")
-        # Of calls that have not ended, and how much a clock that stood still in pauses is behind.
+        # Events of calls that have not ended, and the pauses so far, which count for no call.
         self._codes, self._stamps = (np.zeros(0, np.int64) for _ in range(2))
         self._paused_ns = 0
 
     def pairs(self, own: bool = False) -> list[tuple[str, float]]:
-        """Names and times in seconds; on request without the time of nested calls."""
+        """Names and times in seconds; ``own`` times exclude nested calls."""
         times = self._self_ns if own else self._elapsed_ns
         return [(name, time_ns / 1e9) for name, time_ns in zip(self._names, times, strict=True)]
 
     def add(
         self, codes: NDArray[np.int64], stamps: NDArray[np.int64], entries: Sequence[Entry]
     ) -> None:
-        """Add a stretch of the tape, which may end within calls."""
+        """Add events, whose last calls may not have ended."""
         if not len(codes):
             return
         whole = Stretch(codes, stamps - self._paused_ns, np.array([len(codes)]))
@@ -49,13 +49,13 @@ class History:
             self._codes, self._stamps = self._codes[end:], self._stamps[end:]
 
     def clear_running(self) -> None:
-        """Calls that have not ended never will."""
+        """Drop calls that have not ended."""
         self._codes, self._stamps = self._codes[:0], self._stamps[:0]
 
     def _add(
         self, codes: NDArray[np.int64], stamps: NDArray[np.int64], names: NDArray[np.object_]
     ) -> None:
-        """Add calls that have all ended."""
+        """Add events whose calls have all ended."""
         top = innermost(codes)
         if top is None:
             codes, source, _ = mended(codes)

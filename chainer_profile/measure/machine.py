@@ -35,7 +35,7 @@ from chainer_profile.record.versioned import build
 
 #: CPU time for the matrix products, and for each of the two passes over memory, in seconds.
 MATRIX_S, PASS_S = 0.25, 0.1
-#: If other programs use the cores, each measurement ends after this multiple of its CPU time.
+#: If other programs use the cores, a measurement ends after this multiple of the CPU time above.
 _MOST_WALL_PER_CPU = 4
 #: Longest duration of all measurements. A run with less time left only looks for saved limits.
 ALL_SECONDS = 2.0

@@ -1,8 +1,9 @@
-"""The memory pass: what every layer of one trial allocates, keeps and needs at its peak.
+"""The memory pass: bytes that each layer of a trial allocates, retains and needs at its peak.
 
-On the CPU tracemalloc counts all that Python allocates, Chainer's own objects too (some kilobytes a
-call), and nothing that a BLAS library takes; on a GPU a hook of CuPy's pool counts its blocks. What
-the step before left is there when the trial begins: ``cleargrads`` retains a negative number.
+On the CPU tracemalloc counts every allocation of Python, including Chainer's own objects (some
+kilobytes a call), but none of a BLAS library. On a GPU a hook of CuPy's memory pool counts its
+blocks. Memory that the trial before left is allocated at the start, so ``cleargrads`` retains a
+negative number of bytes.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ from chainer_profile.measure.windows import FORWARD, Step, Trial
 from chainer_profile.record.recording import MemoryUse, PhaseMemory
 
 _OUTSIDE = -1
-#: The pass takes about as long as so many structure passes.
+#: The pass takes about as long as this number of structure passes.
 _STRUCTURE_PASSES = 4
 
 
 class Counter(Protocol):
-    """Counts allocated bytes within ``counting()``."""
+    """A counter of allocated bytes."""
 
     def counting(self) -> AbstractContextManager[None]:
-        """Within this, allocations are counted."""
+        """Count allocations within the context."""
 
     def read(self) -> tuple[int, int]:
-        """Bytes that are allocated now, and the most since the read before."""
+        """Allocated bytes at present, and at their peak since the previous read."""
 
 
 class HostCounter:
-    """Counts by tracemalloc; what the user has traced before stays, but for its peak."""
+    """Counts with tracemalloc. If the user traces already, only the peak is reset."""
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Trace, and stop it at the end unless it was on before."""
+        """Trace within the context, and then stop unless tracing was on before."""
         was_on = tracemalloc.is_tracing()
         if not was_on:
             tracemalloc.start()
@@ -65,10 +66,10 @@ class HostCounter:
 
 
 class PoolCounter:
-    """Counts the blocks that CuPy's memory pool hands out and takes back."""
+    """Counts the blocks that CuPy's memory pool allocates and frees."""
 
     def __init__(self, cupy: Any) -> None:
-        self._now = self._peak = 0  # from the begin of counting: they may become negative
+        self._now = self._peak = 0  # since the start: negative if older blocks are freed
         counter = self
 
         class PoolHook(cupy.cuda.MemoryHook):
@@ -76,7 +77,7 @@ class PoolCounter:
 
             def malloc_postprocess(self, **kwargs: Any) -> None:
                 if not kwargs["mem_ptr"]:
-                    return  # it failed: nobody will free it
+                    return  # a failed allocation
                 counter._now += int(kwargs["mem_size"])
                 counter._peak = max(counter._peak, counter._now)
 
@@ -100,12 +101,13 @@ def _is_cupy(module: Any) -> bool:
 
 
 def counter_of(arrays: list[Any]) -> Counter:
+    """Make a counter for the device of these arrays."""
     xp = chainer.backend.get_array_module(*arrays)
     return PoolCounter(xp) if _is_cupy(xp) else HostCounter()
 
 
 class IterationMemory:
-    """Traces one iteration that comes anyway; none is repeated."""
+    """Traces the memory of one iteration that the program makes anyway."""
 
     def __init__(self, trial: Trial, is_due: bool = True) -> None:
         self.is_due, self.is_on = is_due, False
@@ -116,7 +118,7 @@ class IterationMemory:
         self._counting = ExitStack()
 
     def begin(self, counter: Counter | None = None) -> None:
-        """Count from now on, until an iteration was traced."""
+        """Count from now on until an iteration has been traced."""
         self.is_due = False
         try:
             self._counter = counter or counter_of(
@@ -130,10 +132,11 @@ class IterationMemory:
 
     @contextmanager
     def tracing(self, traced: ReadTrials) -> Iterator[None]:
-        """Within this an iteration runs: find what its rows allocate."""
+        """Find what the rows of an iteration allocate that runs within the context."""
         assert self._counter is not None
         log = Readings(self._counter.read, 2, traced.most_reads)
-        # Cyclic garbage goes before, and not within: what only the collector frees counts as kept.
+        # Cyclic garbage is collected before, but not during the iteration: objects that only the
+        # collector frees count as retained.
         gc.collect()
         with ExitStack() as stack:
             stack.callback(self.end)
@@ -145,6 +148,7 @@ class IterationMemory:
             self._find(log, traced)
 
     def end(self) -> None:
+        """Stop counting."""
         self.is_on = False
         try:
             self._counting.close()
@@ -152,7 +156,7 @@ class IterationMemory:
             self.problem = f"counting memory could not be ended: {one_line(error)}"
 
     def pause(self) -> None:
-        """Count no more; where no iteration was traced, another one begins anew."""
+        """Stop counting; if no iteration has been traced yet, a later one is due."""
         self.is_due = self.is_due or self.is_on
         self.end()
 
@@ -168,30 +172,30 @@ class IterationMemory:
             self.problem = f"the memory pass failed: {one_line(error)}"
 
     def use_of_rows(self, n_rows: int) -> MemoryUse | None:
-        """The traced iteration's use, for so many rows: later ones allocated nothing."""
+        """Use of memory in the traced iteration, cut or extended by zeros to ``n_rows``."""
         use = self.use
         if use is None:
             return None
-        # Of a trial that raised there may be rows that no profiled one has.
-        more = (0,) * (n_rows - len(use.peak_nbytes))
-        highest = use.high_water_layer
+        # A trial that raised an exception may have rows that no profiled trial has.
+        zeros = (0,) * (n_rows - len(use.peak_nbytes))
+        layer = use.high_water_layer
         return replace(
             use,
-            peak_nbytes=(use.peak_nbytes + more)[:n_rows],
-            retained_nbytes=(use.retained_nbytes + more)[:n_rows],
-            high_water_layer=None if highest is None or highest >= n_rows else highest,
+            peak_nbytes=(use.peak_nbytes + zeros)[:n_rows],
+            retained_nbytes=(use.retained_nbytes + zeros)[:n_rows],
+            high_water_layer=None if layer is None or layer >= n_rows else layer,
         )
 
 
 def measure_memory(
     step: Step, traced: ReadTrials, n_rows: int, counter: Counter | None = None
 ) -> MemoryUse | None:
-    """Run a step twice, and say what the second trial allocates, for so many rows."""
+    """Run a step twice, and return what the ``n_rows`` rows of the second trial allocate."""
     memory = IterationMemory(step)
     memory.begin(counter)
     try:
         if memory.is_on:
-            step()  # makes the gradients and so on that the next one frees
+            step()  # allocates the gradients and graph that the second trial frees
             with memory.tracing(traced):
                 step()
     finally:
@@ -215,11 +219,11 @@ MEMORY = Pass(
 
 
 def use_of(log: Readings, owned: Owned, step: Trial) -> MemoryUse:
-    """What the reads of a step's trial say about its rows, and what there is beside them."""
+    """Evaluate the reads of a trial: memory of its rows and phases, and memory before the trial."""
     n_layers = len(owned.layers)
-    # Bytes at each read, and the most since the one before.
+    # Bytes at each read, and at the peak since the read before, each (reads,).
     now, peaks = log.values[: log.count].T
-    # Whose is what passes between every two reads.
+    # The row between every two reads.
     owners = owned.owners[:-1]
     peak_nbytes = [0] * n_layers
     kept: int | None = None
@@ -228,7 +232,7 @@ def use_of(log: Readings, owned: Owned, step: Trial) -> MemoryUse:
         if 0 <= owner < n_layers:
             peak_nbytes[owner] = max(peak_nbytes[owner], window.high - window.begin)
         elif owner >= n_layers and owned.phases[owner - n_layers] == FORWARD.phase:
-            # The graph of the iteration before may be freed within it, and is no part of this.
+            # Count from the lowest point: a forward may free the graph of the iteration before.
             kept = max(kept or 0, window.end - window.low)
     highest = int(peaks[1:].argmax())
     highest_owner = int(owners[highest])
@@ -239,15 +243,15 @@ def use_of(log: Readings, owned: Owned, step: Trial) -> MemoryUse:
         high_water_layer=highest_owner if 0 <= highest_owner < n_layers else None,
         kept_for_backward_nbytes=kept,
         phases=tuple(_phases(peaks[1:] - now[0], np.diff(now), owners, owned)),
-        **_there(step),
+        **_allocated_before(step),
     )
 
 
-def _there(step: Trial) -> dict[str, int]:
-    """Bytes that are there before a trial, by fields of :class:`.MemoryUse`."""
+def _allocated_before(step: Trial) -> dict[str, int]:
+    """Bytes that are allocated before a trial, as fields of :class:`.MemoryUse`."""
     parameters, inputs = _parameters(step), _distinct(arrays_in(tuple(step.inputs)))
     params = [param for _, root in step.roots for param in root.params(include_uninit=False)]
-    there = {
+    nbytes = {
         "parameter_nbytes": _nbytes(parameters),
         "input_nbytes": _nbytes(inputs),
         "gradient_nbytes": _nbytes(_distinct(param.grad for param in params)),
@@ -256,41 +260,44 @@ def _there(step: Trial) -> dict[str, int]:
     xp = chainer.backend.get_array_module(*parameters, *inputs)
     if _is_cupy(xp):
         pool = xp.get_default_memory_pool()
-        there["pool_used_nbytes"] = int(pool.used_bytes())
-        there["pool_total_nbytes"] = int(pool.total_bytes())
-    return there
+        nbytes["pool_used_nbytes"] = int(pool.used_bytes())
+        nbytes["pool_total_nbytes"] = int(pool.total_bytes())
+    return nbytes
 
 
 def _phases(
     highs: NDArray[np.int64],
-    grown: NDArray[np.int64],
+    growth: NDArray[np.int64],
     owners: NDArray[np.intp],
     owned: Owned,
 ) -> Iterator[PhaseMemory]:
-    """What every phase allocates, in the order of their first rows."""
+    """Peak and growth of every phase, in the order of their first rows.
+
+    ``highs``, ``growth`` and ``owners`` have a value for every interval between two reads.
+    """
     columns = [*(layer.phase for layer in owned.layers), *owned.phases]
     names = list(dict.fromkeys(columns))
-    # The last one is of moments outside of all phases, whose owner is -1.
+    # The last element is for intervals outside all phases, whose owner is -1.
     outside = 0 if len(names) == 1 and not owned.phases else _OUTSIDE
-    moments = np.array([*map(names.index, columns), outside])[owners]
+    phases = np.array([*map(names.index, columns), outside])[owners]
     for number, name in enumerate(names):
-        of_phase = moments == number
-        yield PhaseMemory(name, int(highs[of_phase].max()), int(grown[of_phase].sum()))
+        in_phase = phases == number
+        yield PhaseMemory(name, int(highs[in_phase].max()), int(growth[in_phase].sum()))
 
 
 @dataclass
 class _Window:
-    """A window, and bytes that are allocated: at its begin and end, the most and the least."""
+    """A call, and the bytes that are allocated during it."""
 
-    owner: int
+    owner: int  # its row
     begin: int
     high: int
-    low: int  # at events, not between them
+    low: int  # at reads only, not between them
     end: int = 0
 
 
 def _windows(log: Readings, owners: NDArray[np.intp]) -> Iterator[_Window]:
-    """All windows, without those within another window of the same owner."""
+    """All calls except calls that are nested in another one of the same row."""
     running: list[_Window] = []
     codes = log.codes.tolist()
     for event, (now, peak) in enumerate(log.values[1 : log.count - 1].tolist(), 1):
@@ -310,7 +317,7 @@ def _windows(log: Readings, owners: NDArray[np.intp]) -> Iterator[_Window]:
 
 
 def _parameters(step: Trial) -> list[Any]:
-    """Arrays of the parameters and the persistent values of a step's networks; no gradients."""
+    """Arrays of the parameters and persistent values of a step's networks, without gradients."""
     arrays: list[Any] = []
     for _, root in step.roots:
         for link in root.links():
@@ -320,7 +327,7 @@ def _parameters(step: Trial) -> list[Any]:
 
 
 def _state(parameters: Iterable[Any]) -> Iterator[Any]:
-    """What an optimizer keeps for parameters; in mixed16 their float32 copies too."""
+    """An optimizer's state of parameters, and their float32 copies in ``mixed16``."""
     for parameter in parameters:
         rule = parameter.update_rule
         if rule is not None:
