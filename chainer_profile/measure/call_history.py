@@ -31,42 +31,48 @@ class History:
     def add(
         self, codes: NDArray[np.int64], stamps: NDArray[np.int64], entries: Sequence[Entry]
     ) -> None:
-        """Add events, whose last calls may not have ended."""
+        """Add events; calls may still be running at their end.
+
+        A code of 0 or more begins a call of that entry, and its complement ends the call. The
+        stamps are in nanoseconds. Both are (events,).
+        """
         if not len(codes):
             return
-        whole = Stretch(codes, stamps - self._paused_ns, np.array([len(codes)]))
-        whole, paused_ns = whole.without_pauses()
+        events = Stretch(codes, stamps - self._paused_ns, np.array([len(codes)]))
+        events, paused_ns = events.without_pauses()
         self._paused_ns += int(paused_ns.sum())
         names = np.array([entry.name for entry in entries], object)
-        numbers = np.where(whole.codes >= 0, whole.codes, ~whole.codes)
-        of_functions = names[numbers] != ""
-        self._codes = np.concatenate([self._codes, whole.codes[of_functions]])
-        self._stamps = np.concatenate([self._stamps, whole.stamps[of_functions]])
-        ended = np.flatnonzero(np.cumsum(np.where(self._codes >= 0, 1, -1)) == 0)
-        if len(ended):
-            end = int(ended[-1]) + 1
-            self._add(self._codes[:end], self._stamps[:end], names)
+        numbers = np.where(events.codes >= 0, events.codes, ~events.codes)
+        is_function = names[numbers] != ""
+        self._codes = np.concatenate([self._codes, events.codes[is_function]])
+        self._stamps = np.concatenate([self._stamps, events.stamps[is_function]])
+        # Events after which no call is running.
+        idle = np.flatnonzero(np.cumsum(np.where(self._codes >= 0, 1, -1)) == 0)
+        if len(idle):
+            end = int(idle[-1]) + 1
+            self._add_ended(self._codes[:end], self._stamps[:end], names)
             self._codes, self._stamps = self._codes[end:], self._stamps[end:]
 
     def clear_running(self) -> None:
         """Drop calls that have not ended."""
         self._codes, self._stamps = self._codes[:0], self._stamps[:0]
 
-    def _add(
+    def _add_ended(
         self, codes: NDArray[np.int64], stamps: NDArray[np.int64], names: NDArray[np.object_]
     ) -> None:
-        """Add events whose calls have all ended."""
-        top = innermost(codes)
-        if top is None:
+        """Add the times of calls that have all ended."""
+        # The begin event of the innermost call that runs after each event, if they nest.
+        running = innermost(codes)
+        if running is None:
             codes, source, _ = mended(codes)
-            stamps, top = stamps[source], innermost(codes)
-            if top is None or not len(codes):
+            stamps, running = stamps[source], innermost(codes)
+            if running is None or not len(codes):
                 return
-        left = np.flatnonzero(codes < 0)
-        begun = top[left - 1]
-        spans = np.diff(stamps, append=stamps[-1:])
-        own = summed(spans, top, len(codes))[begun]
-        self._names += names[~codes[left]].tolist()
-        self._elapsed_ns.frombytes((stamps[left] - stamps[begun]).tobytes())
-        self._self_ns.frombytes(own.tobytes())
-        self.total_ns += int(own.sum())
+        ends = np.flatnonzero(codes < 0)
+        begins = running[ends - 1]
+        intervals_ns = np.diff(stamps, append=stamps[-1:])
+        self_ns = summed(intervals_ns, running, len(codes))[begins]
+        self._names += names[~codes[ends]].tolist()
+        self._elapsed_ns.frombytes((stamps[ends] - stamps[begins]).tobytes())
+        self._self_ns.frombytes(self_ns.tobytes())
+        self.total_ns += int(self_ns.sum())

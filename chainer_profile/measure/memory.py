@@ -145,7 +145,7 @@ class IterationMemory:
                 stack.callback(gc.enable)
             with traced.recording(log):
                 yield
-            self._find(log, traced)
+            self._evaluate(log, traced)
 
     def end(self) -> None:
         """Stop counting."""
@@ -160,7 +160,8 @@ class IterationMemory:
         self.is_due = self.is_due or self.is_on
         self.end()
 
-    def _find(self, log: Readings, traced: ReadTrials) -> None:
+    def _evaluate(self, log: Readings, traced: ReadTrials) -> None:
+        """Set the use of memory, or the problem that prevents it."""
         if log.failure:
             self.problem = f"memory cannot be counted: {log.failure}"
             return
