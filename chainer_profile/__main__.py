@@ -6,12 +6,27 @@ import sys
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+
+
+def _load(name: str, path: Path) -> ModuleType:
+    """Import the file of a package, wherever it is."""
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
 
 if not __package__:
-    # Run as a file, as sweeps do: modules are found beside the package, and not within it.
-    here = str(Path(__file__).resolve().parent)
-    sys.path[:] = [str(Path(here).parent), *(place for place in sys.path if place != here)]
+    # Run as a file, as sweeps do. The folder of the package does not come first: in site-packages
+    # a backport can have the name of a standard module.
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [__file__, *(place for place in sys.path if place != str(here))]
+    if str(here.parent) not in sys.path:
+        sys.path.append(str(here.parent))
+    _load("chainer_profile", here / "__init__.py")
 elif __name__ == "__main__" and not getattr(sys.flags, "safe_path", sys.flags.isolated):
     # `python -m` puts the current folder first: its modules are not to take the place of ours.
     sys.path[0] = __file__
@@ -35,15 +50,13 @@ def main(argv: list[str] | None = None) -> int:
 def _models() -> str:
     """The package of the networks: installed within this one, in a clone the folder beside it."""
     name = "chainer_profile.models"
-    beside: Any = Path(__file__).parents[1] / "models" / "__init__.py"
+    beside = Path(__file__).parents[1] / "models" / "__init__.py"
     if (
         name not in sys.modules
         and beside.is_file()
         and not (Path(__file__).parent / "models").is_dir()
     ):
-        spec: Any = spec_from_file_location(name, beside)
-        sys.modules[name] = module = module_from_spec(spec)
-        spec.loader.exec_module(module)
+        _load(name, beside)
     return name
 
 

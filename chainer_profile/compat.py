@@ -310,6 +310,19 @@ def install() -> None:
                 del sys.modules[name]
 
 
+#: Code for a fresh interpreter: imports this package from its folder. ``sys.path`` stays as it is,
+#: as that folder may be site-packages, where a backport can have the name of a standard module.
+IMPORT_PACKAGE = f"""
+import importlib.util, sys
+if {__package__!r} not in sys.modules:
+    spec = importlib.util.spec_from_file_location(
+        {__package__!r}, {str(pathlib.Path(__file__).resolve().with_name("__init__.py"))!r}
+    )
+    sys.modules[{__package__!r}] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[{__package__!r}])
+"""
+
+
 class _InChild:
     """Loaded by a child before its program, which imports Chainer: mends Chainer there."""
 
@@ -317,10 +330,8 @@ class _InChild:
         self._then = then
 
     def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
-        """Pickle it without this module, which the child might not find: its path is set later."""
-        home = str(pathlib.Path(__file__).resolve().parent.parent)
-        mend = f"import sys; sys.path.insert(0, {home!r}); import {__package__}"
-        return exec, (f"{mend}\n{self._then}",)
+        """Pickle it without this module, which the child might not find."""
+        return exec, (f"{IMPORT_PACKAGE}{self._then}",)
 
 
 def install_in_children(then: str = "") -> None:

@@ -22,7 +22,7 @@ from chainer_profile.analyse.rules import Facts, Rules
 from chainer_profile.analyse.steps import steps
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.threads import THREADS, blas_threads
-from chainer_profile.basics.describe import MIN_TRIALS, NS, halves_differ
+from chainer_profile.basics.describe import MIN_TRIALS, halves_differ
 from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import format_count, format_percent, plural
 from chainer_profile.record.recording import (
@@ -42,15 +42,11 @@ UNSTABLE = 0.10
 #: Change of the mean over the run, and of the first trials against the others, worth a finding.
 DRIFT = 0.05
 SLOW_START = 0.05
-#: A layer is near the clock's resolution below so many empty windows of the recorder.
-WINDOWS = 20
 #: Part of a trial that the recorder adds, and cores that other programs use, worth a finding.
 HIGH_OVERHEAD = 0.02
 BUSY_CORES = 0.25
 #: Part of a training step outside of its phases worth a finding.
 MUCH_OUTSIDE = 0.05
-#: Resolution of the times of CUDA's events.
-EVENT_S = 0.5e-6
 #: Change of a GPU's clock worth a finding.
 CLOCK_CHANGE = 0.05
 #: Places of numbers that are not finite that a finding names.
@@ -78,17 +74,9 @@ def check(summary: Summary) -> tuple[Finding, ...]:
 
 # -- the trials
 
-_ENDED = "The run ended after {trials}: {ended}."
-
-
-@CHECKS.note(_ENDED, "You requested this; nothing needs to be done.", of_programs=True)
-def _ended_early(summary: Summary) -> Iterator[Facts]:
-    if summary.recording.ended in (TIME_LIMIT, INTERVAL):
-        yield _ending(summary)
-
 
 @CHECKS.warning(
-    f"{_ENDED} The results cover those trials.",
+    "{ending} The results cover those trials.",
     {
         "failed": "Fix that first: the network cannot be profiled as it is.",
         "-failed all": "Run it again for the full number of trials.",
@@ -100,16 +88,18 @@ def _interrupted(summary: Summary) -> Iterator[Facts]:
     ended = summary.recording.ended
     if ended not in (COMPLETE, TIME_LIMIT, INTERVAL):
         all_trials = summary.recording.settings.trials
-        failed = ended.startswith("failed")
-        yield _ending(summary) | {"failed": failed, "all": all_trials, "off": math.inf}
+        failed, ending = ended.startswith("failed"), ending_text(summary.recording)
+        yield {"ending": ending, "failed": failed, "all": all_trials, "off": math.inf}
 
 
-def _ending(summary: Summary) -> Facts:
-    recording = summary.recording
+def ending_text(recording: Recording) -> str:
+    """After how many trials a run ended, and why; empty where it made all of them."""
+    if recording.ended == COMPLETE:
+        return ""
     made, wanted = recording.n_trials, recording.settings.trials
-    # A program that runs anyway has no number of its own.
+    # A program has no number of its own.
     of = f"{format_count(made)} of " if wanted else ""
-    return {"trials": of + plural(wanted or made, "trial"), "ended": recording.ended}
+    return f"The run ended after {of}{plural(wanted or made, 'trial')}: {recording.ended}."
 
 
 @CHECKS.warning(
@@ -167,19 +157,6 @@ def _unstable(summary: Summary) -> Iterator[Facts]:
         yield {"off": abs(trial.mean_s / trial.median_s - 1) if trial.median_s else math.inf}
 
 
-@CHECKS.note(
-    "{count:n} of {layers:layer} vary by 10 % of their mean or more; the worst is {worst} with "
-    "{spread:%0}.",
-    "Compare the medians of these layers instead of their means.",
-)
-def _unstable_layers(summary: Summary) -> Iterator[Facts]:
-    layers = summary.layers
-    spreads = (layers["std_s"] / layers["mean_s"].where(layers["mean_s"] > 0)).fillna(0.0)
-    if count := int((spreads >= UNSTABLE).sum()):
-        worst = layers["label"][spreads.idxmax()]
-        yield {"count": count, "layers": len(layers), "worst": worst, "spread": spreads.max()}
-
-
 @CHECKS.warning(
     "The second half of the run was {change:%} {direction} than the first.",
     "The machine changed during the run (heat, clock frequency, other programs). Run again on a "
@@ -232,28 +209,6 @@ def _many_trials(summary: Summary) -> NDArray[np.int64] | None:
     walls = summary.recording.trial_ns
     few = walls is None or len(walls) < 2 * MIN_TRIALS or not np.median(walls)
     return None if few else walls
-
-
-@CHECKS.note(
-    f"{{near:layer}} took less than {WINDOWS} times the {{window_s:s}} that {{limit}}, which is up "
-    "to {part:%0} of the time of {smallest}.",
-    "Do not compare these layers with one another; together they take {share:%} of the {whole}.",
-)
-def _near_resolution(summary: Summary) -> Iterator[Facts]:
-    conditions, layers = summary.recording.conditions, summary.layers
-    if summary.recording.on_device:
-        window_s, limit = EVENT_S, "events on the GPU can resolve"
-    elif conditions.window_ns is not None:
-        window_s = max(conditions.window_ns, conditions.clock_resolution_ns or 0) * NS
-        limit = "the clock can resolve or an empty function takes"
-    else:
-        return
-    near = layers[layers["median_s"] < WINDOWS * window_s]
-    if len(near):
-        smallest = layers.loc[layers["median_s"].idxmin()]
-        part = min(1.0, window_s / smallest["median_s"]) if smallest["median_s"] else 1.0
-        window = {"window_s": window_s, "limit": limit, "part": part, "near": len(near)}
-        yield window | {"smallest": smallest["label"], "share": near["share"].sum()}
 
 
 @CHECKS.warning(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chainer_profile.analyse.findings import STEP, Finding, gain_without
+from chainer_profile.analyse.findings import LEAST_GAIN, STEP, Finding, gain_without
 from chainer_profile.basics.sentences import fill
-from chainer_profile.basics.words import command_with_try
 from chainer_profile.record.budget import (
     EVALUATION,
     EXTENSIONS,
@@ -27,32 +26,36 @@ _IN_EVERY_CALL = ("extensions.ParameterStatistics", "extensions.VariableStatisti
 _NEEDED = ("Shift",)
 #: How to save without compression.
 _PLAIN = "functools.partial(serializers.save_npz, compression=False)"
+_UNCOMPRESSED = "Saving without compression takes less time, and makes a larger file. Write."
+
+#: Advice, the code to write, and the part of the time that it saves at most; None if not known.
+_Less = tuple[str, str, float | None]
 
 
 def beside_the_network(budget: Budget, own_ns: int) -> Iterator[Finding]:
     """Evaluation, snapshots and other extensions, each with the argument that shortens it."""
     extensions = {extension.name: extension for extension in budget.extensions}
-    alike: dict[tuple[str, tuple[str, str, float]], list[Spent]] = {}
+    alike: dict[tuple[str, _Less], list[Spent]] = {}
     for part in (EVALUATION, SNAPSHOTS, EXTENSIONS):
         for spent in budget.part(part):
-            less = _less(spent, extensions.get(spent.name), budget)
+            less = _less(spent, extensions.get(spent.name))
             alike.setdefault((part, less), []).append(spent)
     for (part, (advice, command, saved)), several in alike.items():
         share = sum(spent.ns for spent in several) / own_ns if own_ns else 0.0
-        if saved:
+        gain = gain_without(share * (1.0 if saved is None else saved))
+        if advice and (gain is None or gain >= LEAST_GAIN):
             text = fill(
                 "{names} {names:takes|take} {share:%} of the program.",
                 names=[spent.name or part.capitalize() for spent in several],
                 share=share,
             )
-            gain = gain_without(share * saved)
+            gain = None if saved is None else gain
             yield Finding(part, STEP, text, advice, command=command, gain=gain)
 
 
-def _less(spent: Spent, extension: Extension | None, budget: Budget) -> tuple[str, str, float]:
-    """Advice, the code to write, and the part of the time that it saves at most."""
+def _less(spent: Spent, extension: Extension | None) -> _Less:
     if spent.name == SAVE_NPZ:
-        return _uncompressed(spent, budget, "serializers.save_npz(..., compression=False)")
+        return _UNCOMPRESSED, "serializers.save_npz(..., compression=False)", None
     if extension is None:
         if spent.part == EVALUATION:
             return "Evaluate less often, or on fewer examples.", "", 1.0
@@ -60,7 +63,7 @@ def _less(spent: Spent, extension: Extension | None, budget: Budget) -> tuple[st
     if extension.kind.endswith(_NEEDED):
         return "", "", 0.0
     if extension.compresses:
-        return _uncompressed(spent, budget, f"extensions.snapshot(savefun={_PLAIN})")
+        return _UNCOMPRESSED, f"extensions.snapshot(savefun={_PLAIN})", None
     factor = next((factor for factor in _LESS_OFTEN if extension.times >= factor), 0)
     if factor:
         times, fewer = extension.times, extension.times // factor
@@ -75,19 +78,6 @@ def _less(spent: Spent, extension: Extension | None, budget: Budget) -> tuple[st
             1 - 1 / _FEWER_EXAMPLES,
         )
     return "", "", 0.0
-
-
-def _uncompressed(spent: Spent, budget: Budget, code: str) -> tuple[str, str, float]:
-    """The same of saving without compression: its gain is told where it was measured."""
-    saved = budget.compression.get(spent.name)
-    if saved is None:
-        advice = "To measure what saving without compression brings, run."
-        return advice, command_with_try(budget.script), 1.0
-    sentence = (
-        "Saving without compression takes {saved:%} less (measured in memory), and makes a larger "
-        "file. Write."
-    )
-    return fill(sentence, saved=saved), code, saved
 
 
 def _written(extension: Extension, factor: int) -> str:

@@ -123,7 +123,7 @@ def next_step(findings: Iterable[Finding]) -> Finding | None:
 
 
 def gain_without(share: float) -> float | None:
-    """How many times as fast something is without this part of its time (Amdahl's law)."""
+    """How many times as fast something is without this part of its time."""
     return 1 / (1 - share) if share < 1 else None
 
 

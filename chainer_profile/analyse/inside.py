@@ -103,7 +103,7 @@ class Part:
     share: float  #: Its fraction of that time.
     seconds: float  #: That fraction of the time measured in the timed trials, in seconds.
     #: Lower end of the fraction's 95 % interval, from the number of independent samples and the
-    #: effect of sampling itself; None where every line was timed.
+    #: effect of sampling itself; None for the rest.
     low: float | None = None
     high: float | None = None  #: Upper end.
     #: What causes it: ``copying``, ``matrix product``, ``elementwise arithmetic``, ``allocation``,
@@ -121,9 +121,9 @@ class Parts:
     phase: str  #: Its phase; empty for the framework.
     row: int | None  #: The layer's index; None for others.
     #: Median self time in the timed trials, in seconds, including calls within it; of a function,
-    #: the sum over its layers; if lines were timed in only some of these, over those.
+    #: the sum over its layers.
     seconds: float
-    samples: int  #: How often it was seen; 0 where lines were timed.
+    samples: int  #: How often it was seen.
     parts: tuple[Part, ...]  #: Largest first; together all of it.
 
     @property
@@ -164,8 +164,10 @@ def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideP
     by_function: dict[tuple[str, str], list[Stack]] = defaultdict(list)
     between: list[Stack] = []
     phases = {layer.function: layer.phase for layer in layers}
+    # Versions up to 0.2.0 timed the lines of some layers instead of sampling them.
+    timed = {stack.row for stack in inside.stacks if not stack.samples}
     for stack in inside.stacks:
-        if not stack.seconds:  # within one step of a coarse clock
+        if not (stack.samples and stack.seconds):
             continue
         if stack.row is not None:
             layer = layers[stack.row]
@@ -181,11 +183,8 @@ def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideP
     ]
     functions = []
     for key, stacks in by_function.items():
-        own = [layer.index for layer in layers if (layer.function, layer.phase) == key]
-        timed = [stack for stack in stacks if not stack.samples]
-        if 2 * sum(stack.seconds for stack in timed) > sum(stack.seconds for stack in stacks):
-            stacks = timed  # lines and functions do not add up to parts
-            own = [row for row in own if row in {stack.row for stack in timed}]
+        same = [layer.index for layer in layers if (layer.function, layer.phase) == key]
+        own = [row for row in same if row not in timed]
         functions.append(_parts(*key, None, sum(times[row] for row in own), stacks, inside))
     functions.sort(key=lambda parts: -parts.seconds if parts else 0.0)
     framework = None
@@ -215,9 +214,7 @@ def _parts(
         of_part = places.setdefault((part_name, cause), Counter())
         of_part[place] += stack.seconds  # type: ignore[assignment]
     total, samples = sum(spent.values()), sum(stack.samples for stack in stacks)
-    # Lines that were timed have no samples.
-    timed = 2 * sum(stack.seconds for stack in stacks if not stack.samples) > total
-    if not timed and samples / inside.repeats < LEAST_SAMPLES:
+    if samples / inside.repeats < LEAST_SAMPLES:
         return None
     parts, rest = [], 0.0
     for (part_name, cause), part_s in spent.most_common():
@@ -225,7 +222,7 @@ def _parts(
         if share < _LEAST and phase:
             rest += share
             continue
-        low, high = (None, None) if timed else _interval(share, samples / inside.repeats)
+        low, high = _interval(share, samples / inside.repeats)
         place = places[part_name, cause].most_common(1)[0][0]
         where = ""
         if phase:
@@ -233,7 +230,7 @@ def _parts(
         parts.append(Part(part_name, share, share * seconds, low, high, cause, where, place.source))
     if rest:
         parts.append(Part(REST, rest, rest * seconds))
-    return Parts(name, phase, row, seconds, 0 if timed else samples, tuple(parts))
+    return Parts(name, phase, row, seconds, samples, tuple(parts))
 
 
 def _interval(share: float, samples: float) -> tuple[float, float]:

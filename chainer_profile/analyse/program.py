@@ -36,6 +36,8 @@ BETWEEN_PHASES, BETWEEN_FUNCTIONS = "code between the phases", "between function
 _DATA = "data"
 #: Calls of networks that were not measured: only the first networks of a program are.
 NOT_BY_ROW = "other networks, not timed by row"
+#: Trials of a program that the memory pass takes.
+_MEMORY_TRIALS = 2
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def _in_account(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
             name: [replace(row, ns=row.ns * by) for row in rows] for name, rows in phases.items()
         }
     elif spent.part in (ITERATIONS, CALLS) and others > 0:
-        parts.append(Part(f"{plural(others, 'other')}, not timed by row", rest_ns, others))
+        parts.append(Part(_not_by_row(others, trials), rest_ns, others))
     elif spent.part in (ITERATIONS, CALLS):  # what is around the trials
         last = phases[OUTSIDE] if OUTSIDE in phases else list(phases.values())[-1]
         last[-1] = replace(last[-1], ns=last[-1].ns + rest_ns)
@@ -162,6 +164,16 @@ def _in_account(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
                 rows[0] = replace(rows[0], inner=functions)
             parts.append(Part(name, phase_ns, inner=tuple(rows)))
     return _ranked(parts)
+
+
+def _not_by_row(others: int, trials: Sequence[Recording]) -> str:
+    """What the trials of a part are called that are in no rows."""
+    counted = sum(_MEMORY_TRIALS for recording in trials if recording.memory is not None)
+    if not counted:
+        return f"{plural(others, 'other')}, not timed by row"
+    if others <= counted:
+        return f"{plural(others, 'other')}, for --memory"
+    return f"{plural(others, 'other')}, not timed by row ({counted} for --memory)"
 
 
 def _functions(

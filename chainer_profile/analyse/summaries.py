@@ -11,7 +11,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from chainer_profile.analyse import checks
-from chainer_profile.analyse.amdahl import if_twice
 from chainer_profile.analyse.counted import layer_counters
 from chainer_profile.analyse.device_use import device_use, layer_device
 from chainer_profile.analyse.grouping import by_phase, group, link_tree, time_of_shares
@@ -97,7 +96,6 @@ def _layer_table(
     columns |= layer_work(recording, typical) | layer_memory(recording) | layer_device(recording)
     columns |= layer_counters(recording)
     columns["verdict"] = verdicts(recording, columns, inside)
-    columns["if_twice"] = if_twice(recording, typical)
     hotspots = find_hotspots(typical, rule, part)
     columns["hot"] = hotspots.hot
     return pd.DataFrame(columns, pd.RangeIndex(len(layers), name="index")), hotspots

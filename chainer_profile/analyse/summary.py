@@ -75,9 +75,8 @@ class Summary(Displayable):
             ``max_s``); ``typical_s``, the median, and of a program's iterations,
             which may do without a row, the mean; ``share``, its part of the trial (that of all
             layers, divided by ``typical_s``);
-            ``cumulative_share``, the same for this and all slower layers together; ``hot``;
-            ``if_twice``, see :func:`.amdahl.if_twice`; and the columns of
-            :func:`.roofline.layer_work` (operations, bytes, limits), of
+            ``cumulative_share``, the same for this and all slower layers together; ``hot``; and
+            the columns of :func:`.roofline.layer_work` (operations, bytes, limits), of
             :func:`.summaries.layer_memory` (allocated bytes, sizes of arrays), of
             :func:`.device_use.layer_device` (host and device of a GPU) and of
             :func:`.counted.layer_counters` (CPU time, page faults and so on).

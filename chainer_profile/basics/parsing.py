@@ -50,9 +50,9 @@ def thread_count(text: str) -> int:
 
 
 def number(
-    description: str, above: float = 0.0, most: float = sys.float_info.max, unit: str = ""
+    description: str, most: float = sys.float_info.max, unit: str = ""
 ) -> Callable[[str], float]:
-    """Make a parser of numbers above ``above`` and up to ``most``; a unit may follow them.
+    """Make a parser of numbers above 0 and at most ``most``; a unit may follow them.
 
     The error message quotes the ``description`` of this range.
     """
@@ -61,8 +61,8 @@ def number(
         try:
             value = float(text.removesuffix(unit))
         except ValueError:
-            value = above
-        if not above < value <= most:
+            value = 0.0
+        if not 0.0 < value <= most:
             raise UsageError(f"must be {description}, not {text[:40]!r}")
         return value
 
@@ -71,7 +71,6 @@ def number(
 
 positive_seconds = number("a number of seconds above 0")
 fraction = number("a number above 0 up to 1, such as 1e-4", most=1.0)
-factor = number("a number above 1 such as 2x", above=1.0, unit="x")
 
 
 def duration(text: str) -> float:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+_NOTHING: Any = object()
+
 
 @dataclass(eq=False)
 class _Replaced:
@@ -17,19 +19,27 @@ class _Replaced:
     is_own: bool  #: Whether the original value is in ``vars(owner)``, or else inherited.
     value: Any
     wrappers: dict[object, Callable[[Any], Any]] = field(default_factory=dict)
+    value_set: Any = _NOTHING  #: The value that this class has set last.
 
     def set(self) -> None:
-        """Set the attribute to its wrapped value, or restore the original without wrappers."""
+        """Set the attribute to its wrapped value, or restore the original without wrappers.
+
+        A value that other code has set in the meantime is not changed.
+        """
+        if self.value_set is not _NOTHING and vars(self.owner).get(self.name) is not self.value_set:
+            return
         # The owner's own __setattr__ is bypassed: ChainerMN's optimizers forward it to another one.
         base: Any = type if isinstance(self.owner, type) else object
         if not self.wrappers and not self.is_own:
             if self.name in vars(self.owner):
                 base.__delattr__(self.owner, self.name)
+                self.value_set = _NOTHING
             return
         value = self.value
         for wrap in self.wrappers.values():
             value = wrap(value)
         base.__setattr__(self.owner, self.name, value)
+        self.value_set = value
 
 
 class Replacements:

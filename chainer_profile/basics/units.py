@@ -110,11 +110,6 @@ def format_factor(factor: float) -> str:
     return f"{factor:.2f}x" if factor < 100 else f"{factor:,.0f}x"
 
 
-def format_ratio(part: float, whole: float) -> str:
-    """Format the ratio of two times: ``2.21``; empty unless both are above 0."""
-    return f"{part / whole:.2f}" if part > 0 and whole > 0 else ""
-
-
 def format_interval(
     low: float, high: float, shown: Callable[[float], str] | None = None, joint: str = " to "
 ) -> str:

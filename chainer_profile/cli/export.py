@@ -19,8 +19,8 @@ from chainer_profile.engines.results import OutputDifference
 from chainer_profile.engines.runtimes.batch import take_any_batch
 from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
+from chainer_profile.measure.step_session import StepError, learned
 from chainer_profile.measure.steps import ForwardStep
-from chainer_profile.measure.taped_step import StepError, learned
 from chainer_profile.networks.inputs import make_input
 
 

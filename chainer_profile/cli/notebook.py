@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
-from functools import partial
 from types import CodeType, FrameType
 from typing import Any
 
@@ -23,17 +22,16 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import GROUPS, PHASES
-from chainer_profile.cli.options import Keywords, keywords, settings_of, skipping, take
+from chainer_profile.cli.options import Keywords, keywords, settings_of, take
 from chainer_profile.integrations.script import without_our_frames
-from chainer_profile.measure import runner
+from chainer_profile.measure import patches, runner
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
-from chainer_profile.measure.entries import CALL, Entries
 from chainer_profile.measure.hooks import WalkHook
 from chainer_profile.measure.left_as_found import left_as_found
-from chainer_profile.measure.loop import LoopTrial, networks, optimizers, prefix_of
+from chainer_profile.measure.loop import Loop, networks, optimizers
 from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Recording, Settings
@@ -127,11 +125,11 @@ def _parser() -> Parser:
         "trials": {"default": DEFAULT_TRIALS},
         "warmups": {"default": DEFAULT_WARMUPS},
         "phase": keywords(phases, default=None),
-        "skip": skipping("leave out passes", memory="two more trials"),
+        "memory": "show what each layer allocates, in two more trials",
         "group_by": "groups of the second table (default: function)",
         "quiet": "show nothing",
     }
-    take(parser, "trials warmups max-seconds until-ci phase skip group-by tree hotspots", own)
+    take(parser, "trials warmups max-seconds until-ci phase memory group-by tree hotspots", own)
     kept = "keep the Summary in this variable; its .recording is the Recording"
     parser.add_argument("-o", "--output", metavar="NAME", type=_variable, help=kept)
     take(parser, "quiet", own)
@@ -236,14 +234,13 @@ def _compiled(ipython: Any, cell: str) -> Any:
     return ipython.compile(tree, name, "exec")
 
 
-class Cell(LoopTrial):
+class Cell(Loop):
     """Runs a cell's code. Its networks and optimizers are those in the user's variables."""
 
     def __init__(
         self, code: CodeType, namespace: dict[str, Any], inputs: tuple[Any, ...] = ()
     ) -> None:
-        roots, trained = networks(namespace), optimizers(namespace, code.co_names)
-        super().__init__(roots, [(prefix_of(optimizer, roots), optimizer) for optimizer in trained])
+        super().__init__(networks(namespace), optimizers(namespace, code.co_names))
         self.inputs = inputs
         #: Raised by the cell.
         self.error: BaseException | None = None
@@ -273,8 +270,8 @@ class FirstRun:
         # Classes of the outermost links, in the order of their calls, and the calls' arguments.
         self.called: list[str] = []
         self.given: list[Arguments] = []
-        hook = WalkHook(lambda function, arrays, *_: self._note(arrays))
-        with hook, Entries(self._around):
+        self.thread = threading.get_ident()
+        with WalkHook(lambda function, arrays, *_: self._note(arrays)), patches.observing(self):
             exec(code, namespace)
 
     def _note(self, arrays: tuple[Any, ...]) -> None:
@@ -285,12 +282,19 @@ class FirstRun:
                 self.device = chainer.backend.get_device_from_array(first)
         self.calls += 1
 
-    def _around(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
-        if entry == CALL:
-            assert isinstance(call, partial)
+    # -- the interface of patches.Observer
+
+    def begin_operation(self, operation: str, owner: Any, args: tuple[Any, ...]) -> None:
+        if operation == patches.NETWORK:
+            positional, keywords = args
             self.called.append(type(owner).__name__)
-            self.given.append(Arguments(call.args[1:], dict(call.keywords)))
-        return call()
+            self.given.append(Arguments(tuple(positional), dict(keywords)))
+
+    def begin_elsewhere(self, operation: str) -> None:
+        """Other threads have no part in the cell."""
+
+    def fail(self, error: Exception) -> None:
+        """The calls so far are enough."""
 
 
 # -- both
@@ -319,7 +323,7 @@ def _run(
             step,
             settings,
             clock=clock,
-            memory="memory" not in args.skip,
+            memory=args.memory,
             by_link=by_link,
             calibration=runner.calibration_of(step, clock),
             progress=progress,

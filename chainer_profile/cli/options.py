@@ -181,6 +181,9 @@ OPTIONS: dict[str, Keywords] = {
         const="kept",
         choices=("kept", "again"),
     ),
+    "--memory": _flag(
+        "show what each layer allocates: two iterations count memory, and are not timed"
+    ),
     "--layer-frames": _flag(
         "run each layer in a function named after it, for samplers such as py-spy and perf; adds "
         "about 7 us a call"
@@ -280,11 +283,6 @@ OPTIONS: dict[str, Keywords] = {
         SORT_KEYS,
         "order of the layer table, or self or total for --group-by; memory is the peak (default: "
         "time)",
-    ),
-    "--target Fx": _value(
-        "show how much faster which layers must become for a trial this many times as fast, such "
-        "as 1.5x",
-        parsing.factor,
     ),
     "--limit N": _value(
         "rows of the tables of layers and groups on the terminal, 0 for all (default: 10, or 20 "

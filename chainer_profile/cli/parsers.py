@@ -28,7 +28,7 @@ _INPUT = "input data-dir input-shape batchsize"
 _DEVICE = "threads gpu device"
 _MESSAGES = "quiet debug"
 _SHOWN = {
-    "what is shown": f"tree|columns full group-by hotspots sort target limit {_MESSAGES}",
+    "what is shown": f"tree|columns full group-by hotspots sort limit {_MESSAGES}",
     "reports": "format json title author course",
 }
 #: The options of ``profile.py --help``; ``--help-all`` shows the others too.
@@ -82,14 +82,13 @@ _TABLE = {
         "time went: imports, data, iterations by layer, evaluation, each extension of a Trainer, "
         "snapshots. The exit code is the program's.",
         {
-            "": "module|c try compat-only skip format quiet program",
+            "": "module|c try memory compat-only skip format quiet program",
             "output": "out force",
         },
         skip=skipping(
             "leave out measurements",
             layers="and Python functions, so that the program's parts alone are left",
             samples="of the main thread, 100 times a second, which name Python functions",
-            memory="one trial",
         ),
         quiet="print nothing but the program's own output",
         out=_results("the next free reports/NAME of the script"),

@@ -115,14 +115,13 @@ def _measure(
 
 def _save(recording: Recording, folder: RunFolder, args: argparse.Namespace) -> None:
     """Write a recording and its reports, and print its tables whether that works or not."""
-    again = f"free some space, then run {TYPED} report {folder.path}"
     try:
         folder.save(recording)
     except ProfileError as error:
         show_run(recording, None, args)
-        kept = f"the trials are kept in {folder.journal.name}"
-        raise ProfileError(f"{error}; {kept}: {again}") from error
+        raise ProfileError(str(error)) from error
     try:
         show_run(recording, folder.path, args, "recording.npz")
     except ProfileError as error:
+        again = f"free some space, then run {TYPED} report {folder.path}"
         raise ProfileError(f"{error}; the trials are safe in recording.npz: {again}") from error

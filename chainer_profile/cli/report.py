@@ -15,7 +15,7 @@ from chainer_profile.cli.main import Context, printing
 from chainer_profile.cli.shown import ALL_ROWS, FULL, row_limit, say_written, show
 from chainer_profile.engines.results import RESULTS, EnginesRun
 from chainer_profile.record.recording import Recording
-from chainer_profile.report.content.layer_section import Shown, target
+from chainer_profile.report.content.layer_section import Shown
 from chainer_profile.report.content.profile import ReportTitle, brief, overview
 from chainer_profile.report.content.result_section import groups
 from chainer_profile.runs import engines as engines_folder
@@ -106,8 +106,6 @@ def show_run(
         else:
             of_folder = None if folder is None else beside(folder, recording)
             show((overview if args.full else brief)(summary, of_folder, **asked), quiet)
-        if args.target is not None:
-            show(target(summary, args.target), quiet)
     names = [*filter(None, [written]), *(file.name for file in files)]
     if folder is not None and names:
         say_written(folder, names, quiet)

@@ -35,7 +35,7 @@ def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outc
         force=args.force,
         command=context.command,
         layers="layers" not in args.skip,
-        memory="memory" not in args.skip,
+        memory=args.memory,
         samples=not {"samples", "layers"} & {*args.skip},
         tries=args.tries,
     ) as running:

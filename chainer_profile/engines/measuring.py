@@ -18,8 +18,8 @@ from chainer_profile.engines.results import EnginesRun, folder_names
 from chainer_profile.measure import environment, runner
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.progress import ProgressBar
+from chainer_profile.measure.step_session import StepSession
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.taped_step import TapedStep
 from chainer_profile.measure.threads import limit_blas_threads
 from chainer_profile.measure.trials import Stop, check_samples
 from chainer_profile.record.recording import Conditions, Environment, Recording, Settings
@@ -49,7 +49,7 @@ def measure(
     """
     step = make_step("forward", model, (array,))
     with limit_blas_threads(settings.threads), step.configured():
-        taped = runner.learn(step, settings, clock)
+        session = runner.learn(step, settings, clock)
         check_samples(settings, _NUMBERS_PER_TRIAL * len(contestants))
         if getattr(step, "with_graph", False):
             raise ProfileError(
@@ -60,7 +60,7 @@ def measure(
             name=settings.model,
             model=model,
             inputs=(array,),
-            layers=taped.layers,
+            layers=session.layers,
             device=settings.device,
             threads=settings.threads,
         )
@@ -91,10 +91,10 @@ def measure(
             other_cpu=watch.other_cpu(),
             calibrations=tuple(filter(None, calibrations)),
         )
-    recordings = _recordings(contestants, settings, machine, conditions, taped)
+    recordings = _recordings(contestants, settings, machine, conditions, session)
     run = EnginesRun(
         engines=tuple(contestants),
-        n_layers=len(taped.layers),
+        n_layers=len(session.layers),
         settings=settings,
         environment=machine,
         other_cpu=conditions.other_cpu,
@@ -108,7 +108,7 @@ def _recordings(
     settings: Settings,
     machine: Environment,
     conditions: Conditions,
-    taped: TapedStep,
+    session: StepSession,
 ) -> dict[str, Recording]:
     """The recordings of engines that timed their nodes; each such engine gets a folder."""
     recordings: dict[str, Recording] = {}
@@ -132,11 +132,11 @@ def _recordings(
                 )
             else:
                 own_settings = replace(own_settings, engine=f"{name} {contestant.version}".strip())
-                recording = engine_recording(profile, taped.layers, own_settings)
+                recording = engine_recording(profile, session.layers, own_settings)
             recordings[name] = replace(
                 recording,
                 settings=own_settings,
-                links=taped.links,
+                links=session.links,
                 clean_ns=contestant.clean_ns,
                 clean_start_ns=np.array(contestant.start_ns, np.int64),
                 environment=machine,

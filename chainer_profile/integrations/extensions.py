@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 from chainer.training import Extension as ChainerExtension
 from chainer.training import extensions
 from chainer.training.triggers import IntervalTrigger
@@ -40,19 +38,6 @@ def part_of(trainer: Any, before: Mapping[str, int]) -> float | None:
     name = "epoch_detail" if trigger.unit == "epoch" else "iteration"
     begin = before[trigger.unit]
     return float((getattr(trainer.updater, name) - begin) / max(trigger.period - begin, 1))
-
-
-def compression_part(save: Any, args: Any, arrays: Any, now_ns: Callable[[], int]) -> float:
-    """The part of the time of ``numpy.savez_compressed`` that ``numpy.savez`` saves.
-
-    Both write the arrays to memory.
-    """
-    took = []
-    for write in (save, np.savez):
-        begin_ns = now_ns()
-        write(io.BytesIO(), *args, **arrays)
-        took.append(now_ns() - begin_ns)
-    return max(0.0, 1 - took[1] / took[0]) if took[0] else 0.0
 
 
 def described(trainer: Any, before: Mapping[str, int]) -> Iterator[budget.Extension]:

@@ -12,18 +12,17 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
 
-_PACKAGE = __name__.partition(".")[0]
+from chainer_profile.compat import IMPORT_PACKAGE
+
 _STDERR = 2
-#: The code that the interpreter runs. Its own modules come first in the path, then the modules of
-#: this process. Messages name this program by its ``argv``.
+#: The code that the interpreter runs. Its own ``sys.path`` comes first, then the folders that
+#: only this process has. Messages name this program by its ``argv``.
 _MAIN = f"""
 import importlib, json, sys
 start = json.load(sys.stdin)
 sys.argv[:], sys.orig_argv[:] = start["argv"], start["orig_argv"]
-sys.path.insert(0, start["home"])
-import {_PACKAGE}
-del sys.path[0]
 sys.path += [folder for folder in start["path"] if folder not in sys.path]
+{IMPORT_PACKAGE}
 importlib.import_module(start["module"]).main(start["job"])
 """
 
@@ -66,7 +65,6 @@ class Start:
         start = {
             "argv": self._argv,
             "orig_argv": self._orig_argv,
-            "home": str(Path(__file__).parents[2]),
             "path": self._path,
             "module": module,
             "job": job,

@@ -5,20 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import warnings
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import chainer
 
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.warning import warner
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import clock_of, device_of
-from chainer_profile.measure.entries import Entries
-from chainer_profile.measure.live import LiveTrials
-from chainer_profile.measure.loop import LoopTrial, networks, optimizers, prefix_of
+from chainer_profile.measure.iterations import Iterations
+from chainer_profile.measure.loop import Loop, networks, optimizers
 from chainer_profile.record.recording import Recording
 
 if TYPE_CHECKING:
@@ -49,33 +47,33 @@ class Profiling:
 
         print(step.profiling.summary())
 
-    Each block, or call, is a trial; trials may differ. A row is a function of a link. Every trial
-    is profiled but for the second and the third, which show what each row allocates. Links are
+    Each block, or call, is a trial; trials may differ. A row is a function of a link. Links are
     named after the variables that hold their networks: variables of the block, or of the function
     and its arguments, and attributes of an object such as ``self``. Blocks that raise are not
     counted.
 
     Args:
         title: Name of the network for the reports. Default: the name of its class.
-        memory: Make the memory pass.
+        memory: Make the memory pass: the second and the third trial are not timed, and show what
+            each row allocates.
         clock: The clock that measures. Default: one that fits the device.
     """
 
-    def __init__(self, title: str = "", memory: bool = True, clock: Clock | None = None) -> None:
+    def __init__(self, title: str = "", memory: bool = False, clock: Clock | None = None) -> None:
         self._title, self._with_memory, self._clock = title, memory, clock
-        self._live: LiveTrials | None = None
-        self._entries: Entries
-        self._open: ExitStack | None = None
+        self._iterations: Iterations | None = None
+        self._loop = Loop([], title=title)
+        self._is_open = False
 
     def __enter__(self) -> Profiling:
         frame = sys._getframe(1)
         self._begin({**frame.f_globals, **frame.f_locals})
         return self
 
-    def __exit__(self, *raised: Any) -> None:
-        opened, self._open = self._open, None
-        assert opened is not None
-        opened.__exit__(*raised)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._is_open = False
+        assert self._iterations is not None
+        self._iterations.finish(error)
 
     def __call__(self, function: Function) -> Function:
         """A function each call of which is a trial."""
@@ -87,7 +85,7 @@ class Profiling:
 
         @functools.wraps(function)
         def profiled(*args: Any, **kwargs: Any) -> Any:
-            if self._open is not None:  # it calls itself
+            if self._is_open:  # it calls itself
                 return function(*args, **kwargs)
             nonlocals = inspect.getclosurevars(function).nonlocals
             try:
@@ -105,28 +103,22 @@ class Profiling:
 
     def _begin(self, names: Mapping[str, Any]) -> None:
         """A trial begins, in which these names are known."""
-        if self._open is not None:
+        if self._is_open:
             raise UsageError("this profiling is already open; each block is a separate trial")
-        if self._live is None:
-            names = _with_attributes(names)
-            roots = networks(names)
-            timed = [
-                (prefix_of(optimizer, roots), optimizer) for optimizer in optimizers(names, ())
-            ]
-            trial = LoopTrial(roots, timed, self._title)
+        names = _with_attributes(names)
+        roots, loop = networks(names), self._loop
+        loop.roots = [*loop.roots, *_new_roots(roots, loop.roots)]
+        known = [id(optimizer) for optimizer in loop.optimizers]
+        new = [optimizer for optimizer in optimizers(names, ()) if id(optimizer) not in known]
+        loop.optimizers += new
+        if self._iterations is None:
             device = device_of(roots[0][1]) if roots else chainer.get_device("@numpy")
             clock = self._clock or clock_of(device)
-            self._entries = Entries(trial.around)
-            self._live = LiveTrials(
-                *(trial, clock, self._entries),
-                warn=_warn,
-                memory=self._with_memory,
-                stays=False,
+            self._iterations = Iterations(
+                loop, clock, warn=warner("profiling: "), memory=self._with_memory
             )
-        with ExitStack() as stack:
-            stack.enter_context(self._entries)
-            stack.enter_context(self._live.trial())
-            self._open = stack.pop_all()
+        self._iterations.begin()
+        self._is_open = True
 
     def recording(self) -> Recording:
         """The trials so far.
@@ -134,13 +126,13 @@ class Profiling:
         Raises:
             ProfileError: No trial has completed, or none called a Chainer function.
         """
-        live = self._live
-        if live is not None and self._open is None:
-            live.pause()
-            recording = live.recording()
+        iterations = self._iterations
+        if iterations is not None and not self._is_open:
+            iterations.pause()
+            recording = iterations.recording()
             if recording is not None:
                 return recording
-            if live.iteration:
+            if iterations.iteration:
                 raise ProfileError(
                     "the block calls no Chainer function, so there is nothing to profile"
                 )
@@ -161,17 +153,28 @@ class Profiling:
 profiling = Profiling
 
 
-def _warn(problem: str) -> None:
-    warnings.warn(f"profiling: {problem}", stacklevel=2)
+def _new_roots(
+    roots: Sequence[tuple[str, Any]], known: Sequence[tuple[str, Any]]
+) -> list[tuple[str, Any]]:
+    """The networks that are not known, under names of their own."""
+    links = {id(link) for _, root in known for link in root.links()}
+    prefixes = {prefix for prefix, _ in known}
+    return [
+        (prefix, root) for prefix, root in roots if id(root) not in links and prefix not in prefixes
+    ]
 
 
 def _with_attributes(names: Mapping[str, Any]) -> dict[str, Any]:
     """Variables, and networks and optimizers that objects among them have as attributes."""
     every = dict(names)
+    targets: dict[str, Any] = {}
     for name, value in names.items():
+        if isinstance(value, chainer.Optimizer) and value.target is not None:
+            targets[f"{name}.target"] = value.target
         if isinstance(value, (chainer.Link, chainer.Optimizer, ModuleType, type)):
             continue
         for attribute, inner in getattr(value, "__dict__", {}).items():
             if isinstance(inner, (chainer.Link, chainer.Optimizer)):
                 every[f"{name}.{attribute}"] = inner
-    return every
+    # Networks go by their own names first.
+    return every | targets

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import chainer
-import numpy as np
+from chainer.training.trainer import _ExtensionEntry
 
+from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.integrations.extensions import (
     account_of,
-    compression_part,
     described,
     part_of,
     progress_of,
 )
 from chainer_profile.integrations.results import TEST, TRAINING
 from chainer_profile.integrations.watched import Abandoned, End, Watched
-from chainer_profile.measure import entries
+from chainer_profile.measure import patches
 from chainer_profile.measure.accounts import Account, Accounts
-from chainer_profile.measure.entries import Entries
-from chainer_profile.measure.loop import LoopTrial, name_of, trial_of
-from chainer_profile.measure.windows import actual_optimizer
+from chainer_profile.measure.loop import Loop, loop_of, name_of
+from chainer_profile.measure.operations import actual_optimizer
 from chainer_profile.record import budget
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
@@ -36,11 +39,11 @@ if TYPE_CHECKING:
 
 #: At most so many trainings are measured, and so many networks that are called outside of them.
 _MOST_KINDS = 8
-#: Names of the profiler's work in a program, beside those in :mod:`.watched`.
+#: Name of the profiler's work in a program, beside those in :mod:`.watched`.
 FOLDING = "merging trials"
-COMPRESSION = "saving with and without compression"
 #: Flag of classes that are not built in: their methods can be replaced.
 _HEAP_TYPE = 1 << 9
+_COUNTING = Lock()
 #: Parts in which the program's own code runs, where a trial may begin.
 _OWN = (budget.REST, budget.IMPORTS)
 
@@ -64,13 +67,11 @@ class _Loop:
         alive = filter(None, (optimizer() for optimizer in self.optimizers))
         return [optimizer for optimizer in alive if optimizer.target is not None]
 
-    def trial(self, command: str) -> LoopTrial:
+    def trial(self, command: str) -> Loop:
         """What an iteration is."""
         optimizers = self.running()
         roots = _named([optimizer.target for optimizer in optimizers])
-        prefixes = {id(root): prefix for prefix, root in roots}
-        of = [(prefixes.get(id(optimizer.target), ""), optimizer) for optimizer in optimizers]
-        return LoopTrial(roots, of, command=command)
+        return Loop(roots, optimizers, command=command)
 
 
 @dataclass(eq=False)
@@ -89,27 +90,34 @@ class Program:
     warn: Callable[[str, str], None] = lambda name, problem: None
     saved: Callable[[], None] = lambda: None
     layers: bool = True
-    memory: bool = True
+    memory: bool = False
     tries: bool = False
 
     def __post_init__(self) -> None:
         self.watched: list[Watched] = []  #: The kinds of trials.
         self._called_chainer = False
-        self._entries = Entries(self._around, self._begin_call)
-        self._handlers: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
-            entries.SETUP: self._set_up,
-            entries.UPDATE: self._update,
-            entries.RUN: self._run,
+        self.thread, self._process = 0, 0
+        self._open_operations: set[str] = set()
+        self._elsewhere: Counter[str] = Counter()
+        self._handlers: dict[str, Callable[[Any], patches.End | None]] = {
+            patches.SETUP: self._set_up,
+            patches.UPDATE: self._update,
+            patches.RUN: self._run,
+            patches.ITERATION: self._iterate,
+            patches.NETWORK: self._begin_call,
+            patches.LOAD: functools.partial(self._load, patches.LOAD),
+            patches.CONVERT: functools.partial(self._load, patches.CONVERT),
+            patches.BACKWARD: functools.partial(self._load, patches.BACKWARD),
         }
+        # The updaters of the Trainers that run, with what begins an iteration of each.
+        self._updaters: dict[int, Callable[[], patches.End | None]] = {}
         self._replacements = Replacements()
         self._loop = _Loop()
         self._has_trained = False
         self._trainers = 0
         self.extensions: tuple[budget.Extension, ...] = ()  #: Those of Trainers that have ended.
         self.trying: Trying | None = None  #: What is tried in the trials of a kind.
-        #: The part of a snapshot's time that compression takes, by its account's name.
-        self.compression: dict[str, float] = {}
-        self._updating: LoopTrial | None = None
+        self._updating = False
         # Ends the loop's open iteration; whether that is beyond the loading of data; and the entry
         # by which it began.
         self._open: End | None = None
@@ -128,16 +136,16 @@ class Program:
     @property
     def untimed(self) -> dict[str, int]:
         """How often other threads called what."""
-        counts = self._entries.elsewhere
-        names = {entries.CALL: budget.CALLS, entries.UPDATE: budget.UPDATES}
-        return {name: counts[entry] for entry, name in names.items() if counts[entry]}
+        counts = self._elsewhere
+        names = {patches.NETWORK: budget.CALLS, patches.UPDATE: budget.UPDATES}
+        return {name: counts[operation] for operation, name in names.items() if counts[operation]}
 
     def what_runs(self) -> str:
         """The code that the main thread runs now: a network, data loading, or other code."""
-        opened = self._entries.opened
-        if not opened.isdisjoint((entries.CALL, entries.BACKWARD, entries.UPDATE)):
+        opened = self._open_operations
+        if not opened.isdisjoint((patches.NETWORK, patches.BACKWARD, patches.UPDATE)):
             return budget.NETWORK
-        loads = entries.LOAD in opened or entries.CONVERT in opened
+        loads = patches.LOAD in opened or patches.CONVERT in opened
         return budget.LOADING if loads else budget.OTHER
 
     def unmeasured(self) -> tuple[budget.Spent, ...]:
@@ -168,17 +176,17 @@ class Program:
                     account = _save_npz if name == budget.SAVE_NPZ else (part, name)
                     counted = functools.partial(self._counted, account)
                     self._replacements.wrap(owner, name, counted)
-        if self.tries:
-            self._replacements.wrap(np, "savez_compressed", self._both_ways)
-        self._entries.__enter__()
+        self.thread, self._process = get_ident(), os.getpid()
+        self._open_operations = patches.open_operations()
+        patches.add_observer(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._open is not None and self._entries.mine:
+        if self._open is not None and self._mine:
             self._finish(Abandoned((budget.REST, "")))
-        self._entries.__exit__()
+        patches.remove_observer(self)
         self._replacements.undo()
-        if self._entries.mine:
+        if self._mine:
             for watched in self.watched:
                 self._end(watched)
             if self.trying is not None:
@@ -198,7 +206,7 @@ class Program:
         @functools.wraps(function)
         def in_account(*args: Any, **kwargs: Any) -> Any:
             own = account if isinstance(account, tuple) else account(*args, **kwargs)
-            if own is None or self.accounts.part not in _OWN or not self._entries.mine:
+            if own is None or self.accounts.part not in _OWN or not self._mine:
                 return function(*args, **kwargs)
             return in_own_account(own, args, kwargs)
 
@@ -209,47 +217,53 @@ class Program:
 
         return in_account
 
-    def _both_ways(self, save: Any) -> Any:
-        """The same function; it measures once for each account what compression takes."""
+    @property
+    def _mine(self) -> bool:
+        """Whether this is the thread, and the process, that is watched."""
+        return get_ident() == self.thread and os.getpid() == self._process
 
-        @functools.wraps(save)
-        def saved(file: Any, *args: Any, **arrays: Any) -> None:
-            save(file, *args, **arrays)
-            part, name = self.accounts.account
-            mine = self._entries.mine and part == budget.SNAPSHOTS
-            if mine and name not in self.compression:
-                with self.accounts.within(budget.PROFILER, COMPRESSION):
-                    self.compression[name] = compression_part(
-                        save, args, arrays, self.accounts.now_ns
-                    )
+    # -- the interface of patches.Observer
 
-        return saved
-
-    # -- Chainer's entries
-
-    def _around(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
-        if entry == entries.BACKWARD and self.trying is not None:
+    def begin_operation(
+        self, operation: str, owner: Any, args: tuple[Any, ...]
+    ) -> patches.End | None:
+        handler = self._handlers.get(operation)
+        if handler is None:
+            return None
+        if operation == patches.BACKWARD and self.trying is not None:
             self.trying.turns.note_loss(owner.array)
-        self._note_chainer()
-        if self._updating is not None:  # within an updater's iteration
-            return self._updating.around(entry, owner, call)
-        handler = self._handlers.get(entry)
-        if handler is not None:
-            return handler(owner, call)
+        if operation != patches.NETWORK:
+            self._note_chainer()
+        if self._updating:  # within an updater's iteration
+            return None
+        return handler(owner)
+
+    def begin_elsewhere(self, operation: str) -> None:
+        with _COUNTING:
+            self._elsewhere[operation] += 1
+
+    def fail(self, error: Exception) -> None:
+        """Watch no more."""
+        self.warn("run", f"measuring stopped: {one_line(error)}")
+
+    def _load(self, operation: str, owner: Any) -> patches.End | None:
+        """Data is loaded or converted, or a backward begins."""
         if self._own and self._loop.running():
-            self._begin(entry)
-            try:
-                return self._through(entry, owner, call)
-            except BaseException:  # such as the end of the data, which begins no trial
-                self._finish(Abandoned((budget.REST, "")))
-                raise
+            self._begin(operation)
+            return self._abandon_if_raised
         if self._own:
             data = budget.DATA, type(owner).__name__
-            account = (self._calls, "") if entry == entries.BACKWARD else data
-            with self.accounts.within(*account, count=int(account == data)):
-                return call()
-        self._begun |= entry == entries.BACKWARD
-        return self._through(entry, owner, call)
+            account = (self._calls, "") if operation == patches.BACKWARD else data
+            within = self.accounts.within(*account, count=int(account == data))
+            within.__enter__()
+            return lambda error, result: _leave(within, error)
+        self._begun |= operation == patches.BACKWARD
+        return None
+
+    def _abandon_if_raised(self, error: BaseException | None, result: Any) -> None:
+        """An exception, such as the end of the data, begins no trial."""
+        if error is not None and self._open is not None:
+            self._finish(Abandoned((budget.REST, "")))
 
     def _note_chainer(self) -> None:
         if not self._called_chainer:
@@ -266,12 +280,6 @@ class Program:
         """The part that calls of networks outside of any training belong to."""
         return budget.EVALUATION if self._has_trained else budget.CALLS
 
-    def _through(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
-        watched = self._loop.watched
-        if self._open is None or watched is None or watched.trial is None:
-            return call()
-        return watched.trial.around(entry, owner, call)
-
     def _train_by(self, optimizer: Any) -> None:
         """Note a new optimizer: of the training that has not begun yet, or of another one."""
         if self._loop.has_updated:
@@ -280,20 +288,18 @@ class Program:
             self._loop = _Loop()
         self._loop.optimizers.append(ref(optimizer))
 
-    def _set_up(self, optimizer: Any, call: Callable[[], Any]) -> Any:
+    def _set_up(self, optimizer: Any) -> None:
         self._train_by(optimizer)
         # ChainerMN's wrap an optimizer of Chainer's, and have another base class.
-        several = sys.modules.get("chainermn.optimizers")
-        for name in ("_MultiNodeOptimizer", "_DoubleBufferingOptimizer"):
-            if hasattr(several, name):
-                self._entries.stand_at(entries.UPDATE, getattr(several, name))
-        return call()
+        patches.patch_multi_node_optimizers()
 
-    def _begin_call(self, link: Any) -> End | None:
+    def _begin_call(self, link: Any) -> patches.End | None:
+        end = self._begin_call_of(link)
+        return None if end is None else lambda error, result: end(error)
+
+    def _begin_call_of(self, link: Any) -> End | None:
         """Begin the trial that a call of a network is, and return what ends it; or return None."""
         # Calls in test mode may be many and short, so this takes few steps.
-        if self._updating is not None:
-            return None
         if self._open is not None:
             train, graph = _mode()
             if (self._begun or (train and graph)) and (train or graph):
@@ -303,7 +309,7 @@ class Program:
             self._finish(Abandoned((budget.ITERATIONS if self._begun else budget.EVALUATION, "")))
         if self._loop.optimizers and all(_mode()) and self._own and self._loop.running():
             self._note_chainer()
-            self._begin(entries.CALL)
+            self._begin(patches.NETWORK)
             return None
         account = self.accounts.account
         is_own = account[0] in _OWN
@@ -325,13 +331,13 @@ class Program:
 
         return end_first
 
-    def _update(self, optimizer: Any, call: Callable[[], Any]) -> Any:
+    def _update(self, optimizer: Any) -> patches.End | None:
         if self._own:
             if not self._loop.running():  # it was not set up here, but unpickled
                 self._train_by(optimizer)
-            self._begin(entries.UPDATE)
+            self._begin(patches.UPDATE)
         if self._open is None:  # a Trainer's
-            return call()
+            return None
         loop = self._loop
         loop.has_updated = self._begun = self._has_trained = True
         actual = actual_optimizer(optimizer)
@@ -339,18 +345,21 @@ class Program:
             loop.optimizers = [
                 ref(optimizer) if before() is actual else before for before in loop.optimizers
             ]
-        try:
-            result = call()
-        except BaseException:
+        return functools.partial(self._end_update, id(optimizer))
+
+    def _end_update(self, optimizer: int, error: BaseException | None, result: Any) -> None:
+        loop = self._loop
+        if self._open is None:
+            return
+        if error is not None:
             self._finish(Abandoned((budget.REST, "")))
-            raise
-        goes_on = self._began_by in (entries.BACKWARD, entries.UPDATE)
-        if goes_on and loop.last not in (0, id(optimizer)):
+            return
+        goes_on = self._began_by in (patches.BACKWARD, patches.UPDATE)
+        if goes_on and loop.last not in (0, optimizer):
             loop.not_last.add(loop.last)
-        loop.last = id(optimizer)
-        if id(optimizer) not in loop.not_last:
+        loop.last = optimizer
+        if optimizer not in loop.not_last:
             self._finish()
-        return result
 
     # -- the trials of a loop
 
@@ -365,7 +374,7 @@ class Program:
             loop.waits = False
             loop.watched.trial = loop.trial(self.command)
             self._measure(loop.watched)
-        self._begun, self._began_by = by in (entries.CALL, entries.BACKWARD), by
+        self._begun, self._began_by = by in (patches.NETWORK, patches.BACKWARD), by
         self._open = loop.watched.begin()
 
     def _finish(self, error: Abandoned | None = None) -> None:
@@ -382,7 +391,7 @@ class Program:
         self._note_chainer()
         like = account, *_likeness(link)
         if like not in self._alike or self._alike[like].trial is None:
-            trial = LoopTrial([("", link)], command=self.command)
+            trial = Loop([("", link)], command=self.command)
             self._alike[like] = self._watch(TEST, trial)
             self._alike[like].spent = account
             self._measure(self._alike[like], alone=not (self._has_trained or self._loop.running()))
@@ -391,7 +400,7 @@ class Program:
 
     # -- any trials
 
-    def _watch(self, kind: str, trial: LoopTrial) -> Watched:
+    def _watch(self, kind: str, trial: Loop) -> Watched:
         number = sum(trials.name.partition("-")[0] == kind for trials in self.watched) + 1
         name = kind if number == 1 else f"{kind}-{number}"
         warn = functools.partial(self.warn, name)
@@ -408,7 +417,7 @@ class Program:
             return
         journal = functools.partial(self.journal, watched.name)
         calibrates = len(self.watched) == 1
-        watched.measure(self._entries, journal, alone and self.memory, calibrates)
+        watched.measure(journal, alone and self.memory, calibrates)
         if not (alone and self.tries):
             return
         if self.trying is not None:
@@ -423,10 +432,9 @@ class Program:
 
     # -- a Trainer
 
-    def _run(self, trainer: Any, call: Callable[[], Any]) -> Any:
-        """Run a Trainer: its iterations are the trials, its extensions have accounts."""
-        trial = trial_of(trainer.updater, command=self.command)
-        watched = self._watch(TRAINING, trial)
+    def _run(self, trainer: Any) -> patches.End:
+        """A Trainer runs: its iterations are the trials, its extensions have accounts."""
+        watched = self._watch(TRAINING, loop_of(trainer.updater, command=self.command))
         self._measure(watched)
         # When the first iteration begins: a snapshot may be loaded before.
         before: dict[str, int] = {}
@@ -434,34 +442,36 @@ class Program:
             watched.turns.progress = functools.partial(part_of, trainer, before)
         self._has_trained = True
         self._trainers += 1
+        patches.observe_class(patches.ITERATION, type(trainer.updater))
 
-        def in_trial(update: Callable[[], None]) -> Callable[[], None]:
-            def measured_update() -> None:
-                self._updating = trial
-                try:
-                    update()
-                finally:
-                    self._updating = None
+        def begin_iteration() -> patches.End:
+            before.update({} if before else progress_of(trainer))
+            end = watched.begin(ends=True)
+            self._updating = True
 
-            def run_trial() -> None:
-                before.update({} if before else progress_of(trainer))
-                if self._entries.mine:
-                    watched.run(measured_update)
-                else:  # a child goes on with it
-                    update()
+            def end_iteration(error: BaseException | None, result: Any) -> None:
+                self._updating = False
+                end(error)
 
-            return run_trial
+            return end_iteration
 
-        try:
-            with Replacements() as replacements:
-                replacements.wrap(trainer.updater, "update", in_trial)
-                self._count_extensions(replacements, trainer)
-                return call()
-        finally:
+        self._updaters[id(trainer.updater)] = begin_iteration
+        replacements = Replacements()
+        self._count_extensions(replacements, trainer)
+
+        def end_run(error: BaseException | None, result: Any) -> None:
+            replacements.undo()
+            del self._updaters[id(trainer.updater)]
             self._trainers -= 1
             self.extensions += tuple(described(trainer, before or progress_of(trainer)))
             self._loop.has_updated = True
             self._end(watched)
+
+        return end_run
+
+    def _iterate(self, updater: Any) -> patches.End | None:
+        begin = self._updaters.get(id(updater))
+        return None if begin is None else begin()
 
     def _count_extensions(self, replacements: Replacements, trainer: Any) -> None:
         named = {id(entry.extension): name for name, entry in trainer._extensions.items()}
@@ -471,11 +481,12 @@ class Program:
             return None if name is None else account_of(extension, name)
 
         seen: set[tuple[type, str]] = set()
+        functions: dict[int, Any] = {}
         for name, entry in trainer._extensions.items():
             kind = type(entry.extension)
             if not kind.__flags__ & _HEAP_TYPE:  # a function
                 account = account_of(entry.extension, name)
-                replacements.wrap(entry, "extension", functools.partial(self._counted, account))
+                functions[id(entry)] = self._counted(account, entry.extension)
                 continue
             for method in ("__call__", "initialize", "finalize"):
                 owner = next((base for base in kind.__mro__ if method in vars(base)), None)
@@ -485,6 +496,25 @@ class Program:
                         self._counted, account_by_object, count=int(method == "__call__")
                     )
                     replacements.wrap(owner, method, by_instance)
+        if functions:
+            replacements.put(_ExtensionEntry, "extension", _counted_extension(functions))
+
+
+def _counted_extension(functions: dict[int, Any]) -> property:
+    """In place of the attribute of Chainer's entries: gives functions that count their time."""
+
+    def get(entry: Any) -> Any:
+        return functions.get(id(entry)) or vars(entry)["extension"]
+
+    def put(entry: Any, extension: Any) -> None:
+        functions.pop(id(entry), None)
+        vars(entry)["extension"] = extension
+
+    return property(get, put)
+
+
+def _leave(within: AbstractContextManager[None], error: BaseException | None) -> None:
+    within.__exit__(None if error is None else type(error), error, None)
 
 
 def _mode() -> tuple[bool, bool]:

@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.files import make_folder, remove_file, temporary_path
+from chainer_profile.basics.words import TYPED
 from chainer_profile.measure import machine
 from chainer_profile.record.budget import ADVICE, BUDGET, Budget, write_json
 from chainer_profile.record.journal import Journal
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 MAIN = ""
 #: Kinds of trials. Further ones of the same kind have a number: ``test-2``.
 TRAINING, TEST = "train", "test"
+_IN_MEMORY = "trials are kept in memory, and lost if the program is killed"
 
 
 @dataclass
@@ -41,6 +44,8 @@ class Results:
     rank: int | None
     warn: Callable[[str], None]
     limits: bool = True
+    #: Called with a line that the user should read while the program runs.
+    say: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
         self._folders: dict[str, RunFolder] = {}
@@ -83,10 +88,22 @@ class Results:
         try:
             if kind == TRAINING or not self._folder_names:
                 self._move_to_main(kind)
-            return Journal(self.take(self._folder_names.setdefault(kind, kind)).journal)
+            file = self.take(self._folder_names.setdefault(kind, kind)).journal
         except ProfileError as error:
-            self.warn(str(error))
+            problem = f"{error}: {_IN_MEMORY}"
+            (self.say or self.warn)(problem)
             return Journal()
+        return Journal(file, partial(self._explain, kind))
+
+    def _explain(self, kind: str, reason: str) -> str:
+        """What it means that a journal takes no more trials."""
+        folder = self._folders[self._folder_names[kind]].path
+        problem = f"{folder / JOURNAL}: {reason}"
+        follows = f"from now on {_IN_MEMORY}; {TYPED} report {folder} recovers those before"
+        if self.say is None:
+            return f"{problem}: {follows}"
+        self.say(f"the trials cannot be written: {problem}: {follows}")
+        return problem
 
     def _move_to_main(self, kind: str) -> None:
         """Move a kind of trials to the main folder, and the kind that is there to its own."""

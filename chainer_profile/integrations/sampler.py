@@ -1,32 +1,32 @@
-"""Samples a program's main thread: which Python functions run in which part of its time."""
+"""Samples the Python functions that run in a program's main thread, by part of its time."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
 import time
+from _thread import LockType, allocate_lock, start_new_thread
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from threading import get_native_id
+from contextlib import contextmanager
+from threading import get_ident
 from types import CodeType, FrameType
 
 import numpy as np
 
+from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import one_line
 from chainer_profile.integrations.origins import CHAINER, LIBRARIES, OURS
 from chainer_profile.measure.accounts import Account, Accounts
 from chainer_profile.record.budget import IMPORTS, NETWORK, PROFILER, START, Sampled
 
 RATE_PER_S = 100
-#: So many functions of each part are kept; the others are added up.
+_PERIOD_NS = 10**9 // RATE_PER_S
+#: Number of functions that are kept of each part; the others are added up.
 _MOST_FUNCTIONS = 12
-#: A process ignores it by default, so a late signal does no harm.
-_SIGNAL = getattr(signal, "SIGURG", signal.SIGINT)  # Windows lacks it
-#: Linux's numbers: of the clock that never goes back, and of signals for a single thread.
-_CLOCK_MONOTONIC, _SIGEV_THREAD_ID = 1, 4
+#: How long to wait for the end of a sample, in seconds.
+_PATIENCE_S = 1.0
 #: A function of ours that passes calls of the program on to what it calls.
 _PASSES_ON = "in_account"
 #: Files of a program that is given as text; and what runs within a function, by another name.
@@ -39,25 +39,11 @@ _APPLY = "apply", f"{CHAINER}function_node.py"
 Place = tuple[CodeType | None, CodeType | None]
 
 
-class _SignalEvent(ctypes.Structure):
-    _fields_ = (
-        ("value", ctypes.c_void_p),
-        ("signal", ctypes.c_int),
-        ("notify", ctypes.c_int),
-        ("thread", ctypes.c_int),
-        ("padding", ctypes.c_int * 11),
-    )
-
-
-class _Interval(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_long) for name in ("s", "ns", "first_s", "first_ns"))
-
-
 class Sampler:
-    """Samples the main thread between :meth:`start` and :meth:`stop`.
+    """Samples the thread that calls :meth:`start`, from another thread, until :meth:`stop`.
 
-    A timer of Linux sends the thread a signal, and Python runs :meth:`sample` between two of its
-    steps. The timer goes with the process, and neither children nor what it executes have it.
+    The program cannot see the other thread: :mod:`threading` does not list it, it takes no signals,
+    and it ends before a fork, so that Python does not warn of threads in a process that forks.
     """
 
     def __init__(
@@ -72,41 +58,58 @@ class Sampler:
         # Nanoseconds and number of samples, by account, kind of code, and place.
         self._seen: defaultdict[tuple[Account, str, Place], list[int]]
         self._seen = defaultdict(lambda: [0, 0])
-        self._timer: ctypes.c_void_p | None = None
+        self._sampled = 0  # the thread that is sampled
+        # Releasing the first ends the other thread, which releases the second at its end.
+        self._running: tuple[LockType, LockType] | None = None
+        self._forks = False  # whether it stopped for a fork
 
     def start(self) -> None:
-        if not sys.platform.startswith("linux"):
-            self.problem = "only Linux has the timer that samples need"
-            return
-        if signal.getsignal(_SIGNAL) is not signal.SIG_DFL:
-            self.problem = "SIGURG has a handler already"
-            return
-        event = _SignalEvent(signal=_SIGNAL, notify=_SIGEV_THREAD_ID, thread=get_native_id())
-        timer, every_ns = ctypes.c_void_p(), 10**9 // RATE_PER_S
-        interval = _Interval(0, every_ns, 0, every_ns)
-        try:
-            library = ctypes.CDLL(None, use_errno=True)
-            if library.timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)):
-                raise OSError(ctypes.get_errno(), "the system gives no timer")
-            signal.signal(_SIGNAL, self._on_signal)
-            signal.siginterrupt(_SIGNAL, False)
-        except (AttributeError, OSError, ValueError) as error:
-            self.problem = one_line(error)
-            return
-        self._timer, self._at_ns = timer, self._now_ns()
-        library.timer_settime(timer, 0, ctypes.byref(interval), None)
+        self._sampled, self._at_ns = get_ident(), self._now_ns()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork)
+        self._begin()
 
     def stop(self) -> None:
-        """Sample no more."""
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            ctypes.CDLL(None).timer_delete(timer)
-            with suppress(ValueError):  # not in the main thread
-                signal.signal(_SIGNAL, signal.SIG_DFL)
+        """End the sampling."""
+        running, self._running = self._running, None
+        if running is not None:
+            stops, ended = running
+            stops.release()
+            ended.acquire(timeout=_PATIENCE_S)
 
-    def _on_signal(self, _signal: int, frame: FrameType | None) -> None:
-        if self._timer is not None:
-            self.sample(frame)
+    def _begin(self) -> None:
+        stops, ended = allocate_lock(), allocate_lock()
+        stops.acquire()
+        ended.acquire()
+        try:
+            with _signals_blocked():
+                start_new_thread(self._sample_until, (stops, ended))
+        except RuntimeError as error:
+            self.problem = one_line(error)
+        else:
+            self._running = stops, ended
+
+    def _before_fork(self) -> None:
+        self._forks = self._running is not None
+        self.stop()
+
+    def _after_fork(self) -> None:
+        if self._forks:
+            self._begin()
+
+    def _sample_until(self, stops: LockType, ended: LockType) -> None:
+        due_ns = self._now_ns()
+        try:
+            while True:
+                now_ns = self._now_ns()
+                due_ns = next_due(due_ns, now_ns)
+                if stops.acquire(timeout=(due_ns - now_ns) * NS):
+                    break
+                self.sample(sys._current_frames().get(self._sampled))
+        except Exception as error:
+            self.problem = one_line(error)
+        finally:
+            ended.release()
 
     def sample(self, frame: FrameType | None) -> None:
         """Note what runs now, innermost frame first, for the time since the last sample."""
@@ -126,7 +129,8 @@ class Sampler:
     def sampled(self) -> tuple[Sampled, ...]:
         """The functions of each part, the most time first."""
         by_part: defaultdict[tuple[Account, str], dict[str, list[int]]] = defaultdict(dict)
-        for (account, where, place), (ns, samples) in self._seen.items():
+        # A copy, as the other thread may add to it.
+        for (account, where, place), (ns, samples) in self._seen.copy().items():
             of_part = by_part[account, where].setdefault(name_of(place), [0, 0])
             of_part[0] += ns
             of_part[1] += samples
@@ -134,6 +138,24 @@ class Sampler:
 
 
 _NOWHERE: Place = None, None
+
+
+def next_due(due_ns: int, now_ns: int) -> int:
+    """The first moment after now that is some periods after ``due_ns``: delays do not add up."""
+    return due_ns + _PERIOD_NS * (max(0, now_ns - due_ns) // _PERIOD_NS + 1)
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """A thread that starts within this gets no signal: the program decides which of its do."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _largest(

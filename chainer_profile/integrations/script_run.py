@@ -88,7 +88,7 @@ class ScriptRun:
     force: bool = False
     command: str = ""
     layers: bool = True
-    memory: bool = True
+    memory: bool = False
     samples: bool = True
     tries: bool = False
 
@@ -117,7 +117,10 @@ class ScriptRun:
         # The program may change its directory.
         out = None if self.out is None else self.out.absolute()
         default = self.default.absolute()
-        self._results = Results(out, default, self.force, self._rank, self._warn)
+        self._results = Results(
+            *(out, default, self.force, self._rank, self._warn),
+            say=lambda problem: say(f"{PROG}: {problem}"),
+        )
         self._program = Program(
             self._accounts,
             self._results.journal,
@@ -150,8 +153,7 @@ class ScriptRun:
             replacements.wrap(os, "_exit", self._saving_first)
             with accounts.within(PROFILER, BEGIN, count=0):
                 self._program.__enter__()
-                # A signal may end what MPI waits for.
-                if self.samples and self._rank is None:
+                if self.samples:
                     self._sampler.start()
             try:
                 outcome = run(self.script)
@@ -253,7 +255,6 @@ class ScriptRun:
             ),
             extensions=program.extensions,
             unmeasured=program.unmeasured(),
-            compression=dict(program.compression),
         )
 
     def _save_now_and_then(self, outcome: str = RUNNING) -> None:

@@ -8,19 +8,20 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import chainer
 from chainer.training import Extension
 
-from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.replacements import Replacements
+from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.warning import warner
 from chainer_profile.integrations.results import TRAINING, Results
+from chainer_profile.measure import patches
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import clock_of, device_of
-from chainer_profile.measure.entries import Entries
-from chainer_profile.measure.live import LiveTrials
-from chainer_profile.measure.loop import trial_of
+from chainer_profile.measure.iterations import Iterations
+from chainer_profile.measure.loop import loop_of
 from chainer_profile.measure.ranks import rank_of
 from chainer_profile.record.recording import Layer
 from chainer_profile.runs.write import write_reports
@@ -36,9 +37,7 @@ class LayerProfile(Extension):
 
         trainer.extend(LayerProfile())
 
-    Every iteration is profiled. Iterations may differ; a row is a function of a link. Only the
-    second and the third iteration have no times: they are the memory pass, which shows what each
-    row allocates in the third (allocations count from the second on).
+    Every iteration is profiled. Iterations may differ; a row is a function of a link.
 
     At the end of the training the recording and its reports are written, as ``profile.py`` writes
     them, with the machine's limits if ``profile.py`` or ``profile.py --machine`` has measured them
@@ -55,7 +54,8 @@ class LayerProfile(Extension):
         title: Name of the network for the reports. Default: the name of its class.
         command: The command line that started the training, for the reports.
         clock: The clock that measures. Default: one that fits the device.
-        memory: Make the memory pass, in one iteration of the training.
+        memory: Make the memory pass: the second and the third iteration are not timed. They show
+            what each row allocates in the third; allocations count from the second on.
         report: Report the milliseconds of each iteration by phase (``profile/forward``)
             and of its slowest layers (``profile/layer/forward/res4/0/conv1``) to the trainer's
             observation, for LogReport and others.
@@ -69,7 +69,7 @@ class LayerProfile(Extension):
         title: str = "",
         command: str = "",
         clock: Clock | None = None,
-        memory: bool = True,
+        memory: bool = False,
         machine: bool = True,
         report: bool = False,
     ) -> None:
@@ -79,63 +79,88 @@ class LayerProfile(Extension):
         self._clock = clock
         self._with_memory = memory
         self._with_limits, self._with_report = machine, report
-        self._replacements = Replacements()
+        self._warn: Callable[[str], None] = warner("LayerProfile: ")
         self._results: Results
-        self._entries: Entries
-        self._live: LiveTrials | None = None
+        self._iterations: Iterations | None = None
+        # The updater whose iterations are profiled, as an observer knows it.
+        self._trainer: Any = None
+        self.thread = 0
 
     # -- Chainer's interface
 
     def initialize(self, trainer: Any) -> None:
-        """Take the place of the updater's ``update``."""
-        trial = trial_of(trainer.updater, self._title, self._command)
-        clock = self._clock or clock_of(device_of(trial.roots[0][1]))
-        rank = rank_of(trial.optimizers)
+        """Begin to observe the updater's ``update``."""
+        self._warn = warner("LayerProfile: ")
+        loop = loop_of(trainer.updater, self._title, self._command)
+        clock = self._clock or clock_of(device_of(loop.roots[0][1]))
+        rank = rank_of(loop.optimizers)
         out, number = Path(trainer.out) / self._out, None if rank is None else rank.number
-        self._results = Results(None, out, False, number, _warn, self._with_limits)
+        self._results = Results(None, out, False, number, self._warn, self._with_limits)
         journal = partial(self._results.journal, TRAINING)
-        entries = self._entries = Entries(trial.around)
-        live = self._live = LiveTrials(
-            trial, clock, entries, journal, _warn, self._with_memory, rank
-        )
+        self._iterations = Iterations(loop, clock, journal, self._warn, self._with_memory, rank)
+        self._trainer, self.thread = trainer, get_ident()
+        patches.add_observer(self)
+        patches.observe_class(patches.ITERATION, type(trainer.updater))
 
-        def instead(update: Callable[[], None]) -> Callable[[], None]:
-            def profiled_update() -> None:
-                live.iteration = trainer.updater.iteration
-                with live.trial():
-                    update()
-                if self._with_report:
-                    chainer.report(_scalars(live.times()))
+    def begin_operation(
+        self, operation: str, owner: Any, args: tuple[Any, ...]
+    ) -> patches.End | None:
+        """An iteration is an ``update`` of the updater."""
+        iterations = self._iterations
+        if operation != patches.ITERATION or owner is not self._trainer.updater:
+            return None
+        assert iterations is not None
+        iterations.iteration = owner.iteration
+        iterations.begin()
+        return self._end_iteration
 
-            return profiled_update
+    def begin_elsewhere(self, operation: str) -> None:
+        """Other threads have no part in it."""
 
-        self._replacements.wrap(trainer.updater, "update", instead)
-        entries.__enter__()
+    def fail(self, error: Exception) -> None:
+        """Profile no more iterations."""
+        self._warn(f"measuring stopped: {one_line(error)}")
+
+    def _end_iteration(self, error: BaseException | None, result: Any) -> None:
+        assert self._iterations is not None
+        self._iterations.finish(error)
+        if error is None and self._with_report:
+            chainer.report(_scalars(self._iterations.times()))
 
     def __call__(self, trainer: Any) -> None:
-        """Do nothing: the iteration is on the tape already."""
+        """Do nothing: the iteration is recorded already."""
 
     def finalize(self) -> None:
-        """Bring the updater's ``update`` back, and write what was measured."""
-        self._replacements.undo()
-        if self._live is None:
+        """Stop observing the updater, and write what was measured."""
+        patches.remove_observer(self)
+        iterations, self._iterations = self._iterations, None
+        if iterations is None:
             return
-        self._entries.__exit__()
+        with warnings.catch_warnings():
+            # Those of other packages, which the program may have made errors, would raise here.
+            warnings.simplefilter("ignore")
+            try:
+                failures = self._write(iterations)
+            except Exception as error:  # the training is complete
+                failures = [f"the reports could not be made: {one_line(error)}"]
+        for failure in failures:
+            self._warn(failure)
+
+    def _write(self, iterations: Iterations) -> list[str]:
+        """Save the iterations and write their reports; returns what failed."""
         from chainer_profile.analyse.summaries import summarise
 
-        self._live.end()
+        iterations.end()
+        self._trainer, failures = None, []
         with closing(self._results):
-            recording = self._live.recording()
+            recording = iterations.recording()
             if recording is not None and recording.n_trials:
                 for folder, saved in self._results.save({TRAINING: recording}).items():
                     try:
                         write_reports(folder, summarise(saved))
                     except ProfileError as error:
-                        _warn(str(error))
-
-
-def _warn(problem: str) -> None:
-    warnings.warn(f"LayerProfile: {problem}", stacklevel=2)
+                        failures.append(str(error))
+        return failures
 
 
 def _scalars(times: Mapping[Layer | str, float]) -> dict[str, float]:

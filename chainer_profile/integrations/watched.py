@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import one_line
 from chainer_profile.measure.accounts import Account, Accounts
 from chainer_profile.measure.devices import clock_of, device_of
-from chainer_profile.measure.entries import Entries
-from chainer_profile.measure.live import TAPING, LiveTrials
-from chainer_profile.measure.loop import LoopTrial
+from chainer_profile.measure.iterations import RECORDING, Iterations
+from chainer_profile.measure.loop import Loop
 from chainer_profile.measure.ranks import rank_of
 from chainer_profile.record.budget import ITERATIONS, PROFILER
 from chainer_profile.record.journal import Journal
@@ -21,11 +20,6 @@ from chainer_profile.record.recording import Environment, Recording, Settings
 if TYPE_CHECKING:
     from chainer_profile.advice.turns import Turns
 
-#: The memory pass takes about so many nanoseconds for each call, as tracemalloc sees all that
-#: Python allocates. It may add so many in any case, or such a part of the trials' time.
-_MEMORY_CALL_NS, _MEMORY_NS, _MEMORY_PART = 500_000, 300_000_000, 0.03
-#: Its two trials have no rows: they may take so long in any case, or such a part of that time.
-_UNTIMED_TRIALS, _UNTIMED_NS, _UNTIMED_PART = 2, 100_000_000, 0.1
 #: Ends a trial, with the exception that ended it, if any.
 End = Callable[[BaseException | None], None]
 #: Names of the profiler's work around trials, and within those that are profiled.
@@ -45,13 +39,13 @@ class Watched:
     """Trials of one kind of a program."""
 
     name: str
-    trial: LoopTrial | None
+    trial: Loop | None
     accounts: Accounts
     warn: Callable[[str], None]
     saved: Callable[[], None]
 
     def __post_init__(self) -> None:
-        self.live: LiveTrials | None = None  #: Measures them; None if nothing is to be measured.
+        self.live: Iterations | None = None  #: Measures them; None if nothing is to be measured.
         self.turns: Turns | None = None  #: Tries cures in them; None if nothing is tried.
         self.recording: Recording | None = None  #: The measured trials, at the end.
         self.spent: Account = (ITERATIONS, "")  #: The account of a trial's time.
@@ -60,16 +54,13 @@ class Watched:
         # The time of the last trial on the tape, without what the tape added.
         self._usual_ns = 0
 
-    def measure(
-        self, entries: Entries, journal: Callable[[], Journal], memory: bool, calibrates: bool
-    ) -> None:
-        """Measure these trials from now on; see :class:`LiveTrials`."""
+    def measure(self, journal: Callable[[], Journal], memory: bool, calibrates: bool) -> None:
+        """Measure these trials from now on; see :class:`.Iterations`."""
         assert self.trial is not None
         clock = clock_of(device_of(self.trial.roots[0][1]))
         rank = rank_of(self.trial.optimizers)
-        self.live = LiveTrials(
-            *(self.trial, clock, entries, journal, self.warn, memory, rank),
-            calibrates=calibrates,
+        self.live = Iterations(
+            *(self.trial, clock, journal, self.warn, memory, rank), calibrates=calibrates
         )
 
     def end(self) -> None:
@@ -98,17 +89,6 @@ class Watched:
 
     # -- a trial
 
-    def run(self, call: Callable[[], Any]) -> Any:
-        """Run a call as the next trial; returns its result."""
-        end = self.begin(ends=True)
-        try:
-            result = call()
-        except BaseException as error:
-            end(error)
-            raise
-        end(None)
-        return result
-
     def begin(self, count: int = 1, ends: bool = False) -> End:
         """Begin the next trial, and keep the profiler's work around it apart.
 
@@ -127,7 +107,6 @@ class Watched:
         else:
             accounts.open(_AROUND)
             try:
-                live.counts = live.memory_is_due and self._may_count(live)
                 is_tried = self.turns is not None and self._is_tried(live, self.turns)
                 if is_tried:
                     live.iteration += 1
@@ -160,7 +139,7 @@ class Watched:
         return end
 
     def _finish(
-        self, live: LiveTrials, is_tried: bool, ns: int, error: BaseException | None
+        self, live: Iterations, is_tried: bool, ns: int, error: BaseException | None
     ) -> int:
         """Finish a trial that has ended; returns its own time."""
         if not is_tried:
@@ -169,33 +148,26 @@ class Watched:
             if error is None:
                 ns = self._without_added(live, ns)
         if self.turns is not None:
-            if error is None and (is_tried or live.mode == TAPING):
+            if error is None and (is_tried or live.mode == RECORDING):
                 self.turns.end(ns)
             else:
                 self.turns.abandon()
         return ns
 
-    def _may_count(self, live: LiveTrials) -> bool:
-        """Whether the memory pass would take little beside the trials so far."""
-        added_ns, untimed_ns = live.calls * _MEMORY_CALL_NS, _UNTIMED_TRIALS * self._usual_ns
-        return added_ns <= max(_MEMORY_NS, _MEMORY_PART * self.own_ns) and untimed_ns <= max(
-            _UNTIMED_NS, _UNTIMED_PART * self.own_ns
-        )
-
-    def _is_tried(self, live: LiveTrials, turns: Turns) -> bool:
+    def _is_tried(self, live: Iterations, turns: Turns) -> bool:
         """Switch on what the next trial tries; returns whether that trial is for this alone."""
         if live.is_counting_next:
             turns.pause()
             return False
         return turns.begin()
 
-    def _without_added(self, live: LiveTrials, ns: int) -> int:
+    def _without_added(self, live: Iterations, ns: int) -> int:
         """A trial's own time; the time that profiling added moves to the profiler's account."""
         added_ns = live.added_ns
-        if live.mode != TAPING and self._usual_ns:
+        if live.mode != RECORDING and self._usual_ns:
             added_ns = ns - self._usual_ns
         added_ns = max(0, min(ns, added_ns))
-        if live.mode == TAPING:
+        if live.mode == RECORDING:
             self._usual_ns = ns - added_ns
         if added_ns:
             self.accounts.move(self.spent, (PROFILER, WITHIN), added_ns)

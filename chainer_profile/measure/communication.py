@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from chainer_profile.basics.replacements import Replacements
 from chainer_profile.costs.call import ArraySpec, Shape, dtype_name
 
 #: Called when a collective begins, with its name, the path of what it moves, and its buffer.
@@ -52,16 +51,7 @@ def collectives(
     communicator: Any, model: Any, attribute: str, begin: Begin, end: Callable[[], None]
 ) -> Iterator[None]:
     """Within this, call ``begin`` and ``end`` around all of a communicator's collectives."""
-    # Where each parameter is moved by itself, they come in this order.
-    params = (named for named in model.namedparams() if named[1].array is not None)
-    left = sorted(params, reverse=True)
-
-    def path_of(moved: ArraySpec | None) -> str:
-        while left and getattr(left[-1][1], attribute) is None:
-            left.pop()
-        if moved is None or not left or moved.size != left[-1][1].size:
-            return "/"
-        return str(left.pop()[0])
+    path_of = _paths_of_buffers(model, attribute)
 
     def watched(call: Callable[..., Any], name: str, spec: Callable[..., Any], place: int) -> Any:
         def watched_call(*args: Any, **kwargs: Any) -> Any:
@@ -74,20 +64,83 @@ def collectives(
 
         return watched_call
 
+    def stand_in(channel: Any, name: str) -> Any:
+        spec, methods = _CHANNELS[name]
+        watching = _StandIn(channel)
+        for method, (collective, place) in methods.items():
+            call = getattr(channel, method, None)
+            if call is not None:
+                vars(watching)[method] = watched(call, collective, spec, place)
+        return watching
+
     if hasattr(communicator, "_init_comms"):
         # It would be made within the first call only.
         communicator._init_comms()
-    with Replacements() as replacements:
-        for name, (spec, methods) in _CHANNELS.items():
+    with ExitStack() as stack:
+        for name in _CHANNELS:
             channel = vars(communicator).get(name)
             if channel is not None:
-                stand_in = _StandIn(channel)
-                for method, (collective, place) in methods.items():
-                    call = getattr(channel, method, None)
-                    if call is not None:
-                        vars(stand_in)[method] = watched(call, collective, spec, place)
-                replacements.put(communicator, name, stand_in)
+                stack.enter_context(
+                    _replaced_channel(communicator, name, partial(stand_in, name=name))
+                )
         yield
+
+
+def _paths_of_buffers(model: Any, attribute: str) -> Callable[[ArraySpec | None], str]:
+    """Gives the path of the parameter that each collective moves, in the order of these."""
+    # Where each parameter is moved by itself, they come in this order.
+    params = (named for named in model.namedparams() if named[1].array is not None)
+    left = sorted(params, key=lambda named: str(named[0]), reverse=True)
+
+    def path_of(moved: ArraySpec | None) -> str:
+        while left and getattr(left[-1][1], attribute) is None:
+            left.pop()
+        if moved is None or not left or moved.size != left[-1][1].size:
+            return "/"
+        return str(left.pop()[0])
+
+    return path_of
+
+
+class _Channel:
+    """A descriptor of a communicator's class: one communicator shows a stand-in for a channel.
+
+    Communicators of MPI and NCCL are extension types, so their methods cannot be patched; and the
+    attributes of ChainerMN's communicator are the program's.
+    """
+
+    def __init__(self, communicator: Any, name: str, stand_in: Any, below: Any) -> None:
+        self._communicator, self._name, self._stand_in = communicator, name, stand_in
+        self._below = below
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is self._communicator:
+            return self._stand_in
+        if hasattr(self._below, "__get__"):
+            return self._below.__get__(instance, owner)
+        return vars(instance)[self._name]
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        vars(instance)[self._name] = value
+
+
+@contextmanager
+def _replaced_channel(
+    communicator: Any, name: str, stand_in: Callable[[Any], Any]
+) -> Iterator[None]:
+    """Within this a communicator's attribute gives a stand-in."""
+    cls: Any = type(communicator)
+    below = vars(cls).get(name)
+    channel = _Channel(communicator, name, stand_in(getattr(communicator, name)), below)
+    setattr(cls, name, channel)
+    try:
+        yield
+    finally:
+        if vars(cls).get(name) is channel:
+            if below is None:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, below)
 
 
 class _StandIn:

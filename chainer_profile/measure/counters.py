@@ -19,8 +19,8 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.clock import NowNs
 from chainer_profile.measure.passes import Pass, Timed
-from chainer_profile.measure.readings import Readings, ReadTrials
-from chainer_profile.measure.windows import Step
+from chainer_profile.measure.readings import Readings, ReadingSession
+from chainer_profile.measure.step import Step
 from chainer_profile.record.recording import Counted, Counters
 
 try:
@@ -101,37 +101,35 @@ def _new_pages() -> NDArray[np.uint8]:
 
 def measure_counters(
     step: Step,
-    traced: ReadTrials,
+    session: ReadingSession,
     *,
     now_ns: NowNs,
     seconds: float,
     stop: Callable[[], object] = lambda: None,
 ) -> Counters | None:
-    """Run a step for about this time, and add up what the counters show for every row."""
+    """Run a step for this number of seconds, and add up the counters of every row."""
     counted, read = thread_usage()
     names = ("wall_ns", *counted)
-    log = Readings(
-        lambda: (now_ns(), *read()), len(names), max(traced.most_reads, 2 * _EMPTY_WINDOWS)
-    )
-    windows = _window(log)
+    size = max(session.max_readings, 2 * _EMPTY_WINDOWS)
+    readings = Readings(lambda: (now_ns(), *read()), len(names), size)
+    windows = _window(readings)
     by_trial: list[NDArray[np.int64]] = []
     begin_ns = now_ns()
-    with traced.entries:
-        for trial in count(1):
-            log.clear()
-            with traced.recording(log):
-                step()
-            if log.failure:
-                raise ProfileError(log.failure)
-            # Skip a trial with other calls than the first one, or with too many.
-            with suppress(ProfileError):
-                owned, values = traced.owned(log), log.values[: log.count]
-                n_layers = len(owned.layers)
-                of_rows = [owned.sums(counter) for counter in values.T]
-                by_trial.append(np.column_stack([of_rows, values[-1] - values[0]]))
-            long = trial >= _MOST_TRIALS or (now_ns() - begin_ns) * NS >= seconds
-            if stop() or (long and trial >= LEAST_TRIALS):
-                break
+    for trial in count(1):
+        readings.clear()
+        with session.trial(readings):
+            step()
+        if readings.failure:
+            raise ProfileError(readings.failure)
+        # Skip a trial with other calls than the first one, or with too many.
+        with suppress(ProfileError):
+            result = session.result(readings)
+            n_layers, values = len(result.layers), result.values
+            of_rows = [result.sums(counter) for counter in values.T]
+            by_trial.append(np.column_stack([of_rows, values[-1] - values[0]]))
+        long = trial >= _MOST_TRIALS or (now_ns() - begin_ns) * NS >= seconds
+        if stop() or (long and trial >= LEAST_TRIALS):
+            break
     if not by_trial:
         return None
     # (counters, trials, rows, phases and the trial)
@@ -148,11 +146,12 @@ def measure_counters(
     )
 
 
-def _window(log: Readings) -> NDArray[np.float64]:
+def _window(readings: Readings) -> NDArray[np.float64]:
     """Mean difference of each counter between two successive readings."""
+    readings.clear()
     for _ in range(2 * _EMPTY_WINDOWS):
-        log.note((0, log.now_ns()))
-    values = log.values[: 2 * _EMPTY_WINDOWS]
+        readings.read()
+    values = readings.values[: 2 * _EMPTY_WINDOWS]
     mean: NDArray[np.float64] = (values[1::2] - values[::2]).mean(axis=0)
     return mean
 
@@ -165,7 +164,7 @@ def _measure(timed: Timed) -> Counters | None:
     now_ns = timed.clock.now_ns
     return measure_counters(
         timed.step,
-        ReadTrials(timed.tape, timed.entries),
+        ReadingSession(timed.session),
         now_ns=now_ns,
         seconds=seconds,
         stop=timed.stop,

@@ -7,24 +7,12 @@ does after every function.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.measure.clock import DeviceQueue, Event, NowNs
 
 _NS_PER_MS = 1e6
-
-
-class TimedTrial(NamedTuple):
-    """Times of a trial."""
-
-    start_ns: int  # on the host's clock
-    wall_ns: int  # until the device has finished
-    end: int  # number of recorded events at the end of the trial
-    launch_ns: int  # until all work was launched; 0 without a device
-    device: NDArray[np.int64] | None  # times of the device's events, (events,)
 
 
 class EventPool:
@@ -67,13 +55,19 @@ class EventPool:
         self.used = 0
 
 
-def timed_trial(
-    events: EventPool | None, start_ns: int, end_ns: int, n_events: int, now_ns: NowNs
-) -> TimedTrial:
-    """Times of a trial whose host code has ended; waits for the device if there is one."""
-    host_ns = end_ns - start_ns
-    if events is None:
-        return TimedTrial(start_ns, host_ns, n_events, 0, None)
-    events.record()
-    events.wait()
-    return TimedTrial(start_ns, now_ns() - start_ns, n_events, host_ns, events.times_ns())
+class DeviceReader:
+    """Reads the host's clock, and records a device event before or after the reading."""
+
+    def __init__(self, pool: EventPool, now_ns: NowNs) -> None:
+        self._pool, self._now_ns = pool, now_ns
+
+    # Recording takes time on the host. The span on the host's clock excludes it.
+
+    def begin(self) -> int:
+        self._pool.record()
+        return self._now_ns()
+
+    def end(self) -> int:
+        now_ns = self._now_ns()
+        self._pool.record()
+        return now_ns

@@ -26,23 +26,22 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.clock import NowNs
 from chainer_profile.measure.layer_frames import FILE, frame_named, labelled_frames
-from chainer_profile.measure.line_times import timed_lines
 from chainer_profile.measure.passes import Pass, Timed
 from chainer_profile.measure.samplers import Frame, Frames, sampled
-from chainer_profile.measure.windows import Step
+from chainer_profile.measure.step import Step
 from chainer_profile.record.inside import Inside, Place, Stack
 from chainer_profile.record.recording import Layer
 
-#: How long it looks; and how long trials take at most whose lines are timed.
+#: How long trials are sampled.
 SECONDS = 6.0
-LINE_SECONDS = 2.0
-#: Layers from this time on have their lines timed: in shorter ones the timing itself is felt.
-LINES_FROM_S = 1e-3
+#: In shorter layers py-spy stops the program for each sample.
+STOPPED_BELOW_S = 1e-3
 #: Fewer samples tell nothing.
 LEAST_SAMPLES = 100
 #: A stack that takes less of its layer's time than this is not kept by itself.
 _LEAST_PART = 1e-3
 _TRIAL = "(trial)"
+_NO_LINES = "py-spy reports wrong lines on Python 3.12 to 3.14, so only functions are shown"
 #: Trials that begin within so many seconds are a group, and fewer groups tell nothing by how much
 #: they differ.
 _GROUP_S = 0.1
@@ -76,10 +75,9 @@ def look_inside(
     """Make trials and look where the interpreter is; within the step's configuration."""
     walls: list[int] = []
 
-    def run(at_most_s: float = seconds) -> None:
-        walls.clear()
+    def run() -> None:
         start = now_ns()
-        while not walls or (now_ns() - start < at_most_s / NS and not stop()):
+        while not walls or (now_ns() - start < seconds / NS and not stop()):
             begin_trial()
             begin = now_ns()
             frame_named(f"{_TRIAL} {int((begin - start) * NS / _GROUP_S)}")(step)
@@ -87,41 +85,30 @@ def look_inside(
 
     rows = _Rows(layers, by_link)
     with labelled_frames(step.roots if by_link else None) as begin_trial:
-        seen, notes = sampled(run, now_ns, stopped=_typical_s(medians_s) < LINES_FROM_S)
-        wall_s, trials = sum(walls) * NS, len(walls)
-        groups: defaultdict[str, list[tuple[Frames, float, int]]] = defaultdict(list)
-        whole, samples = 0.0, 0
-        for stack, weight in seen.weights.items():
-            group, inner = _within_trial(stack)
-            if inner:
-                groups[group].append((inner, weight, seen.samples[stack]))
-                whole, samples = whole + weight, samples + seen.samples[stack]
-        if samples < LEAST_SAMPLES:
-            raise ProfileError(f"{samples} samples of trials are too few")
-        scale = wall_s / trials / whole
-        method, lined = seen.method, _tells_lines(seen.method)
-        by_group = [
-            _spent(((inner, weight * scale, count) for inner, weight, count in group), rows, lined)
-            for group in groups.values()
-        ]
-        spent = _together(by_group)
-        long = {row for row, median_s in enumerate(medians_s) if median_s >= LINES_FROM_S}
-        if long and not lined and not stop():
-            try:
-                times = timed_lines(lambda: run(min(seconds, LINE_SECONDS)), now_ns)
-            except ProfileError as error:
-                notes += (f"{error}: functions are reported, but no lines",)
-            else:
-                method += " (lines of layers of 1 ms and more: sys.monitoring)"
-                part = NS / len(walls)
-                timed = ((_within_trial(stack)[1], ns * part, 0) for stack, ns in times.items())
-                exact = _spent(timed, rows, lines=True)
-                exact = {key: time for key, time in exact.items() if key[0].row in long}
-                timed_rows = {owner.row for owner, _ in exact}
-                rest = {key: time for key, time in spent.items() if key[0].row not in timed_rows}
-                spent = rest | exact
-    method_used = Inside(method, samples, wall_s, trials, notes=notes, repeats=_repeats(by_group))
-    return _inside(method_used, spent)
+        seen = sampled(run, stopped=_typical_s(medians_s) < STOPPED_BELOW_S)
+    groups: defaultdict[str, list[tuple[Frames, int]]] = defaultdict(list)
+    for stack, count in seen.samples.items():
+        group, inner = _within_trial(stack)
+        if inner:
+            groups[group].append((inner, count))
+    samples = sum(count for group in groups.values() for _, count in group)
+    if samples < LEAST_SAMPLES:
+        raise ProfileError(f"{samples} samples of trials are too few")
+    wall_s, trials = sum(walls) * NS, len(walls)
+    sample_s = wall_s / trials / samples
+    by_group = [
+        _spent(((inner, count * sample_s, count) for inner, count in group), rows, seen.has_lines)
+        for group in groups.values()
+    ]
+    inside = Inside(
+        seen.method,
+        samples,
+        wall_s,
+        trials,
+        notes=() if seen.has_lines else (_NO_LINES,),
+        repeats=_repeats(by_group),
+    )
+    return _inside(inside, _together(by_group))
 
 
 def _typical_s(medians_s: Sequence[float]) -> float:
@@ -133,13 +120,6 @@ def _typical_s(medians_s: Sequence[float]) -> float:
         for time_s, sum_s in zip(slowest, accumulate(slowest), strict=True)
         if sum_s >= half_s
     )
-
-
-def _tells_lines(method: str) -> bool:
-    """Whether the lines of a sampler are true: py-spy's are off by one from Python 3.12 on."""
-    if method.startswith("py-spy"):
-        return sys.version_info < (3, 12)
-    return method == "profiling.sampling"
 
 
 def _within_trial(stack: Frames) -> tuple[str, Frames]:

@@ -1,90 +1,87 @@
-"""Writes iterations to a journal as they are folded, and before each of them the rows it found."""
+"""Writes trials to a journal, and the rows that they are the first to have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from chainer_profile.measure.order import Order
-from chainer_profile.measure.rows import Iteration, Rows
-from chainer_profile.record.journal import PROFILED, Journal, Trial
-from chainer_profile.record.journal import Rows as RowsFound
-from chainer_profile.record.recording import Conditions, LinkCalls, Recording, Settings
+from chainer_profile.measure.aggregate import Layout, TrialTimes
+from chainer_profile.measure.session import Target
+from chainer_profile.record.journal import PROFILED, Journal, Rows, Trial
+from chainer_profile.record.recording import Conditions, Recording, Settings
 
 
 class JournalWriter:
-    """Knows which rows a journal has."""
+    """Appends the trials of a target to a journal."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        rows: Rows,
-        links: Callable[[], tuple[LinkCalls, ...]],
-        settings: Callable[[], Settings],
-    ) -> None:
-        self._journal, self._rows, self._links, self._settings = journal, rows, links, settings
-        self._order: Order | None = None  # whose rows were written
+    def __init__(self, journal: Journal, target: Target, settings: Callable[[], Settings]) -> None:
+        self._journal, self._target, self._settings = journal, target, settings
+        # The rows of single calls that were written; numbers of the rows and phases by link.
+        self._layout: Layout | None = None
         self._written = (0, 0)
 
     @property
     def by_link(self) -> bool:
-        """Whether rows are by link."""
-        return self._order is None
+        """Whether rows are functions of links."""
+        return self._layout is None
 
-    def begin(self, order: Order | None) -> None:
-        """Write the rows that iterations are expected to have."""
-        if order is not None and (rows := self._new_rows(order)):
+    def begin(self) -> None:
+        """Write the rows of single calls that the trials are expected to have."""
+        layout = self._target.aggregator.call_layout
+        if layout is not None and (rows := self._new_rows(layout)):
             self._journal.add(rows)
 
-    def add(self, iterations: Sequence[Iteration]) -> None:
-        """Write iterations of one kind."""
-        if not iterations:
-            return
-        order = iterations[0].order
-        rows = self._new_rows(order)
-        trials = map(_trial_of, iterations)
-        self._journal.add(*(rows, *trials) if rows else trials)
+    def add(self, trials: Sequence[TrialTimes]) -> None:
+        """Write trials."""
+        if trials:
+            aggregator = self._target.aggregator
+            rows = self._new_rows(aggregator.call_layout)
+            records = map(_record, trials, [aggregator.call_layout is None] * len(trials))
+            self._journal.add(*(rows, *records) if rows else records)
 
-    def _new_rows(self, order: Order | None) -> RowsFound | None:
-        """Rows that the journal does not have."""
-        rows, links, settings = self._rows, self._links, self._settings
-        if order is not None:
-            if order is self._order:
+    def _new_rows(self, layout: Layout | None) -> Rows | None:
+        """The rows that the journal lacks; ``layout`` is given if rows are single calls."""
+        target, settings = self._target, self._settings
+        if layout is not None:
+            if layout is self._layout:
                 return None
-            self._order = order
-            return RowsFound(order.layers, tuple(rows.phases), links(), settings())
-        anew, self._order = self._order is not None, None
-        written = (0, 0) if anew else self._written
-        self._written = len(rows), len(rows.phases)
-        if self._written == written:
+            self._layout = layout
+            phases = tuple(layout.index.phases)
+            return Rows(layout.layers(), phases, target.link_table(), settings())
+        anew, self._layout = self._layout is not None, None
+        index, begin = target.aggregator.index, (0, 0) if anew else self._written
+        self._written = len(index.rows), len(index.phases)
+        if self._written == begin:
             return None
-        layers, phases = rows.layers(written[0]), tuple(rows.phases[written[1] :])
-        return RowsFound(layers, phases, links(), settings(), anew)
+        layers = index.layers(target.aggregator.trials, begin[0])
+        phases = tuple(index.phases[begin[1] :])
+        return Rows(layers, phases, target.link_table(), settings(), anew)
 
     def recording(self, conditions: Conditions, ended: str) -> Recording:
-        """All iterations so far, with rows as they are by now, without those of none here."""
+        """All trials so far, with the rows as they are by now."""
         recording = self._journal.recording(conditions, ended)
+        links = self._target.link_table()
         if not recording.by_link:
-            return replace(recording, links=self._links()) if recording.n_trials else recording
-        layers = self._rows.layers()[: len(recording.layers)]
-        return replace(recording, layers=layers, links=self._links())
+            return replace(recording, links=links) if recording.n_trials else recording
+        layers = self._target.aggregator.layers()[: len(recording.layers)]
+        return replace(recording, layers=layers, links=links)
 
 
-def _trial_of(trial: Iteration) -> Trial:
+def _record(trial: TrialTimes, by_link: bool) -> Trial:
+    """The journal's record of a trial."""
     samples = {"self_ns": trial.rows_ns.tobytes(), "framework_ns": trial.phases_ns.tobytes()}
-    if trial.order is None:
+    if by_link:
         samples["calls"] = trial.calls.tobytes()
     if len(trial.arrived_ns):
         samples |= {"arrived_ns": trial.arrived_ns.tobytes(), "left_ns": trial.left_ns.tobytes()}
     if trial.number:
         samples["iteration"] = int64(trial.number)
-    if trial.device is not None:
-        host, gaps, launch_ns, span_ns = trial.device
-        samples |= {"host_ns": host.tobytes(), "gap_ns": gaps.tobytes()}
-        samples |= {"launch_ns": int64(launch_ns), "span_ns": int64(span_ns)}
+    if trial.host_ns is not None and trial.gap_ns is not None:
+        samples |= {"host_ns": trial.host_ns.tobytes(), "gap_ns": trial.gap_ns.tobytes()}
+        samples |= {"launch_ns": int64(trial.launch_ns), "span_ns": int64(trial.span_ns)}
     return Trial(PROFILED, trial.start_ns, trial.wall_ns, samples)
 
 
 def int64(number: int) -> bytes:
-    """A sample of a trial; see :class:`Trial`."""
+    """A number as a sample of a trial; see :class:`Trial`."""
     return number.to_bytes(8, "little", signed=True)

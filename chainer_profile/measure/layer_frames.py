@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 from threading import get_ident
 from types import FunctionType
@@ -12,8 +12,8 @@ from typing import Any
 from chainer import FunctionNode, _backprop_utils
 
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.measure.hooks import defines_call, wrap_link_calls
-from chainer_profile.measure.owners import Paths
+from chainer_profile.measure import patches
+from chainer_profile.measure.links import Links, LinkTracker
 
 #: Name of the file that a sampler shows for a layer's frame.
 FILE = "<layers>"
@@ -46,9 +46,9 @@ def labelled_frames(roots: Sequence[tuple[str, Any]] | None) -> Iterator[Callabl
     ``6_Convolution2DFunction@``. Yields a function to call at the start of each trial.
     """
     frames = _Frames(roots)
-    with Replacements() as replacements:
+    with Replacements() as replacements, ExitStack() as stack:
         if roots is not None:
-            wrap_link_calls(replacements, frames.track_link)
+            stack.enter_context(patches.observing(frames, calls=True))
         replacements.wrap(FunctionNode, "apply", partial(_labelled, frames))
         replacements.wrap(_backprop_utils, "backprop_step", partial(_labelled_backward, frames))
         yield frames.begin
@@ -58,11 +58,12 @@ class _Frames:
     """Finds the label of each function call, and runs the call in a frame of that name."""
 
     def __init__(self, roots: Sequence[tuple[str, Any]] | None) -> None:
-        # The links whose calls are running, outermost first; None without networks.
-        self._links: list[Any] | None = None if roots is None else []
-        self._paths = Paths(roots or ())
-        self._labels: dict[tuple[int, str, int], str] = {}
-        self._thread = get_ident()
+        self._with_paths = roots is not None
+        self._links = Links(roots or ())
+        self.tracker = LinkTracker(self._links, nullcontext)
+        self.tracker.thread = get_ident()
+        self._labels: dict[tuple[int, str, str], str] = {}
+        self.thread = get_ident()
         self._count = 0  # calls of functions in this trial
         self._in_frame = False
 
@@ -70,45 +71,43 @@ class _Frames:
         """Start a trial: number its function calls from 0."""
         self._count = 0
 
-    def track_link(self, kind: type, method: Any) -> Any:
-        """Wrap the method ``__call__`` of a class of links to keep track of the running links."""
-        links = self._links
-        assert links is not None
+    # -- the interface of patches.CallObserver
 
-        def tracked_call(link: Any, *args: Any, **kwargs: Any) -> Any:
-            # A subclass that has its own __call__ may call this one for the same link.
-            if get_ident() != self._thread or defines_call(type(link)) is not kind:
-                return method(link, *args, **kwargs)
-            if not links:  # a call of the whole network begins a trial
-                self.begin()
-            links.append(link)
-            try:
-                return method(link, *args, **kwargs)
-            finally:
-                links.pop()
+    def begin_operation(
+        self, operation: str, owner: Any, args: tuple[Any, ...]
+    ) -> patches.End | None:
+        """A call of the whole network begins a trial."""
+        if operation == patches.NETWORK:
+            self.begin()
+        return None
 
-        return tracked_call
+    def begin_elsewhere(self, operation: str) -> None:
+        """Do nothing: calls in other threads get no frame."""
+
+    def fail(self, error: Exception) -> None:
+        """Do nothing: further calls get no frame."""
+
+    def function_raised(self, function: Any) -> None:
+        """Do nothing: its frame has ended."""
 
     def label(self, function: Any, inputs: Any) -> str:
         """Number a function call, and make its label with the path of its link."""
         number, name = self._count, function._impl_name
         self._count += 1
-        links = self._links
-        if links is None:
+        if not self._with_paths:
             return f"{number}_{name}@"
-        key = number, name, id(links[-1]) if links else 0
+        links, caller = self._links, self.tracker.current
+        key = number, name, caller.path
         label = self._labels.get(key)
         if label is None:  # later trials find it
-            paths = (self._paths.by_link.get(id(link)) for link in reversed(links))
-            path = next((path for path in paths if path is not None), "/")
-            self._paths.know_parameters()
+            links.update_parameters()
             arrays = [getattr(value, "array", value) for value in inputs]
-            label = self._labels[key] = f"{number}_{name}@{self._paths.owner(path, arrays)}"
+            label = self._labels[key] = f"{number}_{name}@{links.owner(caller, arrays).path}"
         return label
 
     def run(self, label: Callable[[], str], call: Callable[..., Any], *args: Any) -> Any:
         """Make a call in a frame with this label; nested calls get no frame."""
-        if self._in_frame or get_ident() != self._thread:
+        if self._in_frame or get_ident() != self.thread:
             return call(*args)
         self._in_frame = True
         try:

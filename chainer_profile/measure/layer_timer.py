@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
+from threading import get_ident
 from typing import Any, TextIO
 
 from chainer.function_hooks import TimerHook
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.measure import environment
+from chainer_profile.basics.warning import warner
+from chainer_profile.measure import environment, patches
+from chainer_profile.measure.aggregate import TrialTimes
 from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.call_history import History
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
-from chainer_profile.measure.entries import CALL, Entries
-from chainer_profile.measure.hooks import unique_name
 from chainer_profile.measure.journal_writer import JournalWriter
-from chainer_profile.measure.loop import LoopTrial
-from chainer_profile.measure.owners import Paths
-from chainer_profile.measure.row import Entry
-from chainer_profile.measure.rows import Iteration, Rows
-from chainer_profile.measure.tape import Tape
+from chainer_profile.measure.links import Links
+from chainer_profile.measure.loop import Loop
+from chainer_profile.measure.session import Session, Target
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.journal import Journal
-from chainer_profile.record.recording import COMPLETE, Conditions, LinkCalls, Recording, Settings
+from chainer_profile.record.recording import COMPLETE, Conditions, Recording, Settings
 
 
 class LayerTimerHook(TimerHook):
@@ -53,34 +50,42 @@ class LayerTimerHook(TimerHook):
     name = "LayerTimerHook"
 
     def __init__(self, clock: Clock = HOST_CLOCK) -> None:
-        self.name = unique_name("LayerTimerHook")
         self._now_ns = clock.now_ns
         self._history = History()
-        self._entries = Entries(self._around)
-        self._tape = Tape(
-            clock.now_ns, LoopTrial([]), self._entries, single_calls=True, history=self._history
+        self._session = Session(
+            [],
+            Clock(clock.now_ns),
+            single_calls=True,
+            warn=warner("LayerTimerHook: "),
+            on_read=lambda event_ids, clocks: self._history.add(
+                event_ids, clocks, self._session.recorder.sites
+            ),
         )
         self._networks: dict[int, _Network] = {}
-        self._within = False  # a trial
-        self._active = ExitStack()
         self._conditions: Conditions | None = None
-        # Its methods are those that note calls on the tape.
-        callbacks = {
-            name: value for name, value in vars(type(self._tape.hook)).items() if callable(value)
-        }
-        self.__class__ = type("LayerTimerHook", (LayerTimerHook,), callbacks)
+        recorder = self._session.recorder
+        self.name = recorder.name
+        self.thread = 0
+        # Chainer calls the recorder in place of this hook.
+        self.forward_preprocess = recorder.forward_preprocess
+        self.forward_postprocess = recorder.forward_postprocess
+        self.backward_preprocess = recorder.backward_preprocess
+        self.backward_postprocess = recorder.backward_postprocess
 
     # -- Chainer's interface
 
     def added(self, function: Any) -> None:
         """Begin: Chainer calls this when the hook is registered."""
-        self._active.enter_context(self._entries)
-        self._active.enter_context(self._tape.recording(hooked=True))
+        self.thread = get_ident()
+        patches.add_observer(self)
+        self._session.start(registered=True)
 
     def deleted(self, function: Any) -> None:
         """End: Chainer calls this when the hook is removed."""
-        self._active.close()
-        self._fold()
+        patches.remove_observer(self)
+        self._session.discard_trial()
+        patches.remove_observer(self._session.recorder)
+        self._read()
         self._history.clear_running()
 
     # -- TimerHook's interface
@@ -91,18 +96,18 @@ class LayerTimerHook(TimerHook):
 
         The time of a call includes that of nested calls.
         """
-        self._fold()
+        self._read()
         return self._history.pairs()
 
     @property
     def self_history(self) -> list[tuple[str, float]]:
         """The same without the time of nested calls."""
-        self._fold()
+        self._read()
         return self._history.pairs(own=True)
 
     def total_time(self) -> float:
         """Time in seconds inside functions; nested calls are counted once."""
-        self._fold()
+        self._read()
         return self._history.total_ns / 1e9
 
     def print_report(self, unit: str = "auto", file: TextIO | None = None) -> None:
@@ -123,7 +128,7 @@ class LayerTimerHook(TimerHook):
     @property
     def networks(self) -> list[Any]:
         """The outermost links that were called under the hook, most trials first."""
-        self._fold()
+        self._read()
         ranked = sorted(self._networks.values(), key=lambda network: -network.n_trials)
         return [network.root for network in ranked]
 
@@ -137,7 +142,7 @@ class LayerTimerHook(TimerHook):
             ProfileError: Nothing ran, no trial completed, this network was not called, or functions
                 without links ran that have no period.
         """
-        self._fold()
+        self._read()
         if not self._networks:
             return fold_call_history(self)
         root = self.networks[0] if network is None else network
@@ -148,71 +153,72 @@ class LayerTimerHook(TimerHook):
             self._conditions = Conditions(calibrations=(calibrate(self._now_ns),))
         return called.recording(self._conditions)
 
-    # -- trials
+    # -- the interface of patches.Observer
 
-    def _around(self, entry: str, owner: Any, call: Callable[[], Any]) -> Any:
-        """Go through one of Chainer's entries: the call of an outermost link is a trial."""
-        if entry != CALL or self._within:
-            return call()
+    def begin_operation(
+        self, operation: str, owner: Any, args: tuple[Any, ...]
+    ) -> patches.End | None:
+        """The call of an outermost link is a trial."""
+        if operation != patches.NETWORK:
+            return None
         network = self._networks.get(id(owner))
         if network is None:
-            entries, number = self._tape.rows.entries, len(self._networks)
-            network = self._networks[id(owner)] = _Network(owner, number, entries)
+            network = self._networks[id(owner)] = _Network(owner, self._session)
         network.begin()
-        self._within = True
-        outside = self._tape.rows, self._tape.paths
-        self._tape.start((network.rows, network.paths))
-        try:
-            given = call()
-            self._tape.stop(network.number)
-        except BaseException:
-            self._tape.abandon()
-            raise
-        finally:
-            self._tape.use(*outside)
-            self._within = False
-        if self._tape.is_long:
-            self._fold()
-        return given
+        self._session.begin_trial(network.target)
+        return self._end_trial
 
-    def _fold(self) -> None:
-        """Put what is on the tape into the history and to the networks."""
-        if self._within:
+    def begin_elsewhere(self, operation: str) -> None:
+        """Other threads have no part in it."""
+
+    def fail(self, error: Exception) -> None:
+        """Record no more trials."""
+        self._session.recorder.fail(error)
+
+    def _end_trial(self, error: BaseException | None, result: Any) -> None:
+        if error is None:
+            self._session.end_trial()
+        else:
+            self._session.discard_trial()
+        self._session.use_own_links()
+        if self._session.is_long:
+            self._read()
+
+    def _read(self) -> None:
+        """Add what was logged to the history and to the networks."""
+        if self._session.is_in_trial:
             return
-        networks = list(self._networks.values())
-        for trial in self._tape.fold():
-            networks[trial.number].add(trial)
+        networks = {id(network.target): network for network in self._networks.values()}
+        for target, trial in self._session.read():
+            networks[id(target)].add(trial)
 
 
 class _Network:
     """An outermost link that was called, and its trials."""
 
-    def __init__(self, root: Any, number: int, entries: list[Entry]) -> None:
-        self.root, self.number = root, number
-        self.rows, self.paths = Rows(single_calls=True, entries=entries), Paths([("", root)])
+    def __init__(self, root: Any, session: Session) -> None:
+        self.root = root
+        self.target: Target = session.new_target(Links([("", root)]))
         self.n_trials = 0
-        self._trial = LoopTrial([("", root)], title=type(root).__name__)
+        self._loop = Loop([("", root)], title=type(root).__name__)
         self._journal = Journal()
-        self._writer = JournalWriter(self._journal, self.rows, self._links, self._settings)
+        self._writer = JournalWriter(self._journal, self.target, self._settings)
 
     def begin(self) -> None:
         """A trial begins."""
-        self._trial.note(not self.n_trials)
+        if not self.n_trials:
+            self._loop.clear()
 
-    def add(self, trial: Iteration) -> None:
+    def add(self, trial: TrialTimes) -> None:
         self.n_trials += 1
-        self._writer.add([trial._replace(number=0)])
-
-    def _links(self) -> tuple[LinkCalls, ...]:
-        return self.paths.links(self.rows.iterations or 1)
+        self._writer.add([trial])
 
     def _settings(self) -> Settings:
-        layers = self.rows.layers() if self.rows.order is None else self.rows.order.layers
-        settings = self._trial.settings(layers)
+        settings = self._loop.settings(self.target.aggregator.layers())
         return replace(settings, input="the caller's", phase="forward", trials=self.n_trials)
 
     def recording(self, conditions: Conditions) -> Recording:
-        """Its trials, which are folded."""
+        """Its trials, all of which were read."""
         if not self.n_trials:
             raise ProfileError("no call of the network completed under this hook")
         recording = self._writer.recording(conditions, COMPLETE)

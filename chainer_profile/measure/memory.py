@@ -9,11 +9,10 @@ negative number of bytes.
 from __future__ import annotations
 
 import gc
-import tracemalloc
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
 import chainer
 import numpy as np
@@ -21,10 +20,10 @@ from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.measure.arguments import arrays_in
-from chainer_profile.measure.owned import Owned
+from chainer_profile.measure.host_memory import HostCounter, no_collection
 from chainer_profile.measure.passes import Pass, Timed
-from chainer_profile.measure.readings import Readings, ReadTrials
-from chainer_profile.measure.windows import FORWARD, Step, Trial
+from chainer_profile.measure.readings import Readings, ReadingSession, ReadTrial
+from chainer_profile.measure.step import Step, TrialInfo
 from chainer_profile.record.recording import MemoryUse, PhaseMemory
 
 _OUTSIDE = -1
@@ -40,29 +39,6 @@ class Counter(Protocol):
 
     def read(self) -> tuple[int, int]:
         """Allocated bytes at present, and at their peak since the previous read."""
-
-
-class HostCounter:
-    """Counts with tracemalloc. If the user traces already, only the peak is reset."""
-
-    @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Trace within the context, and then stop unless tracing was on before."""
-        was_on = tracemalloc.is_tracing()
-        if not was_on:
-            tracemalloc.start()
-        try:
-            yield
-        finally:
-            if not was_on:
-                tracemalloc.stop()
-
-    def read(self) -> tuple[int, int]:
-        if not tracemalloc.is_tracing():
-            raise ProfileError("the program stopped tracemalloc")
-        now_and_peak = tracemalloc.get_traced_memory()
-        tracemalloc.reset_peak()
-        return now_and_peak
 
 
 class PoolCounter:
@@ -109,7 +85,7 @@ def counter_of(arrays: list[Any]) -> Counter:
 class IterationMemory:
     """Traces the memory of one iteration that the program makes anyway."""
 
-    def __init__(self, trial: Trial, is_due: bool = True) -> None:
+    def __init__(self, trial: TrialInfo, is_due: bool = True) -> None:
         self.is_due, self.is_on = is_due, False
         self.use: MemoryUse | None = None
         self.problem = ""
@@ -131,21 +107,18 @@ class IterationMemory:
             self.is_on = True
 
     @contextmanager
-    def tracing(self, traced: ReadTrials) -> Iterator[None]:
+    def tracing(self, session: ReadingSession) -> Iterator[None]:
         """Find what the rows of an iteration allocate that runs within the context."""
         assert self._counter is not None
-        log = Readings(self._counter.read, 2, traced.most_reads)
+        readings = Readings(self._counter.read, 2, session.max_readings)
         # Cyclic garbage is collected before, but not during the iteration: objects that only the
         # collector frees count as retained.
         gc.collect()
         with ExitStack() as stack:
             stack.callback(self.end)
-            if gc.isenabled():
-                gc.disable()
-                stack.callback(gc.enable)
-            with traced.recording(log):
+            with no_collection(), session.trial(readings):
                 yield
-            self._evaluate(log, traced)
+            self._evaluate(readings, session)
 
     def end(self) -> None:
         """Stop counting."""
@@ -160,13 +133,13 @@ class IterationMemory:
         self.is_due = self.is_due or self.is_on
         self.end()
 
-    def _evaluate(self, log: Readings, traced: ReadTrials) -> None:
+    def _evaluate(self, readings: Readings, session: ReadingSession) -> None:
         """Set the use of memory, or the problem that prevents it."""
-        if log.failure:
-            self.problem = f"memory cannot be counted: {log.failure}"
+        if readings.failure:
+            self.problem = f"memory cannot be counted: {readings.failure}"
             return
         try:
-            self.use = use_of(log, traced.owned(log), self._trial)
+            self.use = use_of(session.result(readings), self._trial)
         except ProfileError as error:
             self.problem = str(error)
         except Exception as error:
@@ -189,7 +162,7 @@ class IterationMemory:
 
 
 def measure_memory(
-    step: Step, traced: ReadTrials, n_rows: int, counter: Counter | None = None
+    step: Step, session: ReadingSession, n_rows: int, counter: Counter | None = None
 ) -> MemoryUse | None:
     """Run a step twice, and return what the ``n_rows`` rows of the second trial allocate."""
     memory = IterationMemory(step)
@@ -197,7 +170,7 @@ def measure_memory(
     try:
         if memory.is_on:
             step()  # allocates the gradients and graph that the second trial frees
-            with memory.tracing(traced):
+            with memory.tracing(session):
                 step()
     finally:
         memory.end()
@@ -209,9 +182,8 @@ def measure_memory(
 def _measure(timed: Timed) -> MemoryUse | None:
     if timed.left_s < _STRUCTURE_PASSES * timed.pass_s:
         return None
-    traced = ReadTrials(timed.tape, timed.entries)
-    with traced.entries:
-        return measure_memory(timed.step, traced, len(timed.recording.layers))
+    session = ReadingSession(timed.session)
+    return measure_memory(timed.step, session, len(timed.recording.layers))
 
 
 MEMORY = Pass(
@@ -219,39 +191,36 @@ MEMORY = Pass(
 )
 
 
-def use_of(log: Readings, owned: Owned, step: Trial) -> MemoryUse:
-    """Evaluate the reads of a trial: memory of its rows and phases, and memory before the trial."""
-    n_layers = len(owned.layers)
-    # Bytes at each read, and at the peak since the read before, each (reads,).
-    now, peaks = log.values[: log.count].T
-    # The row between every two reads.
-    owners = owned.owners[:-1]
+def use_of(trial: ReadTrial, info: TrialInfo) -> MemoryUse:
+    """Evaluate the readings of a trial: memory of its rows and phases, and memory before it."""
+    n_layers = len(trial.layers)
+    # Bytes at each event, and at the peak since the event before, each (events,).
+    now, peaks = trial.values.T
     peak_nbytes = [0] * n_layers
     kept: int | None = None
-    for window in _windows(log, owners):
-        owner = window.owner
-        if 0 <= owner < n_layers:
-            peak_nbytes[owner] = max(peak_nbytes[owner], window.high - window.begin)
-        elif owner >= n_layers and owned.phases[owner - n_layers] == FORWARD.phase:
+    for span in _outermost_spans(trial, now, peaks):
+        if 0 <= span.owner < n_layers:
+            peak_nbytes[span.owner] = max(peak_nbytes[span.owner], span.high - span.begin)
+        elif span.owner >= n_layers and trial.phases[span.owner - n_layers] == "forward":
             # Count from the lowest point: a forward may free the graph of the iteration before.
-            kept = max(kept or 0, window.end - window.low)
+            kept = max(kept or 0, span.end - span.low)
     highest = int(peaks[1:].argmax())
-    highest_owner = int(owners[highest])
+    highest_owner = int(trial.owners[highest])
     return MemoryUse(
         peak_nbytes=tuple(peak_nbytes),
-        retained_nbytes=tuple(owned.sums(now)[:n_layers].tolist()),
+        retained_nbytes=tuple(trial.sums(now)[:n_layers].tolist()),
         high_water_nbytes=int(peaks[highest + 1] - now[0]),
         high_water_layer=highest_owner if 0 <= highest_owner < n_layers else None,
         kept_for_backward_nbytes=kept,
-        phases=tuple(_phases(peaks[1:] - now[0], np.diff(now), owners, owned)),
-        **_allocated_before(step),
+        phases=tuple(_phases(trial, peaks[1:] - now[0], np.diff(now))),
+        **_allocated_before(info),
     )
 
 
-def _allocated_before(step: Trial) -> dict[str, int]:
+def _allocated_before(info: TrialInfo) -> dict[str, int]:
     """Bytes that are allocated before a trial, as fields of :class:`.MemoryUse`."""
-    parameters, inputs = _parameters(step), _distinct(arrays_in(tuple(step.inputs)))
-    params = [param for _, root in step.roots for param in root.params(include_uninit=False)]
+    parameters, inputs = _parameters(info), _distinct(arrays_in(tuple(info.inputs)))
+    params = [param for _, root in info.roots for param in root.params(include_uninit=False)]
     nbytes = {
         "parameter_nbytes": _nbytes(parameters),
         "input_nbytes": _nbytes(inputs),
@@ -267,60 +236,57 @@ def _allocated_before(step: Trial) -> dict[str, int]:
 
 
 def _phases(
-    highs: NDArray[np.int64],
-    growth: NDArray[np.int64],
-    owners: NDArray[np.intp],
-    owned: Owned,
+    trial: ReadTrial, highs: NDArray[np.int64], growth: NDArray[np.int64]
 ) -> Iterator[PhaseMemory]:
     """Peak and growth of every phase, in the order of their first rows.
 
-    ``highs``, ``growth`` and ``owners`` have a value for every interval between two reads.
+    ``highs`` and ``growth`` have a value for every interval between two events.
     """
-    columns = [*(layer.phase for layer in owned.layers), *owned.phases]
+    columns = [*(layer.phase for layer in trial.layers), *trial.phases]
     names = list(dict.fromkeys(columns))
     # The last element is for intervals outside all phases, whose owner is -1.
-    outside = 0 if len(names) == 1 and not owned.phases else _OUTSIDE
-    phases = np.array([*map(names.index, columns), outside])[owners]
+    outside = 0 if len(names) == 1 and not trial.phases else _OUTSIDE
+    phases = np.array([*map(names.index, columns), outside])[trial.owners[:-1]]
     for number, name in enumerate(names):
         in_phase = phases == number
         yield PhaseMemory(name, int(highs[in_phase].max()), int(growth[in_phase].sum()))
 
 
-@dataclass
-class _Window:
-    """A call, and the bytes that are allocated during it."""
+class _SpanMemory(NamedTuple):
+    """The owner of a span, and the bytes that are allocated during it."""
 
-    owner: int  # its row
+    owner: int  # index of a row, then of a phase
     begin: int
+    end: int
     high: int
-    low: int  # at reads only, not between them
-    end: int = 0
+    low: int  # at events, not between them
 
 
-def _windows(log: Readings, owners: NDArray[np.intp]) -> Iterator[_Window]:
-    """All calls except calls that are nested in another one of the same row."""
-    running: list[_Window] = []
-    codes = log.codes.tolist()
-    for event, (now, peak) in enumerate(log.values[1 : log.count - 1].tolist(), 1):
-        if running:
-            running[-1].high = max(running[-1].high, peak)
-            running[-1].low = min(running[-1].low, now)
-        if codes[event] >= 0:
-            running.append(_Window(int(owners[event]), now, now, now))
+def _outermost_spans(
+    trial: ReadTrial, now: NDArray[np.int64], peaks: NDArray[np.int64]
+) -> Iterator[_SpanMemory]:
+    """All spans except those that are nested in another one of the same owner."""
+    spans, owners = trial.layout.spans, trial.layout.attribution.owners
+    around: list[frozenset[int]] = []
+    for span, parent in enumerate(spans.parents):
+        outer = around[parent] if parent >= 0 else frozenset()
+        around.append(outer | {owners[span]})
+        if span == 0 or owners[span] in outer:
             continue
-        window = running.pop()
-        window.end = now
-        if running:
-            running[-1].high = max(running[-1].high, window.high)
-            running[-1].low = min(running[-1].low, window.low)
-        if all(window.owner != outer.owner for outer in running):
-            yield window
+        begin, end = spans.begins[span], spans.ends[span]
+        yield _SpanMemory(
+            trial.column(owners[span]),
+            int(now[begin]),
+            int(now[end]),
+            max(int(now[begin]), int(peaks[begin + 1 : end + 1].max(initial=0))),
+            int(now[begin:end].min()),
+        )
 
 
-def _parameters(step: Trial) -> list[Any]:
-    """Arrays of the parameters and persistent values of a step's networks, without gradients."""
+def _parameters(info: TrialInfo) -> list[Any]:
+    """Arrays of the parameters and persistent values of a trial's networks, without gradients."""
     arrays: list[Any] = []
-    for _, root in step.roots:
+    for _, root in info.roots:
         for link in root.links():
             arrays += [param.array for param in link.params(include_uninit=False)]
             arrays += [getattr(link, name) for name in sorted(link._persistent)]

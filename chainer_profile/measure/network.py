@@ -13,8 +13,8 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.paths import link_of
 from chainer_profile.basics.units import format_shape, plural
 from chainer_profile.measure.arguments import Arguments, arrays_in, as_network, network_name
+from chainer_profile.measure.step_session import StepError, StepSession
 from chainer_profile.measure.steps import ForwardStep, learn_first
-from chainer_profile.measure.taped_step import StepError, TapedStep
 from chainer_profile.record.network import COUNTS, OWN, TEXTS, WORK, ModelSummary
 from chainer_profile.record.recording import Layer, Shape
 
@@ -56,7 +56,7 @@ def summary(
     step = ForwardStep(model, given.args, keywords=given.kwargs)
     with chainer.using_device(model.device), step.configured():
         try:
-            taped = learn_first(step)
+            session = learn_first(step)
         except StepError as error:
             raise error.with_input(inputs[0].shape) from error
     counts, parameter_nbytes, persistent_nbytes = _own_arrays(model)
@@ -64,8 +64,8 @@ def summary(
         name=name or network_name(model),
         input_shapes=tuple(tuple(map(int, array.shape)) for array in inputs),
         input_dtypes=tuple(str(array.dtype) for array in inputs),
-        table=_layer_table(taped, counts, _users(taped.layers, model)),
-        kinds={link.path: link.kind for link in taped.links},
+        table=_layer_table(session, counts, _users(session.layers, model)),
+        kinds={link.path: link.kind for link in session.links},
         input_nbytes=sum(map(_nbytes, inputs)),
         parameter_nbytes=parameter_nbytes,
         persistent_nbytes=persistent_nbytes,
@@ -155,14 +155,14 @@ def _users(layers: Sequence[Layer], model: Any) -> dict[str, int]:
 
 
 def _layer_table(
-    taped: TapedStep, own: dict[str, dict[str, int]], users: dict[str, int]
+    session: StepSession, own: dict[str, dict[str, int]], users: dict[str, int]
 ) -> pd.DataFrame:
     left, none = dict(own), dict.fromkeys(OWN, 0)
     rows: list[dict[str, Any]] = [
         {name: getattr(layer, name) for name in (*TEXTS, *WORK)}
         | (left.pop(layer.path, none) if users[layer.path] == layer.index else none)
-        | {"nbytes_output": made_nbytes, "approximate": int(layer.work_is_about)}
-        for layer, made_nbytes in zip(taped.layers, taped.made_nbytes, strict=True)
+        | {"nbytes_output": new_nbytes, "approximate": int(layer.work_is_about)}
+        for layer, new_nbytes in zip(session.layers, session.new_nbytes, strict=True)
     ]
     uncalled: dict[str, Any] = dict.fromkeys(COUNTS, 0) | {"function": "", "dtype": ""}
     uncalled |= {"input_shapes": (), "output_shapes": ()}

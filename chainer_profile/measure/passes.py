@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.warning import warn_user
 from chainer_profile.measure.clock import Clock, TimeLimit
-from chainer_profile.measure.entries import Entries
-from chainer_profile.measure.tape import Tape
+from chainer_profile.measure.session import Session
+from chainer_profile.measure.step import Step
 from chainer_profile.measure.trials import Say, Stop
-from chainer_profile.measure.windows import Step
 from chainer_profile.record.recording import Recording
 
 
@@ -21,8 +20,7 @@ class Timed:
     """What a pass is given: the trials that were timed, and what it may take."""
 
     step: Step
-    tape: Tape
-    entries: Entries
+    session: Session
     recording: Recording
     clock: Clock
     pass_s: float  # of a structure pass
@@ -53,7 +51,7 @@ class Pass:
         """Seconds that the trials leave for it, by the time of a structure pass."""
         return limit.at_most_s(self.seconds, self.limit_part) + self.calls * pass_s
 
-    def find(self, timed: Timed, warn: Say = warnings.warn) -> Any:
+    def find(self, timed: Timed, warn: Say = warn_user) -> Any:
         """The part of the recording; None where there is no time, or it fails, which is said."""
         try:
             return self.measure(timed)

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterable
 from typing import Any
 
-from chainer_profile.measure.windows import communicator_of
+from chainer_profile.measure.operations import communicator_of
 from chainer_profile.record.parts import Rank
 
 

@@ -1,93 +1,129 @@
-"""Trials in which other figures than the time are read wherever a window begins or ends."""
+"""Trials that read counters other than the clock at the begin and end of every span."""
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
+from dataclasses import dataclass
 from struct import Struct
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.measure.owned import Owned
-from chainer_profile.measure.rows import DIFFERENT_CALLS
-from chainer_profile.measure.stretch import OUTSIDE
-from chainer_profile.measure.tape import Tape
+from chainer_profile.measure.aggregate import Layout, LoggedTrial
+from chainer_profile.measure.recorder import Reader
+from chainer_profile.measure.session import Session
+from chainer_profile.measure.spans import TRIAL
+from chainer_profile.record.recording import Layer
 
-#: Reads that are kept beyond twice those of the iteration before.
-_MORE_READS = 20_000
+#: The buffer has room for this number of readings more than twice the longest trial so far.
+_MORE_READINGS = 20_000
 
 
 class Readings:
-    """A tape's clock and its log."""
+    """A buffer of readings, each of several counters."""
 
-    def __init__(self, read: Callable[[], Sequence[int]], width: int, most: int) -> None:
-        # All is made and written before: a log that grows, or a page that is touched for the first
-        # time, would count for a row.
+    def __init__(self, read: Callable[[], Sequence[int]], width: int, size: int) -> None:
+        # Write all memory now: if the buffer grew, or a page was touched for the first time, during
+        # a trial, that would count for a row.
         row = Struct(f"{width}q")
-        self._buffer = bytearray(b"\1" * row.size * most)
+        self._buffer = bytearray(b"\1" * row.size * size)
         self._read, self._pack, self._nbytes = read, row.pack_into, row.size
-        self.values = np.frombuffer(self._buffer, np.int64).reshape(most, width)
-        self._codes = array("q", bytes(8 * most))
-        self._most, self._n_codes, self.count = most, 0, 0
-        self.failure = ""  # of what is read, which is not read again
+        #: The readings, (readings, counters).
+        self.values = np.frombuffer(self._buffer, np.int64).reshape(size, width)
+        self._size, self.count = size, 0
+        #: Why reading failed; empty if it has not. After a failure nothing more is read.
+        self.failure = ""
 
-    def now_ns(self) -> int:
-        """Read; gives 0, for a log of times. Raises nothing into the program."""
-        if not self.failure and self.count < self._most:
+    def read(self) -> int:
+        """Read the counters; returns the index of the reading. Raises nothing."""
+        index = self.count
+        if not self.failure and index < self._size:
             try:
-                self._pack(self._buffer, self.count * self._nbytes, *self._read())
+                self._pack(self._buffer, index * self._nbytes, *self._read())
             except Exception as error:
-                self.failure = one_line(error)
+                is_ours = isinstance(error, ProfileError)
+                self.failure = str(error) if is_ours else one_line(error)
         self.count += 1
-        return 0
-
-    def note(self, pair: tuple[int, int]) -> None:
-        """Note what is entered or left: beside a time, which is 0."""
-        if self._n_codes < self._most:
-            self._codes[self._n_codes] = min(pair) or max(pair)
-        self._n_codes += 1
-
-    @property
-    def codes(self) -> NDArray[np.int64]:
-        """What was entered and left, by the tape's codes, with the reads in :attr:`values`."""
-        return np.frombuffer(self._codes, np.int64)[: self.count]
+        return index
 
     @property
     def is_full(self) -> bool:
-        return self.count > self._most
+        return self.count > self._size
 
     def clear(self) -> None:
-        self._n_codes = self.count = 0
+        self.count = 0
 
 
-class ReadTrials:
-    """Trials on a tape in which something else is read, within :attr:`entries`."""
+@dataclass(frozen=True, eq=False)
+class ReadTrial:
+    """The readings of one trial.
 
-    def __init__(self, tape: Tape, entries: Any = None) -> None:
-        self.entries: AbstractContextManager[Any] = entries or nullcontext()
-        order = tape.rows.order
-        by_link = 2 * tape.most_events + _MORE_READS
-        self.most_reads = by_link if order is None else len(order.codes)
-        self._tape = tape
+    Attributes:
+        layout: Its spans and their owners.
+        layers: The rows.
+        phases: The phases.
+        owners: For each event the owner of the interval after it: the index of a row,
+            ``len(layers) + n`` for phase n, or -1 for neither.
+        values: The readings at each event, (events, counters).
+    """
+
+    layout: Layout
+    layers: tuple[Layer, ...]
+    phases: tuple[str, ...]
+    owners: NDArray[np.int64]
+    values: NDArray[np.int64]
+
+    def column(self, owner: int) -> int:
+        """Return a span's owner as an index of the rows and then the phases; -1 for neither."""
+        return owner if owner >= -1 else len(self.layers) - 2 - owner
+
+    def sums(self, counter: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Sums of a counter, (events,), by row and then phase."""
+        growth, owners = np.diff(counter), self.owners[:-1]
+        sums = np.zeros(len(self.layers) + len(self.phases), np.int64)
+        np.add.at(sums, owners[owners >= 0], growth[owners >= 0])
+        return sums
+
+
+class ReadingSession:
+    """Makes trials with readings. Uses the recorder of a session that knows their rows."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        layout = session.target.aggregator.call_layout
+        by_link = 2 * session.max_events + _MORE_READINGS
+        #: Maximum number of readings of a trial.
+        self.max_readings = by_link if layout is None else len(layout.owners)
+        self._log: LoggedTrial | None = None
 
     @contextmanager
-    def recording(self, log: Readings) -> Iterator[None]:
-        """Within this a trial runs, whose windows the log notes."""
-        with self._tape.recording(log):
-            log.note((OUTSIDE, log.now_ns()))
-            yield
-            log.note((log.now_ns(), ~OUTSIDE))
+    def trial(self, readings: Readings) -> Iterator[None]:
+        """Read at the spans of the trial that runs within the context."""
+        session = self._session
+        recorder = session.recorder
+        recorder.read_by(Reader(readings.read, readings.read))
+        try:
+            with session.recording():
+                begin = session.log_lengths()
+                recorder.begin(TRIAL)
+                yield
+                recorder.end(TRIAL)
+            self._log = session.logged_since(begin)
+        finally:
+            recorder.read_by(session.reader)
 
-    def owned(self, log: Readings) -> Owned:
-        """Whose what was read is."""
-        if log.is_full:
-            raise ProfileError(
-                "its trial made many more calls than the earlier ones"
-                if self._tape.rows.order is None
-                else DIFFERENT_CALLS
-            )
-        return self._tape.rows.owned(log.codes)
+    def result(self, readings: Readings) -> ReadTrial:
+        """Return the readings of the last trial by row.
+
+        Raises:
+            ProfileError: It made other calls than the trials before, or too many.
+        """
+        if readings.is_full or self._log is None:
+            raise ProfileError("its trial made many more calls than the earlier ones")
+        aggregator = self._session.target.aggregator
+        layout, indices = aggregator.known_layout(self._log)
+        layers, phases = aggregator.layers(), tuple(aggregator.phases)
+        owners = np.where(layout.owners < -1, len(layers) - 2 - layout.owners, layout.owners)
+        return ReadTrial(layout, layers, phases, owners, readings.values[indices])

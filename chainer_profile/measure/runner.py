@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import operator
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -23,6 +22,7 @@ from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.free_memory import limit_to_free_memory
 from chainer_profile.basics.parsing import check_threads
+from chainer_profile.basics.warning import warn_user, warner
 from chainer_profile.measure import environment
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
 from chainer_profile.measure.calibration import calibrated
@@ -30,15 +30,15 @@ from chainer_profile.measure.clock import HOST_CLOCK, Clock, TimeLimit
 from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.counters import COUNTERS
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
-from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.inside import INSIDE
 from chainer_profile.measure.left_as_found import left_as_found
 from chainer_profile.measure.machine import LIMITS
 from chainer_profile.measure.memory import MEMORY
 from chainer_profile.measure.passes import Timed
+from chainer_profile.measure.step import Step
+from chainer_profile.measure.step_session import StepError, StepSession
 from chainer_profile.measure.steps import AnyStep, learn_first, make_step
-from chainer_profile.measure.taped_step import StepError, TapedStep
 from chainer_profile.measure.threads import (
     PROBE_PART,
     PROBE_SECONDS,
@@ -56,7 +56,6 @@ from chainer_profile.measure.trials import (
     check_samples,
     memory_full,
 )
-from chainer_profile.measure.windows import Step
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import (
     COMPLETE,
@@ -199,7 +198,7 @@ def profile(
             why=why,
             calibration=calibration_of(step, clock),
             progress=progress,
-            say=lambda text: warnings.warn(text, stacklevel=2),
+            say=warner(),
         )
 
 
@@ -249,7 +248,7 @@ def run(
     choose_threads: bool = True,
     progress: Progress | None = None,
     say: Say | None = None,
-    warn: Say = warnings.warn,
+    warn: Say = warn_user,
     stop: Stop | None = None,
 ) -> Recording:
     """Make all passes that the settings ask for: none that is False, short counters for None."""
@@ -265,13 +264,10 @@ def run(
                 outputs.append(step())
             except Exception as error:
                 raise ProfileError(f"the network fails: {one_line(error)}") from error
-            taped = taped_by_link(step, clock)
+            session = StepSession(step, clock, single_calls=False, warn=warn)
         else:
-            taped = learn(step, settings, clock, outputs.append)
-            if taped.order is None:
-                taped = taped_by_link(step, clock)
-        order = taped.order
-        check_samples(settings, len(order.layers) + len(taped.tape.rows.phases) if order else 1)
+            session = learn(step, settings, clock, outputs.append, warn=warn)
+        check_samples(settings, len(session.layers) + len(session.phases))
         settings = _named(settings, step)  # by the first pass
         pass_s = (clock.now_ns() - begin_ns) * NS / (1 if by_link else LEARNING_PASSES)
         odd = not_finite(step.roots, outputs.pop(), settings.phase != "forward")
@@ -294,7 +290,7 @@ def run(
         rest_s += HELD_SECONDS if clock.device else 0.0
         trials = Trials(
             step,
-            taped,
+            session,
             settings,
             where,
             journal or Journal(),
@@ -325,8 +321,7 @@ def run(
                 break
             timed = Timed(
                 step=step,
-                tape=taped.tape,
-                entries=taped.entries,
+                session=session,
                 recording=recording,
                 clock=clock,
                 pass_s=pass_s,
@@ -379,16 +374,17 @@ def learn(
     settings: Settings,
     clock: Clock,
     look: Callable[[Any], object] | None = None,
-) -> TapedStep:
-    """A step whose calls two trials have told; the first call may initialise parameters."""
+    warn: Say = lambda text: None,
+) -> StepSession:
+    """A session that knows a step's calls by two trials; the first call may add parameters."""
     free: int | None = None
     try:
         # A GPU's driver reserves far more than it takes, and says by itself what is full.
         with nullcontext() if clock.device else limit_to_free_memory() as free:
             learn_first(step)
-            taped = TapedStep(step, clock.now_ns, _events(clock))
-            taped.learn()
-            taped.learn(look)
+            session = StepSession(step, clock, warn=warn)
+            session.learn()
+            session.learn(look)
     except StepError as error:
         if isinstance(error.cause, ProfileError):  # such as an output that has no loss
             raise error.cause from None
@@ -406,15 +402,6 @@ def learn(
             )
             said = ProfileError(f"{said}; {left}")
         raise said from error
-    if not taped.layers:
+    if not session.layers:
         raise ProfileError("the network calls no Chainer function, so there is nothing to time")
-    return taped
-
-
-def taped_by_link(step: Step, clock: Clock) -> TapedStep:
-    """A step whose rows are by link, whatever its trials call."""
-    return TapedStep(step, clock.now_ns, _events(clock), single_calls=False)
-
-
-def _events(clock: Clock) -> EventPool | None:
-    return None if clock.device is None else EventPool(clock.device)
+    return session

@@ -1,4 +1,4 @@
-"""Who looks at the interpreter's stack while trials run: each gives stacks with their weights."""
+"""Samples the interpreter's stack while trials run, by another process: py-spy or Python's own."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import IO, NamedTuple
 
 from chainer_profile.basics.children import killed_with_parent
-from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.measure.clock import NowNs
 
-#: Looks a second; and where the program is stopped for each.
+#: Samples a second; and where the program is stopped for each.
 RATE = 400
 STOPPED_RATE = 200
-#: A sampler that has not begun, or not ended, after so many seconds is given up.
+#: Seconds that a sampler has to begin, and to end.
 _PATIENCE = 15.0
+#: Advice where a sampler must not read this process.
+_PERMIT = "run as root, or permit ptrace (in a container: --cap-add SYS_PTRACE)"
 #: Linux: whom Yama lets attach, beside parents and root.
 _PR_SET_PTRACER = 0x59616D61
 
 
 class Frame(NamedTuple):
-    """A frame as a sampler names it; line 0 where it tells none."""
+    """A frame as a sampler names it; line 0 if the line is unknown."""
 
     file: str
     function: str
@@ -48,29 +47,23 @@ Frames = tuple[Frame, ...]
 @dataclass(frozen=True)
 class Seen:
     method: str
-    weights: dict[Frames, float]  # proportional to their time; frames outermost first
-    samples: dict[Frames, int]
+    samples: dict[Frames, int]  # number of samples by stack, frames outermost first
+    has_lines: bool = True  # whether the numbers of lines are right
 
 
-#: Runs trials while something looks at them.
+#: Runs trials while something samples them.
 Run = Callable[[], None]
 
 
-def sampled(run: Run, now_ns: NowNs, *, stopped: bool) -> tuple[Seen, tuple[str, ...]]:
-    """Look at the stack, from another process where that is possible, else by timer ticks."""
-    # Where py-spy does not stop the program for each look, stacks of functions that end while it
+def sampled(run: Run, *, stopped: bool) -> Seen:
+    """Run trials and sample their stacks; ``stopped`` stops the program for each of py-spy's.
+
+    Raises:
+        ProfileError: Nothing can sample this process; says what to install or permit.
+    """
+    # Where py-spy does not stop the program for each sample, stacks of functions that end while it
     # reads them are lost, which makes what takes longer look larger.
-    try:
-        if sys.version_info >= (3, 15):
-            return _python_sampled(run), ()
-        seen = _py_spied(run, stopped)
-    except ProfileError as error:
-        note = (
-            f"{error}: timer ticks are used instead; these show no lines, and attribute "
-            "the time of a function that calls no other to its caller"
-        )
-        return ticked(run, now_ns), (note,)
-    return seen, ()
+    return _python_sampled(run) if sys.version_info >= (3, 15) else _py_spied(run, stopped)
 
 
 def find_py_spy() -> str | None:
@@ -85,21 +78,24 @@ def _py_spied(run: Run, stopped: bool) -> Seen:
     options = f"record {how} --idle --full-filenames -f raw -p {os.getpid()} -o"
     folded = _attached([program, *options.split()], "Sampling process", run)
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-    return _counted(said.stdout.strip() or "py-spy", read_py_spy(folded))
+    name = said.stdout.strip() or "py-spy"
+    # From Python 3.12 on py-spy's lines are off by one statement.
+    has_lines = sys.version_info < (3, 12)
+    return Seen(name, _counted(read_py_spy(folded)), has_lines)
 
 
 def _python_sampled(run: Run) -> Seen:
     options = f"-m profiling.sampling attach --collapsed -r {RATE} {os.getpid()} -o"
     # It says nothing when it begins.
     folded = _attached([sys.executable, *options.split()], "", run)
-    return _counted("profiling.sampling", read_collapsed(folded))
+    return Seen("profiling.sampling", _counted(read_collapsed(folded)))
 
 
-def _counted(method: str, stacks: Iterable[tuple[Frames, int]]) -> Seen:
+def _counted(stacks: Iterable[tuple[Frames, int]]) -> dict[Frames, int]:
     counts: Counter[Frames] = Counter()
     for stack, count in stacks:  # which several threads may have
         counts[stack] += count
-    return Seen(method, {stack: float(count) for stack, count in counts.items()}, dict(counts))
+    return dict(counts)
 
 
 def _attached(command: list[str], begins: str, run: Run) -> str:
@@ -134,7 +130,7 @@ def _attached(command: list[str], begins: str, run: Run) -> str:
         if stacks:
             return stacks
         last = _content(said).strip().rpartition("\n")[2]
-        raise ProfileError(f"{name} recorded nothing ({last[:80] or 'no message'})")
+        raise ProfileError(f"{name} recorded nothing ({last[:80] or 'no message'}): {_PERMIT}")
 
 
 def _content(file: IO[bytes]) -> str:
@@ -196,55 +192,3 @@ def folded(text: str) -> Iterator[tuple[list[str], int]]:
         stack, _, count = line.rpartition(" ")
         if count.isdigit():
             yield stack.split(";"), int(count)
-
-
-def ticked(run: Run, now_ns: NowNs) -> Seen:
-    """Look whenever a timer ticks, between two of the interpreter's steps."""
-    if not hasattr(signal, "setitimer"):
-        raise ProfileError("this system has no usable timer")
-    if signal.getitimer(signal.ITIMER_REAL)[0]:
-        raise ProfileError("the program uses the timer (ITIMER_REAL)")
-    # Nanoseconds and ticks of each stack, as codes and lines from the innermost on.
-    seen: dict[tuple[tuple[object, int], ...], list[int]] = {}
-    # A tick waits for the end of what runs in C, so it counts for the time since the one before.
-    last, ticking = now_ns(), False
-
-    def tick(signum: int, frame: FrameType | None) -> None:
-        nonlocal last, ticking
-        if ticking:  # a tick within a tick: the next one counts for its time
-            return
-        ticking = True
-        stack = []
-        while frame is not None:
-            # Of this function alone the line matters, roughly, and looking it up takes time.
-            line = frame.f_lineno if frame.f_code.co_name == "apply" else 0
-            stack.append((frame.f_code, line))
-            frame = frame.f_back
-        now, spent = now_ns(), seen.setdefault(tuple(stack), [0, 0])
-        spent[0] += now - last
-        spent[1] += 1
-        last, ticking = now, False
-
-    try:
-        before = signal.signal(signal.SIGALRM, tick)
-    except ValueError:
-        raise ProfileError("timers work only in the main thread") from None
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 1 / RATE, 1 / RATE)
-        run()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-    weights: Counter[Frames] = Counter()
-    counts: Counter[Frames] = Counter()
-    for stack, (ns, ticks) in seen.items():
-        frames = tuple(code_frame(code, line) for code, line in reversed(stack))
-        weights[frames] += ns
-        counts[frames] += ticks
-    return Seen("timer ticks", {frames: ns * NS for frames, ns in weights.items()}, counts)
-
-
-def code_frame(code: object, line: int) -> Frame:
-    name = getattr(code, "co_qualname", None) or code.co_name  # type: ignore[attr-defined]
-    return Frame(code.co_filename, name, line)  # type: ignore[attr-defined]

@@ -13,19 +13,11 @@ import chainer.functions as F
 import numpy as np
 
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import LOSSES, PHASES
+from chainer_profile.measure import patches
 from chainer_profile.measure.arguments import FunctionLink, arrays_in
-from chainer_profile.measure.taped_step import StepError, TapedStep, learned
-from chainer_profile.measure.windows import (
-    CLEARGRADS,
-    Enter,
-    Leave,
-    Step,
-    time_optimizer,
-    timed,
-    timed_loss,
-)
+from chainer_profile.measure.step import Step
+from chainer_profile.measure.step_session import StepError, StepSession, learned
 
 # As train.py has them. The learning rate of a profile is 0: the arithmetic is the same, and every
 # trial starts from the same weights.
@@ -48,6 +40,8 @@ class _Step:
     """A network with its arguments, and the arrays among these; and Chainer's configuration."""
 
     _train_mode = with_graph = True
+    #: The phases of a training step are its loss function and so on; a forward pass has none.
+    network_is_phase = False
 
     def __init__(self, model: Any, args: tuple[Any, ...], keywords: Keywords) -> None:
         self.roots: Sequence[tuple[str, Any]] = (("", model),)
@@ -83,11 +77,6 @@ class ForwardStep(_Step):
         """Run the network; gives its output."""
         return self.model(*self._args, **self._kwargs)
 
-    @contextmanager
-    def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
-        """Functions are all there is."""
-        yield
-
 
 class BackwardStep(_Step):
     """Forward, loss and backward, in train mode."""
@@ -101,18 +90,10 @@ class BackwardStep(_Step):
         return self.loss.of(self.model(*inputs, **keywords))
 
     def __call__(self) -> None:
-        loss = self.lossfun(*self._args, **self._kwargs)
+        # The loss function is the forward phase, as it is in an optimizer's update.
+        loss = patches.call_loss(self.lossfun, *self._args, **self._kwargs)
         self.model.cleargrads()
         loss.backward()
-
-    @contextmanager
-    def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
-        """Times the loss function, cleargrads and the backward pass."""
-        with Replacements() as replacements:
-            replacements.put(self, "lossfun", timed_loss(self.lossfun, enter, leave))
-            cleargrads = timed(self.model.cleargrads, CLEARGRADS, enter, leave)
-            replacements.put(self.model, "cleargrads", cleargrads)
-            yield
 
 
 class TrainStep(BackwardStep):
@@ -147,13 +128,6 @@ class TrainStep(BackwardStep):
     def __call__(self) -> None:
         self.optimizer.update(self.lossfun, *self._args, **self._kwargs)
 
-    @contextmanager
-    def timed(self, enter: Enter, leave: Leave) -> Iterator[None]:
-        """Times all parts of the optimizer's update."""
-        with Replacements() as replacements:
-            time_optimizer(replacements, self.optimizer, enter, leave)
-            yield
-
 
 #: Any of the three.
 AnyStep = ForwardStep | BackwardStep
@@ -184,7 +158,7 @@ def make_step(
     return TrainStep(model, inputs, chosen, optimizer, keywords)
 
 
-def learn_first(step: Step) -> TapedStep:
+def learn_first(step: Step) -> StepSession:
     """A step whose calls are known by its first trial, within its configuration."""
     # A forward pass that fails without a graph, and works with one, makes the graph from now on:
     # its network calls chainer.grad or backward.

@@ -17,11 +17,10 @@ from chainer_profile.basics.units import format_count, format_nbytes, plural
 from chainer_profile.measure.clock import WARMUP_PART, WARMUP_SECONDS, Clock, TimeLimit
 from chainer_profile.measure.environment import CpuWatch, gpu_state
 from chainer_profile.measure.journal_writer import JournalWriter, int64
-from chainer_profile.measure.repeats import Repeats
-from chainer_profile.measure.tape import GROUP_NS, Tape
-from chainer_profile.measure.tape_cost import cost_of_a_call, window_ns
-from chainer_profile.measure.taped_step import TapedStep
-from chainer_profile.measure.windows import Step
+from chainer_profile.measure.recorder_cost import cost_of_a_call, window_ns
+from chainer_profile.measure.session import GROUP_NS
+from chainer_profile.measure.step import Step
+from chainer_profile.measure.step_session import StepSession
 from chainer_profile.record.journal import (
     CLEAN,
     HELD,
@@ -172,7 +171,7 @@ class Trials:
     """The timed part of a run: rows are single calls until a trial differs, then by link."""
 
     step: Step
-    taped: TapedStep
+    session: StepSession
     settings: Settings
     where: Environment
     journal: Journal
@@ -189,14 +188,13 @@ class Trials:
         self.ended = COMPLETE
         self._now_ns, self._device = self.clock.now_ns, self.clock.device
         self._limit = self.limit or TimeLimit(self._now_ns)
-        tape = self.taped.tape
-        self._writer = JournalWriter(self.journal, tape.rows, tape.links, lambda: self.settings)
+        self._writer = JournalWriter(self.journal, self.session.target, lambda: self.settings)
         self._conditions = Conditions()
         self._watch = CpuWatch()
         self._walls = array("q")
         wanted = self.settings.until_ci
         self._enough = None if wanted is None else PreciseEnough(wanted)
-        self._total_ns = self._launch_ns = self._folded_ns = 0
+        self._total_ns = self._launch_ns = self._read_ns = 0
         self._slow, self._seen = SlowTrials(self.say), 0
         self._place = ""  # where a trial failed
         # Whether there are trials of both kinds.
@@ -214,8 +212,8 @@ class Trials:
         )
         on_device = self._device is not None
         self.journal.add(Header(self.settings, self.where, on_device=on_device))
-        self._writer.begin(self.taped.order)
-        self.taped.tape.forget()
+        self._writer.begin()
+        self.session.forget()
         probes = (
             Trial(PROBE, start_ns, wall_ns, {"threads": int64(threads)})
             for start_ns, wall_ns, threads in self.probe
@@ -253,7 +251,7 @@ class Trials:
         return True
 
     def plain(self, kind: str, count: int) -> bool:
-        """Trials that are not on the tape. False: stop."""
+        """Make trials that are not recorded. Returns False to stop."""
         cpu_ns = self.clock.cpu_ns
         for _ in range(count):
             # Outside of the wall time: reading it is a call of the system.
@@ -270,46 +268,38 @@ class Trials:
         return True
 
     def profiled(self, count: int) -> bool:
-        """Trials that are profiled. False: stop."""
-        wanted = len(self._walls) + count
-        while len(self._walls) < wanted:
-            with self.taped.recording() as recorder:
-                if not self._block(recorder, wanted - len(self._walls)):
-                    return False
-        return True
-
-    def _block(self, recorder: Tape | Repeats, count: int) -> bool:
-        """So many trials, fewer where one was unlike the others. False: stop."""
+        """Make trials that are recorded. Returns False to stop."""
+        session = self.session
         try:
-            for _ in range(count):
-                recorder.start()
-                self.step()
-                recorder.stop()
-                timed = recorder.last
-                # Work between two trials makes the second one slower: it is done for a group.
-                long = timed.start_ns + timed.wall_ns - self._folded_ns >= GROUP_NS
-                if long or recorder.is_long:
-                    self._fold(recorder)
-                if self._ends():
-                    return False
-                if recorder.unlike:
-                    return True
+            with session.recording():
+                for _ in range(count):
+                    session.begin_trial()
+                    self.step()
+                    session.end_trial()
+                    last = session.last
+                    # Work between two trials makes the second one slower: it is done for a group.
+                    takes_long = last.start_ns + last.wall_ns - self._read_ns >= GROUP_NS
+                    if takes_long or session.is_long:
+                        self._read()
+                    if self._ends():
+                        return False
         except Exception as error:
-            self._place = self.taped.place(error)
+            self._place = session.place(error)
+            session.discard_trial()
             raise
         finally:
-            self._fold(recorder)
+            self._read()
         return True
 
-    def _fold(self, recorder: Tape | Repeats) -> None:
+    def _read(self) -> None:
         """Write the trials of a group at once."""
-        trials = recorder.fold()
+        trials = self.session.read_own()
         for trial in trials:
             self._walls.append(trial.wall_ns)
             self._total_ns += trial.wall_ns
             self._launch_ns += trial.launch_ns
         self._writer.add(trials)
-        self._folded_ns, count = self._now_ns(), len(self._walls)
+        self._read_ns, count = self._now_ns(), len(self._walls)
         if count:
             self.progress(count, self.settings.trials, self._total_ns / count * NS)
 
@@ -351,21 +341,23 @@ class Trials:
     def _held_trial(self, hold_ns: int) -> bool:
         """Make such a trial; False if the device began before all was launched."""
         assert self._device is not None
-        with self.taped.recording() as recorder:
+        session = self.session
+        with session.recording():
             self._device.hold(hold_ns)
-            recorder.start()
+            session.begin_trial()
             try:
                 self.step()
             except Exception as error:
-                self._place = self.taped.place(error)
+                self._place = session.place(error)
+                session.discard_trial()
                 raise
-            begun = recorder.begun
-            recorder.stop()
-        for trial in recorder.fold():
-            if not begun and trial.order is not None and trial.device is not None:
+            has_begun = session.device_has_begun
+            session.end_trial()
+        for trial in session.read_own():
+            if not has_begun and session.has_single_calls:
                 times = {"self_ns": trial.rows_ns.tobytes()}
-                self.journal.add(Trial(HELD, trial.start_ns, trial.device[3], times))
-        return not begun
+                self.journal.add(Trial(HELD, trial.start_ns, trial.span_ns, times))
+        return not has_begun
 
     def recording(self) -> Recording:
         conditions = replace(
@@ -374,7 +366,6 @@ class Trials:
             call_ns=cost_of_a_call(self._now_ns) if self._writer.by_link else None,
             other_cpu=self._watch.other_cpu(),
             gpu_after=self._gpu_state(),
-            unlike_trials=self.taped.unlike,
         )
         return self._writer.recording(conditions, self.ended)
 

@@ -332,7 +332,7 @@ def who_died(recordings: Mapping[str, Recording], outcomes: Mapping[str, str]) -
     # A rank that fails leaves its error, but the ranks that the launcher then kills leave none. If
     # all were killed, the rank with the earliest last iteration stopped first.
     ends = {**{name: recording.ended for name, recording in recordings.items()}, **outcomes}
-    killed = [name for name, end in ends.items() if end in (KILLED, RUNNING)]
+    killed = [name for name, end in ends.items() if end == RUNNING or end.startswith(KILLED)]
     were_killed = fill("{names} {count:was|were}", names=", ".join(killed), count=len(killed))
     failed = {
         name: end for name, end in ends.items() if name not in killed and end not in _IN_ORDER

@@ -112,7 +112,6 @@ class Budget(Escaped):
     ``untimed``. ``ended`` is the last moment that was written (UTC); ``outcome`` is ``running`` if
     the program was killed. ``extensions`` has the extensions of trainings that have ended.
     ``unmeasured`` has the times of calls of networks that are in no recording, by part.
-    ``compression`` has the part of a snapshot's time that compression takes, by its name.
     """
 
     script: str
@@ -126,7 +125,6 @@ class Budget(Escaped):
     trials: tuple[Trials, ...] = ()
     extensions: tuple[Extension, ...] = ()
     unmeasured: tuple[Spent, ...] = ()
-    compression: dict[str, float] = field(default_factory=dict)
 
     def part(self, part: str) -> tuple[Spent, ...]:
         """The times of a part, the longest first."""

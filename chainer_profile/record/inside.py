@@ -11,7 +11,7 @@ class Place:
 
     function: str  #: Name of the Python function; ``Class.method`` from Python 3.11 on.
     file: str  #: Its file, from the folder that it was imported from (``numpy/_core/numeric.py``).
-    line: int = 0  #: Number of the line; 0 where the method does not tell lines.
+    line: int = 0  #: Number of the line; 0 where lines are not known.
     source: str = ""  #: What is on that line.
     #: Whether it is neither Python's nor an installed package's: the network's own code.
     own: bool = False
@@ -23,7 +23,7 @@ class Stack:
 
     places: tuple[int, ...]  #: Indices of the frames in :attr:`Inside.places`, outermost first.
     seconds: float  #: Time of a trial that ends here, in seconds, as the pass saw it.
-    samples: int = 0  #: Number of its samples; 0 where every line was timed.
+    samples: int = 0  #: Number of its samples; 0 in recordings of 0.2.0 whose lines were timed.
     row: int | None = None  #: Index of its layer; None where the layer is unknown.
     function: str = ""  #: Function of its layer, if only this is known; empty in framework time.
 

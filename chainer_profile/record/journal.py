@@ -1,8 +1,8 @@
 """The file to which a run appends its trials, so that a killed run keeps them.
 
-A line of text names the format. MessagePack values follow, each after its length in eight bytes: a
-:class:`Header`, then every :class:`Trial`, and :class:`Rows` when new rows appear. Reading ends at
-the first value that is cut off.
+A line of text names the format. After it come records: a :class:`Header`, then a :class:`Trial` for
+every trial, and :class:`Rows` when new rows appear. Each is a MessagePack value in a frame with a
+checksum (:mod:`.frames`). Reading leaves out damaged records, and what depends on them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import io
 import os
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -23,7 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.units import plural
 from chainer_profile.basics.words import COMMUNICATION
+from chainer_profile.record.frames import FrameReader, framed, whole_nbytes
 from chainer_profile.record.recording import (
     VERSION,
     Conditions,
@@ -37,21 +39,21 @@ from chainer_profile.record.recording import (
 )
 from chainer_profile.record.versioned import check_version
 
-#: ``Recording.ended`` of a run of which only the journal is left.
+#: How ``Recording.ended`` begins for a run of which only the journal is left.
 KILLED = "killed before its end"
 #: Held trials of a run on a device.
 HELD_TRIALS = 20
 #: Kinds of trials.
 PROFILED, CLEAN, WARMUP, PROBE, HELD = "profiled", "clean", "warm-up", "probe", "held"
 
-_MAGIC = b"chainer-profile journal 2\n"
-_OLD_MAGIC = b"chainer-profile journal\n"
-_LENGTH_NBYTES = 8
+_NAME = b"chainer-profile journal"
+_MAGIC = _NAME + b" 3\n"
+_OLD_MAGICS = (_NAME + b"\n", _NAME + b" 2\n")
 _CHUNK_NBYTES = 1 << 20
 
 
 class JournalError(Exception):
-    """The journal could not be written; its records are kept in memory."""
+    """A record could not be written to the file; the journal keeps it in memory."""
 
 
 class Header(msgspec.Struct, frozen=True, tag="header"):
@@ -59,7 +61,7 @@ class Header(msgspec.Struct, frozen=True, tag="header"):
 
     settings: Settings
     environment: Environment
-    on_device: bool = False  #: Whether times are those of a device.
+    on_device: bool = False  #: Whether a device measured the times.
     iterations: bool = False  #: Whether profiled trials have the number of an iteration.
     rank: Rank | None = None
     version: int = VERSION
@@ -68,8 +70,8 @@ class Header(msgspec.Struct, frozen=True, tag="header"):
 class Rows(msgspec.Struct, frozen=True, tag="rows"):
     """Rows and phases that are new since the last such record, with current links and settings.
 
-    Where they are written ``anew``, rows are by link: they replace rows that are single calls, also
-    those of earlier trials.
+    With ``anew``, rows are by link. They replace the rows that are single calls, in earlier trials
+    too.
     """
 
     layers: tuple[Layer, ...] = ()
@@ -110,87 +112,137 @@ def _identity(fd: int) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _encoded(records: Iterable[Record]) -> bytes:
-    parts: list[bytes] = []
-    for record in records:
-        text = _ENCODER.encode(record)
-        parts += len(text).to_bytes(_LENGTH_NBYTES, "little"), text
-    return b"".join(parts)
+def _written(fd: int, at: int, content: bytes | memoryview) -> tuple[int, OSError | None]:
+    """Write bytes into a file at a position; return how many it took, and what stopped it."""
+    done = 0
+    try:
+        os.lseek(fd, at, os.SEEK_SET)
+        while done < len(content):
+            done += os.write(fd, content[done:])
+    except OSError as error:
+        # Its frames refer to the content, which could not grow any more.
+        return done, error.with_traceback(None)
+    return done, None
 
 
 class Journal:
-    """Appends records to an empty binary file, or keeps them in memory where there is none.
+    """Appends records to an empty binary file; without a file it keeps them in memory.
 
-    The operating system holds what was written, so a killed process loses none of it. After a write
-    that was cut short, the file stays as it is: records are kept in memory, and :meth:`add` raises
-    JournalError.
+    The operating system has what was written, so a killed process loses none of it. A record that
+    cannot be written stays in memory; every later :meth:`add` tries to write it again.
+
+    Args:
+        file: An empty file that can be read and written.
+        explain: Makes the message of a :class:`JournalError` from the system's reason. Default: the
+            file's name and the reason.
     """
 
-    def __init__(self, file: BinaryIO | None = None) -> None:
+    def __init__(
+        self, file: BinaryIO | None = None, explain: Callable[[str], str] | None = None
+    ) -> None:
         self.file = file
-        self._end = 0  # where the next record goes in the file
-        self._full = False
-        self._kept = bytearray()  # records that are not in the file
+        self._explain = explain
+        self._end = 0  # position of the next record in the file
+        self._pending = bytearray()  # records that the file does not have
+        self._section = 0  # number of Rows records so far
+        self._fails = False
         self._identity = None if file is None else _identity(file.fileno())
 
     def add(self, *records: Record) -> None:
-        """Append records in one write; the first record of all is a header."""
-        content = _encoded(records)
-        try:
-            if self.file is not None and not self._full:
-                self._write((b"" if self._end else _MAGIC) + content)
-        finally:
-            if self.file is None or self._full:
-                self._kept += content
+        """Append records in one write; the first record of all is a header.
 
-    def _write(self, content: bytes) -> None:
-        assert self.file is not None
-        fd, left = self.file.fileno(), memoryview(content)
-        self._full = True  # unless all of it gets there
-        try:
-            # A program may close all descriptors and then open its own file by this number.
-            if _identity(fd) != self._identity:
-                raise OSError(
-                    errno.EBADF, ("its file was closed, and another file now has its descriptor")
-                )
-            os.lseek(fd, self._end, os.SEEK_SET)
-            while left:
-                left = left[os.write(fd, left) :]
-        except OSError as error:
-            raise JournalError(error.strerror) from error
-        self._full = False
-        self._end += len(content)
+        Raises:
+            JournalError: Some records could not be written; the file has the records that fit.
+                Later calls raise it again only after a successful write.
+        """
+        for record in records:
+            self._section += isinstance(record, Rows)
+            self._pending += framed(_ENCODER.encode(record), self._section)
+        if self.file is None:
+            return
+        error = self._write(self.file.fileno())
+        has_failed, self._fails = self._fails, error is not None
+        if error is not None and not has_failed:
+            reason = error.strerror or type(error).__name__
+            text = self._explain(reason) if self._explain else f"{self.file.name}: {reason}"
+            raise JournalError(text) from error
+
+    def _write(self, fd: int) -> OSError | None:
+        """Write the pending records, as many as fit; return what stopped it."""
+        # A program may close all descriptors and then open its own file by this number.
+        if _identity(fd) != self._identity:
+            return OSError(
+                errno.EBADF, "its file was closed, and another file now has its descriptor"
+            )
+        if not self._end:
+            done, error = _written(fd, 0, _MAGIC)
+            if error is not None:
+                return error
+            self._end = done
+        error = self._write_pending(fd, len(self._pending))
+        # Some file systems refuse a whole write that does not fit.
+        while error is not None and (nbytes := whole_nbytes(self._pending, most_records=1)):
+            if self._write_pending(fd, nbytes) is not None:
+                return error
+        return None
+
+    def _write_pending(self, fd: int, nbytes: int) -> OSError | None:
+        """Write the first bytes of the pending records; remove the records that are written."""
+        with memoryview(self._pending)[:nbytes] as content:
+            done, error = _written(fd, self._end, content)
+        whole = done if error is None else whole_nbytes(self._pending, most_nbytes=done)
+        del self._pending[:whole]
+        self._end += whole
+        return error
 
     def recording(self, conditions: Conditions, ended: str) -> Recording:
         """All trials so far as a recording."""
-        return _recording(self._records(), conditions, ended)
+        reader = _Reader()
+        return _recording(self._records(reader), conditions, lambda: reader.note(ended))
 
-    def _records(self) -> Iterator[Record]:
+    def _records(self, reader: _Reader) -> Iterator[Record]:
         if self.file is not None and self._end:
             fd = self.file.fileno()
             ours = _identity(fd) == self._identity
-            place = fd if ours else self.file.name
-            with io.open(place, "rb", _CHUNK_NBYTES, closefd=not ours) as stream:  # noqa: UP020
+            source = fd if ours else self.file.name
+            with io.open(source, "rb", _CHUNK_NBYTES, closefd=not ours) as stream:  # noqa: UP020
                 stream.seek(len(_MAGIC))
-                yield from _decoded(stream, self._end - len(_MAGIC))
-        yield from _decoded(BytesIO(self._kept), len(self._kept))
+                yield from reader.read(stream, self._end - len(_MAGIC))
+        yield from reader.read(BytesIO(self._pending), len(self._pending))
 
 
-def _decoded(stream: IO[bytes], left: int) -> Iterator[Record]:
-    """The records in the next ``left`` bytes, up to the first that is damaged or cut off."""
-    while left >= _LENGTH_NBYTES:
-        length = int.from_bytes(stream.read(_LENGTH_NBYTES), "little")
-        left -= _LENGTH_NBYTES + length
-        if left < 0:
-            return
-        try:
-            yield _RECORDS.decode(stream.read(length))
-        except (msgspec.MsgspecError, RecursionError):
-            return
+class _Reader:
+    """Decodes the records of a journal, and counts the bytes that it leaves out."""
+
+    def __init__(self) -> None:
+        self._section = 0
+        self.left_out_nbytes = 0
+
+    def read(self, stream: IO[bytes], nbytes: int) -> Iterator[Record]:
+        """Yield the records in the next bytes, without damaged ones and trials of lost rows."""
+        frames = FrameReader(stream, nbytes)
+        for section, content in frames:
+            record = None if section > self._section + 1 else _RECORDS.decode(content)
+            if section != self._section + isinstance(record, Rows):
+                self.left_out_nbytes += len(content)
+            elif record is not None:
+                self._section = section
+                yield record
+        self.left_out_nbytes += frames.damaged_nbytes
+
+    def note(self, ended: str) -> str:
+        """Add the number of lost bytes to the text that says how a run ended."""
+        if not self.left_out_nbytes:
+            return ended
+        lost = plural(self.left_out_nbytes, "byte")
+        return f"{ended}; {lost} of its journal are damaged or cut off and left out"
 
 
 def recover(path: Path) -> Recording:
-    """The recording of a run that was killed; without trials if it was killed before the first."""
+    """Read the recording of a killed run; it may have no trials.
+
+    Its ``ended`` says how many bytes were damaged or cut off.
+    """
     try:
         with path.open("rb") as stream:
             return _recovered(path, stream, path.stat().st_size)
@@ -202,20 +254,20 @@ def recover(path: Path) -> Recording:
 
 def _recovered(path: Path, stream: BinaryIO, size: int) -> Recording:
     magic = stream.read(len(_MAGIC))
-    if magic.startswith(_OLD_MAGIC):
+    if magic.startswith(_OLD_MAGICS):
         raise ProfileError(f"{path} is of an older version of this program: read it with that one")
     if magic != _MAGIC[: len(magic)]:
         raise ProfileError(f"{path} is not a chainer-profile journal")
-    begin, left = stream.tell(), size - len(_MAGIC)
-    length = int.from_bytes(stream.read(_LENGTH_NBYTES), "little")
-    if _LENGTH_NBYTES + length <= left:
-        text = stream.read(length)
-        # In a newer version other fields may have other types.
-        check_version(path, msgspec.msgpack.decode(text, type=_Version).version, VERSION)
-        if not isinstance(_RECORDS.decode(text), Header):
+    nbytes = size - len(magic)
+    for _, content in FrameReader(stream, nbytes):
+        # A newer version may have other types.
+        check_version(path, msgspec.msgpack.decode(content, type=_Version).version, VERSION)
+        if not isinstance(_RECORDS.decode(content), Header):
             raise ValueError("it has no header")
-    stream.seek(begin)
-    return _recording(_decoded(stream, left), Conditions(), KILLED)
+        break
+    stream.seek(len(magic))
+    reader = _Reader()
+    return _recording(reader.read(stream, nbytes), Conditions(), lambda: reader.note(KILLED))
 
 
 class _Trials:
@@ -239,7 +291,7 @@ class _Trials:
         self.walls.append(trial.wall_ns)
 
     def take(self, name: str, width: int) -> NDArray[np.int64]:
-        """The samples of a name, (trials, width), zero where rows came later; they are let go."""
+        """Remove and return the samples of a name, (trials, width); zero for rows added later."""
         values = self.samples.pop(name, [])
         values += [b""] * (len(self) - len(values))
         if max(map(len, values), default=0) > 8 * width:
@@ -248,15 +300,17 @@ class _Trials:
         return np.frombuffer(content, "<i8").reshape(len(values), width)
 
     def numbers(self, name: str) -> NDArray[np.int64]:
-        """The number of each trial that has one."""
+        """Read one number per trial, for the trials that have it."""
         values = self.samples[name]
         if not {0, 8}.issuperset(map(len, values)):
             raise ValueError("a trial has several numbers where it can have one")
         return np.frombuffer(bytearray().join(values), "<i8")
 
 
-def _recording(records: Iterable[Record], conditions: Conditions, ended: str) -> Recording:
-    """The recording of a journal's records."""
+def _recording(
+    records: Iterable[Record], conditions: Conditions, ended: Callable[[], str]
+) -> Recording:
+    """The recording of a journal's records; how it ended is known after reading them."""
     header, rows = Header(Settings(), Environment()), None
     trials = {kind: _Trials() for kind in (PROFILED, CLEAN, WARMUP, PROBE, HELD)}
     for record in records:
@@ -306,7 +360,7 @@ def _recording(records: Iterable[Record], conditions: Conditions, ended: str) ->
         environment=header.environment,
         rank=header.rank,
         conditions=conditions,
-        ended=ended,
+        ended=ended(),
     )
 
 

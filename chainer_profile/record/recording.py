@@ -45,7 +45,7 @@ from chainer_profile.record.versioned import build, read_known
 FORMAT = "chainer-profile recording"
 VERSION = 3
 
-#: ``Recording.ended`` of a run that made all its trials, or stopped earlier as it was asked to.
+#: Values of ``Recording.ended``: all trials were made, or the run stopped early as requested.
 COMPLETE = "complete"
 TIME_LIMIT = "time limit reached"
 INTERVAL = "wanted interval reached"
@@ -93,8 +93,8 @@ class Recording(Displayable):
         iteration: Number of each profiled trial's iteration in the training, from 1, (trials,);
             None where it is not known. It matches the trials of ranks.
         arrived_ns: When the first call of each row of the phase ``communication`` began, on the
-            clock of start_ns, (trials, rows of that phase in their order); None without any.
-        left_ns: When the last call of each of these rows ended, likewise.
+            clock of start_ns, (trials, rows of that phase in their order); None without such rows.
+        left_ns: When the last call of each of these rows ended, (trials, rows of that phase).
         host_ns: On a GPU, time that the host spent in every layer's call, mostly launching,
             (trials, layers); nested calls are counted as in self_ns.
         gap_ns: On a GPU, time on the device between the previous layer and this one, (trials,
@@ -112,7 +112,7 @@ class Recording(Displayable):
         warmup_ns: Wall time of every warm-up trial.
         probe_ns: Wall times of trials with another number of BLAS threads, (probes,).
         probe_threads: Number of BLAS threads in each of these trials, (probes,).
-        settings: What was asked for.
+        settings: The settings of the run.
         environment: Machine and software.
         conditions: Resolution and overhead of the measurement, speed and load of the machine.
         limits: The machine's measured peak rates; None where they were not measured.
@@ -193,18 +193,18 @@ class Recording(Displayable):
 
     @property
     def of_program(self) -> bool:
-        """Whether a program made the trials anyway, so that there are no unprofiled ones."""
+        """Whether the trials are iterations of a program; it makes no unprofiled trials."""
         return self.by_link and self.iteration is not None
 
     @property
     def by_means(self) -> bool:
-        """Whether rows show means: those of a program, and those of trials that differ."""
+        """Whether rows show means: in programs, and where trials differ."""
         differ = self.calls is not None and bool((self.calls != self.calls[:1]).any())
         return differ or self.of_program
 
     @property
     def on_device(self) -> bool:
-        """Whether the layers' times are those of a device that works beside the host."""
+        """Whether the layers' times were measured on a device."""
         return self.host_ns is not None
 
     def save(self, file: BinaryIO | Path) -> None:
@@ -225,7 +225,7 @@ class Recording(Displayable):
             ) from None
         arrays: dict[str, Any] = {name: _smallest(values) for name, values in samples.items()}
         arrays["meta"] = np.frombuffer(text.encode(), np.uint8)
-        # To a name NumPy would add .npz.
+        # NumPy would add .npz to a name.
         with open(file, "wb") if isinstance(file, Path) else nullcontext(file) as opened:
             np.savez_compressed(opened, **arrays)
 

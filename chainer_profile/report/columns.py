@@ -64,9 +64,6 @@ LAYER_COLUMNS = by_key(
                    "program, or where trials differ, by their means"),
     Column("cumulative_share", "cum. %", unit.PERCENT, drop=7,
            meaning="Share of this and all slower layers"),
-    Column("if_twice", "if 2x", unit.TIMES,
-           meaning="How many times as fast a trial would be with the layer twice as fast, by "
-                   "Amdahl's law on the unprofiled trials; empty on a GPU"),
     Column("hot", "", unit.HOT_FLAG, "true if the layer is hot by the rule, otherwise false"),
     Column("flops", "MFLOP", unit.MEGA, mark=mark_about,
            meaning="Floating-point operations in a trial (two for a multiply-add); empty without "

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from chainer_profile.basics import files
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.units import format_count
+from chainer_profile.basics.words import TYPED
 from chainer_profile.record.budget import ADVICE, BUDGET, read_budget
 from chainer_profile.runs.formats import is_report
 from chainer_profile.runs.written import refuse_foreign, remove
@@ -31,8 +33,16 @@ class RunFolder:
     journal: BinaryIO
 
     def save(self, recording: Recording) -> None:
-        """Write the recording and remove the journal of its trials."""
-        save_recording(self.path, recording)
+        """Write the recording and remove the journal of its trials.
+
+        Raises:
+            ProfileError: The recording cannot be written. The message says how many of its trials
+                the journal has, and which command recovers them.
+        """
+        try:
+            save_recording(self.path, recording)
+        except ProfileError as error:
+            raise ProfileError(f"{error}; {_kept(self.path, recording.n_trials)}") from error
         self.journal.close()
         (self.path / JOURNAL).unlink(missing_ok=True)
 
@@ -121,6 +131,18 @@ def _open_journal(folder: Path, replace: bool) -> BinaryIO:
     return journal
 
 
+def _kept(folder: Path, n_trials: int) -> str:
+    """Where the trials are that could not be saved, and which command saves them."""
+    kept = _trials_in(folder / JOURNAL)
+    if not kept:
+        return f"{folder / JOURNAL} has no trials: they are lost"
+    which = "the" if kept == n_trials else f"{format_count(kept)} of {format_count(n_trials)}"
+    return (
+        f"{which} trials are kept in {folder / JOURNAL}: free some space, then run {TYPED} report "
+        f"{folder}"
+    )
+
+
 def _trials_in(journal: Path) -> int:
     """Number of profiled trials in a journal; 0 if it cannot be read."""
     from chainer_profile.record.journal import recover
@@ -142,7 +164,7 @@ def save_recording(folder: Path, recording: Recording, kept: Collection[str] = (
 
 def load_run(place: Path) -> Recording:
     """The recording in a folder or file; the trials of a killed run become a recording first."""
-    from chainer_profile.record.journal import recover
+    from chainer_profile.record.journal import KILLED, recover
     from chainer_profile.record.recording import Recording
 
     if not place.is_dir():
@@ -158,16 +180,15 @@ def load_run(place: Path) -> Recording:
                     # The killed program's budget and advice belong to these trials.
                     save_recording(place, recording, kept=(BUDGET, ADVICE))
                 except ProfileError as error:
-                    raise ProfileError(f"{error}; the trials are kept in {journal}") from error
+                    raise ProfileError(f"{error}; {_kept(place, recording.n_trials)}") from error
                 files.remove_file(journal)
                 return recording
     if (place / RECORDING).exists():
         return Recording.load(place / RECORDING)
     if killed:
-        raise ProfileError(
-            f"{place}: the run was killed before its first trials were written; run it again with "
-            "--force"
-        )
+        is_damaged = recording.ended != KILLED
+        why = recording.ended if is_damaged else "killed before its first trials were written"
+        raise ProfileError(f"{place}: the run was {why}; run it again with --force")
     below = sorted(place.glob(f"*/{_RANK}0"))
     hint = f"; {below[0].parent} contains ranks" if below else ""
     raise ProfileError(f"{place} contains no run (no {RECORDING}){hint}")

@@ -6,7 +6,7 @@ import numpy as np
 
 from chainer_profile.analyse.program import ProgramTime, mean_of_trials, program_parts
 from chainer_profile.record.budget import Budget, Sampled, Spent
-from chainer_profile.record.recording import COMPLETE, Layer, Recording, Settings
+from chainer_profile.record.recording import COMPLETE, Layer, MemoryUse, Recording, Settings
 
 ITERATIONS = "iterations", ""
 BLEU = "extensions", "Bleu"
@@ -76,7 +76,14 @@ def test_iterations_with_functions_in_data_loading_and_beside_the_phases():
 def test_iterations_that_are_not_in_rows():
     iterations = tree({ITERATIONS: [TRAINING]}, Spent(*ITERATIONS, 2000, 5))
     assert "  3 others, not timed by row 1220 x3" in iterations
-    # Of a program that was killed the trials go on behind the last budget.
+    with_memory = replace(TRAINING, memory=MemoryUse((), (), 0, 0, 0, None))
+    for n_trials, others in (
+        (4, "2 others, for --memory"),
+        (5, "3 others, not timed by row (2 for --memory)"),
+    ):
+        parts = tree({ITERATIONS: [with_memory]}, Spent(*ITERATIONS, 2000, n_trials))
+        assert f"  {others} 1220 x{n_trials - 2}" in parts
+    # Of a program that was killed the trials go on after the last budget.
     iterations = tree({ITERATIONS: [TRAINING]}, Spent(*ITERATIONS, 390, 1))
     assert iterations[:2] == ["iterations 390 x1", "  forward 305"]
 

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from chainer_profile.analyse.amdahl import Way, if_twice, trial_s, ways
 from chainer_profile.analyse.summaries import layer_memory, summarise
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.record.recording import Layer, MemoryUse, Recording, Settings
@@ -132,37 +131,3 @@ def test_what_is_measured_and_what_is_known_of_the_arrays() -> None:
         layer = Layer(0, "/", "A", output_shapes=((2, 3),), dtype=dtype)
         of_shapes = memory_of(layer, 15)
         assert (of_shapes["output"], of_shapes["workspace"]) == (nbytes, nbytes and 3), dtype
-
-
-# Amdahl's law: what a faster layer would bring to a trial
-
-
-def clean_for(trial_us: float = 1000.0) -> Recording:
-    trials = np.full(10, round(trial_us * 1000), np.int64)
-    return replace(make_recording(), clean_ns=trials, clean_start_ns=trials.cumsum())
-
-
-def test_a_layer_of_half_the_trial_and_where_layers_add_up_to_no_trial() -> None:
-    factors = if_twice(clean_for(), np.array([500e-6, 100e-6, 0.0]))
-    np.testing.assert_allclose(factors, [4 / 3, 1 / 0.95, 1.0])
-    # Without clean trials it is of the profiled ones.
-    profiled = make_recording(n_clean=0)
-    assert trial_s(profiled) == pytest.approx(np.median(profiled.trial_ns) * 1e-9)
-    inclusive = replace(clean_for(), settings=Settings(inclusive=True))
-    assert np.isnan(if_twice(inclusive, np.ones(3))).all()
-    assert ways(inclusive, np.ones(3), 2.0) is None
-
-
-def test_the_fewest_layers_that_reach_a_target() -> None:
-    """Of a trial of 1 ms 200 us are to go, or 333 us; 900 us are more than all layers take."""
-    layers = np.array([100e-6, 400e-6, 200e-6])
-    for factor, expected in (
-        (1.25, [Way(1, 2, 0.4)]),
-        (1.5, [Way(3, 2, 0.7), Way(2, 4, 0.6), Way(1, 10, 0.4)]),
-        (10, []),
-    ):
-        all_ways = ways(clean_for(), layers, factor)
-        assert all_ways is not None
-        assert [(way.count, way.times, near(way.share)) for way in all_ways] == [
-            (way.count, way.times, way.share) for way in expected
-        ]

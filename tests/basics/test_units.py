@@ -47,10 +47,6 @@ FORMATTED = {
     },
     units.format_shape: {((1, 3, 32, 32),): "1x3x32x32", ((),): "scalar"},
     units.format_shapes: {(((1, 3), (), (5,)),): "1x3 scalar 5", ((),): ""},
-    units.format_ratio: {
-        **{(2.0, 1.0): "2.00", (1e-3, 3e-3): "0.33", (0.0, 1.0): "", (1.0, 0.0): ""},
-        **{(0.0, 0.0): "", (NAN, 1.0): "", (1.0, NAN): ""},
-    },
     units.format_giga: {225.18e9: "225.2", 12_345.6e9: "12,346", 1e6: "0.001000", NAN: "-"},
 }
 #: Functions that parse a text, with texts and numbers.

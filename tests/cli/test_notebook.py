@@ -3,6 +3,7 @@
 import atexit
 import builtins
 import signal
+import warnings
 
 import chainer
 import chainer.functions as F
@@ -17,7 +18,10 @@ from IPython.core.error import UsageError  # noqa: E402
 from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
+from chainer_profile.basics import warning  # noqa: E402
 from chainer_profile.cli import notebook  # noqa: E402
+from chainer_profile.measure import memory  # noqa: E402
+from tests.command import raising  # noqa: E402
 from tests.nets import MLP  # noqa: E402
 from tests.scripts import python  # noqa: E402
 
@@ -89,13 +93,13 @@ def test_a_call_is_profiled_in_test_mode_and_as_the_options_say(shell, capsys):
     assert (recording.n_trials, settings.warmups) == (5, 1)
     assert (settings.phase, settings.train_mode) == ("forward", False)
     assert settings.command == f"%layerprofile {FEW} -o s model(x)"
-    assert recording.memory is not None
+    assert recording.memory is None
     assert "MLP, shape 2x3, batch 2, cpu, test mode" in capsys.readouterr().out
-    options = "-n 100000 -w 0 --max-seconds 0.2 --skip memory -q --phase train"
+    options = "-n 100000 -w 0 --max-seconds 0.2 -q --phase train"
     summary = shell.of_call("model(x)", options)
     assert list(summary.phases.index) == ["forward", "backward", "update", "outside"]
     assert summary.recording.ended == "time limit reached"
-    assert summary.recording.memory is None
+    assert shell.of_call("model(x)", f"{FEW} -q --memory").recording.memory is not None
 
 
 def test_arguments_are_those_of_the_call(shell):
@@ -228,3 +232,14 @@ def test_python_without_ipython():
     said = python("-c", code, cwd=ROOT)
     assert (said.stderr, said.stdout.count("\n")) == ("", 1)
     assert said.stdout.startswith("the notebook extension needs IPython")
+
+
+def test_a_warning_of_ours_raises_nothing_in_a_cell(shell, monkeypatch, capsys):
+    monkeypatch.setattr(warning, "_printed", set())
+    monkeypatch.setattr(memory, "use_of", raising(OSError("none")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        summary = shell.of_cell("y = model(x)", options=f"{FEW} -q --memory")
+    assert summary.recording.memory is None
+    said = "chainer-profile: the memory pass failed (the memory pass failed: OSError: none)"
+    assert said in capsys.readouterr().err

@@ -85,7 +85,7 @@ REFUSED = f"""
 1 | summary --input-shape 4 | the network fails with an input of 1x4, in Linear at /fc: InvalidType:
 2 | --model own.py:Net | --model own.py:Net: give the shape of its input, such as --input-shape 3x32
 1 | --phase train --loss output | the network's output has shape (1, 2), but a loss is one number
-1 | report damaged | damaged/recording.journal is damaged
+1 | report damaged | damaged: the run was killed before its end; 8 bytes of its journal are dama
 2 | compare run.npz | give at least two runs: python profile.py compare BEFORE AFTER
 2 | compare run.npz run.npz, | 'run.npz,': name a folder before and after each comma
 1 | compare run.npz,run.npz again.npz | run.npz,run.npz: a run is given twice
@@ -186,7 +186,7 @@ def files(folder):
     for number, (name, recording) in enumerate(training(2, 30, 8).items()):
         rank = replace(recording.rank, size=2 + number, number=2 * number)
         replace(recording, rank=rank).save(Path("ranks", name, "recording.npz"))
-    Path("damaged/recording.journal").write_bytes(b"chainer-profile journal 2\n" + bytes(8))
+    Path("damaged/recording.journal").write_bytes(b"chainer-profile journal 3\n" + bytes(8))
     for name in ("there.onnx", "there.bin"):
         Path(name).write_bytes(b"old")
 

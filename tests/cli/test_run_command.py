@@ -1,6 +1,9 @@
 """The command ``run``: what it writes of a program, however that ends, and what it says."""
 
+import os
+import re
 import signal
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -9,10 +12,10 @@ import pytest
 from chainer_profile.integrations import script_report, script_run
 from chainer_profile.integrations.script import MODULE, Script
 from chainer_profile.record.budget import ITERATIONS, RUNNING, read_budget
-from chainer_profile.record.recording import COMPLETE
+from chainer_profile.record.recording import COMPLETE, Recording
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import load_run
-from tests.command import file_size_limit, main
+from tests.command import file_size_limit, main, raising
 from tests.scripts import files, python, run_in_child
 
 pytestmark = pytest.mark.process
@@ -65,17 +68,18 @@ def test_a_folder_for_each_run_below_reports():
 def test_a_folder_that_holds_a_run_is_said_before_the_program_runs():
     assert run(*INTO) == 0
     before = load_run(HERE)
-    assert before.memory is not None
+    assert before.n_trials == 16  # without a memory pass all are timed
+    assert before.memory is None
     assert run(*INTO) == 2
     assert "contains a run already" in said()
     assert said().count("\n") == 1
     assert Path("out").read_text() == ""
     assert run(*INTO, "--force", at_first="raise ValueError") == 1
     assert load_run(HERE).environment == before.environment  # nothing took its place
-    assert run("-q", "--skip", "memory", *INTO, "--force", afterwards="if i == 9: break") == 0
+    assert run("-q", "--memory", *INTO, "--force", afterwards="if i == 9: break") == 0
     assert said() == ""
-    assert load_run(HERE).n_trials == 10  # without a memory pass all are on the tape
-    assert load_run(HERE).memory is None
+    assert load_run(HERE).n_trials == 8
+    assert load_run(HERE).memory is not None
     # The budget alone is a result, too.
     assert run("--skip", "layers", "-o", "alone") == 0
     assert files("alone") == ["budget.json"]
@@ -150,11 +154,44 @@ def test_a_short_program_has_its_page_when_it_is_asked_for(monkeypatch):
     assert {"report.html", "layers.png"} <= set(files("long"))
 
 
-def test_a_full_disk():
-    assert run(*INTO, within=partial(file_size_limit, 3000)) == 0
+def test_a_full_disk_keeps_the_trials_that_fit_and_says_at_once_how_to_recover_them(monkeypatch):
+    folder, again = Path.cwd() / "here", "python profile.py report"
+    with monkeypatch.context() as patch:
+        patch.setattr(Recording, "save", raising(OSError(28, "No space left on device")))
+        assert run(*INTO, within=partial(file_size_limit, 4500)) == 0
     assert Path("out").read_text() == "done\n"
-    assert "the trials cannot be written" in said()
-    assert "recording.npz: cannot be written (File too large)" in " ".join(said().split())
+    at_once = (
+        f"profile.py: the trials cannot be written: {folder}/recording.journal: File too large: "
+        "from now on trials are kept in memory, and lost if the program is killed; "
+        f"{again} {folder} recovers those before\n"
+    )
+    assert at_once in said()
+    at_end = " ".join(said().replace(at_once, "").split())
+    found = re.search(r"device\); (\d+) of (\d+) trials are kept in \S+journal: ", at_end)
+    kept, made = map(int, found.groups())
+    assert 0 < kept < made <= 16
+    assert f"here/recording.journal: free some space, then run {again} " in at_end
+    assert main("report", "here", "-q") == 0
+    assert load_run(HERE).n_trials == kept
+
+
+def test_where_nothing_can_be_written_this_is_said_before_the_end():
+    program = Path("train.py").absolute()
+
+    @contextmanager
+    def elsewhere():
+        os.chdir("/proc")
+        yield
+
+    text = "if i == 15:\n        sys.stderr.write('the end\\n')"
+    Path("train.py").write_text(TRAINS.replace("AFTERWARDS", text).replace("AT_FIRST", "time = 0"))
+    assert run_in_child("-q", str(program), within=elsewhere) == 0
+    at_once, _, at_end = said().partition("the end\n")
+    assert at_once == (
+        "profile.py: /proc/reports/train: cannot be written (No such file or directory): trials "
+        "are kept in memory, and lost if the program is killed\n"
+    )
+    assert at_end == ""
 
 
 def test_the_time_of_another_run_is_none_of_this_one_s():

@@ -7,9 +7,7 @@ import numpy as np
 
 from chainer_profile import summarise
 from chainer_profile.analyse.findings import STEP
-from chainer_profile.analyse.steps import steps as steps_of
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.analyse.verdicts import BELOW
 from chainer_profile.record.recording import (
     BlasLibrary,
     Conditions,
@@ -32,7 +30,6 @@ from tests.report.working import (
     make_device_training,
     phased,
     scaled,
-    with_work,
 )
 
 CONV, BN = "Convolution2DFunction", "FixedBatchNormalization"
@@ -86,9 +83,6 @@ def checks() -> dict[str, Recording]:
     """What is to be known of the numbers of a run."""
     hundred, cut = HUNDRED, Settings(trials=10_000)
     slow_start = np.concatenate([[1300] * 12, [1000] * 388]) + np.tile([1, -1], 200)
-    factor = np.ones((1000, 3))
-    factor[::2, 1], factor[1::2, 1] = 1.2, 0.8
-    factor[::2, 2], factor[1::2, 2] = 1.5, 0.5
     busy, two = Conditions(other_cpu=1.26), Environment(usable_cores=2)
     held = "OPENBLAS_CORETYPE=Nehalem", "MKL_CBWR=SSE2"
     nehalem = (BlasLibrary("openblas", "0.3", 1, "Nehalem"),)
@@ -114,9 +108,6 @@ def checks() -> dict[str, Recording]:
         return replace(faster, environment=where, settings=Settings(trials=100))
 
     cases = {
-        "ended as asked": run(hundred, ended="time limit reached", settings=Settings(
-            trials=10_000, max_seconds=60.0)),
-        "precise enough": run(hundred, ended="wanted interval reached", settings=cut),
         "stopped": run(hundred, ended="interrupted by the user", settings=cut),
         "killed": run([1000] * 30, ended="killed before its end", settings=Settings()),
         "failed": run(hundred, ended="failed: the limit was not reached", settings=cut),
@@ -128,18 +119,12 @@ def checks() -> dict[str, Recording]:
         "wide intervals of both": run(wide, clean_us=wide),
         "no number of trials would do": run(1000 * np.random.default_rng(0).lognormal(0, 2, 60)),
         "trials that vary": run(np.where(np.arange(2000) % 20 == 7, 2000.0, 1000.0)),
-        "layers that vary": run([1000] * 1000, layers_us=(300, 100, 50), layer_noise=factor),
         "slower": run([1000] * 100 + [1100] * 100),
         "faster": run([1000] * 100 + [900] * 100),
         "a slow start": run(slow_start, settings=Settings(trials=400, warmups=3)),
         "a slow start, warm-up cut by time": run(
             slow_start, settings=Settings(trials=400, warmups=50), warmup_ns=np.full(7, 10**9)
         ),
-        "near the resolution": run(
-            hundred, layers_us=(300, 2, 10, 0.4), conditions=Conditions(window_ns=200)
-        ),
-        "a coarse clock": run(hundred, conditions=Conditions(100_000, 10)),
-        "all clock": run(hundred, layers_us=(300, 0), conditions=Conditions(window_ns=200)),
         "a recorder that costs": alternating(0.05),
         "outside of the phases": make_training(100, outside_us=200),
         "one thread is faster": faster,
@@ -161,9 +146,6 @@ def checks() -> dict[str, Recording]:
             conditions=Conditions(gpu_before=replace(STATE, sm_mhz=1900),
                                   gpu_after=replace(STATE, sm_mhz=1804))
         ),
-        "the resolution of events": make_device_recording(
-            ((10_000, 9), (900, 900), (5, 5), (9800, 9)), wait_us=7400
-        ),
     }  # fmt: skip
     cases |= {
         "equal times": run(hundred, clean_us=[1000] * 10),
@@ -176,8 +158,6 @@ def checks() -> dict[str, Recording]:
         **{f"{count + 30} trials, slower": run([1000] * count + [1200] * 30) for count in (29, 30)},
         # The first 25 are slow, and so is half of the rest.
         "slow and fast": run(np.tile(np.repeat([1300, 1000], 25), 20)),
-        **{f"a window of {ns}": run(hundred, conditions=Conditions(window_ns=ns))
-           for ns in (None, 0)},
         **{f"a recorder that costs {part}": alternating(part) for part in (-0.1, 0.0199, 0.021)},
         # Beside 3,650 us of phases.
         "180 us outside of the phases": make_training(100, outside_us=180),
@@ -210,30 +190,11 @@ def checks() -> dict[str, Recording]:
     return cases
 
 
-def _bounded(flops: int, nbytes: int, gpu: Any = GPU, dtype: str = "float32") -> Recording:
-    """A device-bound run whose first layer has this work: 10 ms, at 100 GFLOP/s or 20 GB/s."""
-    more = {"environment": Environment(gpu=gpu), "settings": {"dtype": dtype}}
-    recording = make_device_recording(DEVICE_BOUND, wait_us=26_300, **more)
-    work = {"flops": flops, "macs": flops // 2, "nbytes_read": nbytes, "nbytes_written": 0}
-    first = replace(recording.layers[0], **work)
-    limits = replace(LIMITS, device="gpu:0", half_flops_per_s=2e11)
-    return replace(recording, layers=(first, *recording.layers[1:]), limits=limits)
-
-
-def _below(*verdicts: str) -> Summary:
-    """Three convolutions that reach no limit, for these reasons."""
-    summary = summarise(with_work(make_recording(9)))
-    layers = summary.layers.assign(verdict=BELOW)
-    layers.loc[layers["function"] == CONV, "verdict"] = verdicts
-    return replace(summary, findings=tuple(steps_of(replace(summary, layers=layers))))
-
-
 @listed(lambda case: _findings(*case))
 def steps() -> dict[str, tuple[Recording | Summary, str]]:
     """What may take less time: of each case the steps of a code."""
     passes = (("/a", "A", "forward", 900), ("/a", "A", "backward", 900))
     step = (*passes, ("/a", "SGD", "update", 200))
-    conv, loop = ["Convolution2DFunction", "ReLU"], {"framework_ns": 25_000}
     alike = make_device_recording()
     named = [replace(layer, function=CONV) if layer.index in (0, 2, 3) else layer
              for layer in alike.layers]  # fmt: skip
@@ -267,17 +228,6 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
         return of_program(run)
 
     return {
-        "two layers are half": (scaled([40, 30, 20, 10], list("ABAC"), 100_000), "most-time"),
-        "most of half are": (scaled([30, 33, 31, 60, 60, 60], list("AAABBC")), "most-time"),
-        "one layer is half": (scaled([90, 10], list("AB")), "most-time"),
-        "one layer alone": (scaled([90], ["A"]), "most-time"),
-        "a training": (make_training(), "most-time"),
-        "backward of a training": (make_training(), "backward"),
-        "a small function has the gap": (phased(
-            ("/a", "A", "forward", 400), ("/b", "B", "forward", 10),
-            ("/a", "A", "backward", 420), ("/b", "B", "backward", 170)), "backward"),
-        "a quick backward": (phased(passes[0], ("/a", "A", "backward", 100)), "backward"),
-        "a backward of others": (phased(passes[0], ("/a", "B", "backward", 800)), "backward"),
         "update of a training": (make_training(settings={"batchsize": 1}), "update"),
         "update of 90 us": (phased(*passes, ("/a", "SGD", "update", 90)), "update"),
         "update of 100 us": (phased(*passes, ("/a", "SGD", "update", 100)), "update"),
@@ -292,22 +242,10 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
         "data by processes": (loaded(("MultiprocessIterator", 200)), "data"),
         "data by conversion": (loaded((data[1], 50), ("concat_examples", 150)), "data"),
         "little data": (loaded((data[1], 90)), "data"),
-        "little accumulation": (phased(*passes, ("/a", "gradient_accumulation", "backward", 80),
-                                       calls={2: 3}), "accumulation"),
-        "accumulation": (phased(*passes, ("/a", "gradient_accumulation", "backward", 200),
-                                calls={2: 3}), "accumulation"),
         "normalisations": (scaled([50, 20, 10, 20], [CONV, BN, "ReLU", BN]), "normalisations"),
         "quick normalisations": (scaled([98, 2, 1, 2], [CONV, BN, "ReLU", BN]), "normalisations"),
-        "batch of 1": (scaled([50, 50], list("AB"), 100_000, batchsize=1), "framework"),
-        "batch of 128": (scaled([50, 50], list("AB"), 100_000, batchsize=128), "framework"),
         "little between": (scaled([50, 50], list("AB"), 5_000), "batch"),
-        "a GPU": (scaled([80, 20], conv, **loop, command="profile.py"), "gpu"),
-        "on a GPU": (scaled([80, 20], conv, **loop, device="gpu:0"), "gpu"),
-        "no GPU for ReLU": (scaled([20, 80], conv, **loop), "gpu"),
-        "a GPU for two": (scaled([60, 40], [CONV, "LinearFunction"]), "gpu"),
-        "a GPU loads no data": (phased((*data, 500), *(("/c", CONV, phase, 1000) for phase in
-                                ("forward", "backward")), framework_us=500), "gpu"),
-        **{f"{way}: {command}": (trained(command), way) for way in ("kernels", "gpu")
+        **{f"kernels: {command}": (trained(command), "kernels")
            for command in (OURS, "python train.py", PROGRAM)},
         **{f"words of {shape}, {calls} calls": (_embedded(shape, calls), code)
            for shape, calls, code in (((1000, 100), 1, "kernels"), ((20, 30, 100), 1, "kernels"),
@@ -321,7 +259,7 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
             of_program(make_recording(settings=Settings(command=PROGRAM))), "engines"),
         "halves": (trained(OURS, dtype="float16"), "dtype"),
         "engines": (scaled([60, 30, 10], [CONV, BN, "ReLU"], command="profile.py"), "engines"),
-        "no time": (make_training(self_ns=np.zeros((40, 25), np.int64)), "most-time"),
+        "no time": (make_training(self_ns=np.zeros((40, 25), np.int64)), "kernels"),
         "page faults": (counted(system_us=9), "page-faults"),
         **{f"page faults, {faults} of them in a layer": (_second_place(0, faults), "page-faults")
            for faults in (99, 101)},
@@ -331,18 +269,9 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
            in ({"fast": "numpy"}, {"keep_memory": True}, {"engine": "other 1.0"})},
         "page faults, own command": (counted(system_us=9, variables={"command": "profile.py"}),
                                      "page-faults"),
-        "below, for several reasons": (_below("copying", "page faults", "waiting"), "matrix-rate"),
-        "below, by copies": (_below("copying", "waiting", "copying"), "matrix-rate"),
         "launching": (alike, "launch-bound"),
         "launching of a function": (replace(alike, layers=tuple(named)), "launch-bound"),
         "launching, it seems": (make_device_recording(n_held=0), "launch-bound"),
         "launching in a training": (make_device_training(settings={"command": "a.py"}),
                                     "launch-bound"),
-        "most time on a busy GPU": (_bounded(1000, 1000), "most-time"),
-        "compute bound": (_bounded(900_000_000, 1000), "compute-bound"),
-        "compute bound, TF32": (_bounded(900_000_000, 1000, replace(GPU, tf32=True)),
-                                "compute-bound"),
-        "compute bound, halves": (_bounded(900_000_000, 1000, dtype="mixed16"), "compute-bound"),
-        "memory bound": (_bounded(1000, 180_000_000), "memory-bound"),
-        "no cuDNN": (_bounded(1_000_000, 1000, replace(GPU, cudnn="")), "matrix-rate"),
     }  # fmt: skip

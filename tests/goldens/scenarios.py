@@ -18,7 +18,6 @@ from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report import views
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
 from chainer_profile.report.content import advice, budget, comparison, profile
-from chainer_profile.report.content.layer_section import target
 from chainer_profile.report.content.profile import Beside, ReportTitle, report
 from chainer_profile.report.document import Block, Heading
 from chainer_profile.report.tables import to_csv
@@ -135,7 +134,7 @@ def training() -> Kept:
         *("The tree of links", "By block"),
     )
     shapes = _under(profile.overview(summary, group_by="shape"), "By shape")
-    kept["txt"] += LINE + _terminal(tree, shapes, target(summary, 3.0))
+    kept["txt"] += LINE + _terminal(tree, shapes)
     return kept
 
 

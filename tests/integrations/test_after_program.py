@@ -67,7 +67,6 @@ def test_results_are_saved_after_a_program_that_breaks_builtins_or_folders(break
     recording, budget = load_run(Path("here")), read_budget(Path("here"))
     assert recording.n_trials
     assert recording.ended == COMPLETE
-    assert recording.memory is not None
     assert recording.environment.chainer
     assert budget.outcome == "exit code 3"
     assert budget.of(ITERATIONS).count == 16

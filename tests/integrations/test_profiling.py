@@ -21,8 +21,9 @@ def rows(recording):
     return [(layer.path, layer.function) for layer in recording.layers]
 
 
-def test_every_block_is_profiled_and_those_that_raise_count_for_nothing():
-    net, profile = MLP(), profiling()
+@pytest.mark.parametrize(("memory", "timed"), [(False, 11), (True, 9)])
+def test_every_block_is_profiled_and_those_that_raise_count_for_nothing(memory, timed):
+    net, profile = MLP(), profiling(memory=memory)
     before = [vars(base).get(name) for _, base, names in _ENTRIES for name in names]
     with pytest.raises(ProfileError, match="no block has completed"):
         profile.recording()
@@ -31,12 +32,12 @@ def test_every_block_is_profiled_and_those_that_raise_count_for_nothing():
             net(X)
             if number > 10:
                 raise KeyError
-    # The memory pass took 2 and 3.
+    # The memory pass takes 2 and 3.
     recording = profile.recording()
-    assert (recording.n_trials, len(recording.clean_ns)) == (9, 0)
+    assert (recording.n_trials, len(recording.clean_ns)) == (timed, 0)
     assert len(recording.conditions.calibrations) == 1
     assert rows(recording) == ROWS
-    assert recording.memory is not None
+    assert (recording.memory is not None) is memory
     assert (recording.settings.model, recording.settings.phase) == ("MLP", "forward")
     # Chainer's entries are replaced while a trial is measured.
     assert [vars(base).get(name) for _, base, names in _ENTRIES for name in names] == before
@@ -61,7 +62,7 @@ def test_calls_of_a_function():
     for _ in range(5):  # it calls itself: that is one trial
         assert trainer.predict(X, again=4).shape == (5, 2)
     recording = Trainer.predict.profiling.recording()
-    assert recording.calls.tolist() == [[1, 1, 1]] * 3
+    assert recording.calls.tolist() == [[1, 1, 1]] * 5
     assert rows(recording) == [(f"/self.{path[1:]}", function) for path, function in ROWS]
     assert Trainer.predict.__doc__ == "The network's output."
     assert "A forward pass takes" in str(Trainer.predict.profiling.summary())

@@ -1,20 +1,23 @@
 """Which functions of a program samples name, and in which part of its time."""
 
-import os
+import _thread
 import signal
 import sys
 import sysconfig
+import threading
+import weakref
 from pathlib import Path
 
 import chainer
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import chainer_profile
-from chainer_profile.integrations.sampler import Sampler
+from chainer_profile.integrations.sampler import RATE_PER_S, Sampler, next_due
 from chainer_profile.measure.accounts import Accounts
 from chainer_profile.record import budget
 from chainer_profile.record.budget import EVALUATION, EXTENSIONS, LOADING, NETWORK, OTHER, Sampled
-from tests import needs
 
 CHAINER = Path(chainer.__file__).parent
 PROGRAM = Path(chainer_profile.__file__).parent / "integrations/program.py"
@@ -60,7 +63,7 @@ def sampling(clock):
         runs = OTHER
 
         def take(self, *frames, ns=1):
-            """A sample behind some time, in functions of such files and names."""
+            """A sample after some time, in functions of such files and names."""
             clock.advance(ns)
             call = lambda: self.sample(sys._getframe(1))  # noqa: E731
             for file, name in (frame.rsplit(" ", 1) for frame in reversed([ACCOUNT, *frames])):
@@ -87,7 +90,7 @@ def test_the_time_of_samples_by_account_and_kind_of_code(sampling):
     sampling.take(MAIN, ns=10)
     with accounts.within(EXTENSIONS, "Bleu"):
         sampling.take(MAIN, ACCURACY, ns=20)
-        # A signal waits until code in C ends.
+        # A sample waits until code in C ends.
         sampling.take(MAIN, ACCURACY, ns=300)
         sampling.take(MAIN, ACCURACY, APPLY, ns=5)
     with accounts.within(budget.IMPORTS, "nltk"):  # whose time has names already
@@ -110,11 +113,10 @@ def spin(until):
             pass
 
 
-def test_a_timer_samples_the_main_thread():
-    if not sys.platform.startswith("linux"):
-        needs.missing("Linux")
+def test_a_thread_that_nothing_lists_samples_until_it_is_stopped():
     accounts = Accounts(lambda: 0, 0)
-    sampler, second = Sampler(accounts, lambda: OTHER), Sampler(accounts, lambda: OTHER)
+    sampler = Sampler(accounts, lambda: OTHER)
+    threads, handlers = threading.enumerate(), [*map(signal.getsignal, signal.valid_signals())]
 
     def has_spin():
         with accounts.within(budget.PROFILER, ""):  # as when a budget is saved: nothing is sampled
@@ -123,12 +125,56 @@ def test_a_timer_samples_the_main_thread():
     sampler.start()
     try:
         spin(has_spin)
-        second.start()
+        assert threading.enumerate() == threads
+        assert [*map(signal.getsignal, signal.valid_signals())] == handlers
     finally:
         sampler.stop()
-    assert (sampler.problem, second.problem) == ("", "SIGURG has a handler already")
-    # A signal that comes late is ignored.
-    sampled = sampler.sampled()
-    os.kill(os.getpid(), signal.SIGURG)
-    assert sampler.sampled() == sampled
-    assert signal.getsignal(signal.SIGURG) is signal.SIG_DFL
+    assert not sampler.problem
+
+
+def test_a_fork_pauses_the_thread_and_a_child_has_none():
+    sampler = Sampler(Accounts(lambda: 0, 0), lambda: OTHER)
+    sampler._before_fork()
+    sampler._after_fork()
+    assert sampler._running is None  # it was never started
+    sampler.start()
+    running = sampler._running
+    sampler._before_fork()
+    assert sampler._running is None
+    sampler.stop()  # as a child may, without waiting for what it has not
+    sampler._after_fork()
+    assert sampler._running not in (None, running)
+    sampler.stop()
+
+
+def test_no_frame_is_kept(sampling):
+    class Network:
+        pass
+
+    def call():
+        network = Network()
+        sampling.sample(sys._getframe())
+        return weakref.ref(network)
+
+    assert call()() is None
+
+
+def test_a_failure_ends_the_sampling_alone(sampling, monkeypatch):
+    stops, ended = _thread.allocate_lock(), _thread.allocate_lock()
+    stops.acquire()
+    ended.acquire()
+    monkeypatch.setattr(sampling, "sample", lambda frame: 1 / 0)
+    sampling._now_ns = iter(range(0, 10**10, 10**9)).__next__
+    sampling._sample_until(stops, ended)
+    assert not ended.locked()
+    assert sampling.problem == "ZeroDivisionError: division by zero"
+
+
+@given(st.integers(0, 10**12), st.integers(0, 10**12))
+def test_samples_are_due_at_multiples_of_a_period(due_ns, now_ns):
+    period_ns = 10**9 // RATE_PER_S
+    following = next_due(due_ns, now_ns)
+    assert (following - due_ns) % period_ns == 0
+    assert following > due_ns
+    assert following > now_ns
+    assert now_ns < due_ns or following - now_ns <= period_ns

@@ -14,8 +14,9 @@ import pytest
 from chainer_profile.integrations.script_run import counted_imports
 from chainer_profile.measure.accounts import Accounts
 from chainer_profile.record.budget import IMPORTS, PROFILER, REST
+from tests import ROOT
 from tests.command import folder  # noqa: F401
-from tests.scripts import python, run_in_child
+from tests.scripts import files, python, run_in_child
 
 pytestmark = pytest.mark.process
 
@@ -33,6 +34,23 @@ SCRIPTS = {
     "raise ValueError(1)",
     "goes elsewhere": "import os; os.mkdir('a'); os.chdir('a'); print(os.listdir('../old'))\n1 / 0",
     "forks": "import os, sys\nif os.fork() == 0:\n    sys.exit(5)\nprint(os.wait()[1])",
+    "waits in C": "import ctypes, os, signal, time\n"
+    "c = ctypes.CDLL(None, use_errno=True)\n"
+    "def timed(wait):\n"
+    "    began = time.monotonic()\n"
+    "    print(wait(), ctypes.get_errno(), time.monotonic() - began >= 0.1)\n"
+    "timed(lambda: c.usleep(100_000))\n"
+    "timed(lambda: c.poll(None, 0, 100))\n"
+    "signal.signal(signal.SIGALRM, lambda *_: None)\n"
+    "timed(lambda: signal.setitimer(signal.ITIMER_REAL, 0.1) and signal.pause())",
+    "sees its threads and signals": "import os, signal, threading, warnings\n"
+    "print(threading.active_count(), len(threading.enumerate()), signal.getsignal(signal.SIGURG))\n"
+    "print(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1}))\n"
+    "os.kill(os.getpid(), signal.SIGUSR1)\n"  # it waits, and no other thread takes it
+    "print(signal.sigwait({signal.SIGUSR1}))\n"
+    "warnings.simplefilter('error')\n"  # Python 3.12 warns of threads in a process that forks
+    "if os.fork() == 0:\n    os._exit(os.fork() and 3)\n"
+    "print(os.wait()[1])",
     "is interrupted": "print('before', flush=True)\nraise KeyboardInterrupt",
     "handles SIGTERM": "import os, signal\nsignal.signal(15, lambda *_: print('heard'))\n"
     "os.kill(os.getpid(), 15)\nprint('goes on')",
@@ -135,6 +153,47 @@ def test_a_process_ends_as_under_python(name):
     said = said_by_python(["script.py"])
     assert said_by_python([*COMPAT_ONLY, "script.py"]) == said
     assert said_by_python([*RUN, "script.py"]) == said
+
+
+#: What a console script does where the package is in site-packages, behind the standard library.
+INSTALLED = """
+import sys
+sys.path.append({site!r})
+from chainer_profile.__main__ import main
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+SPAWNS = """
+import multiprocessing
+def double(x):
+    return 2 * x
+if __name__ == "__main__":
+    for method in ("spawn", "forkserver"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            print(pool.apply_async(double, (3,)).get(timeout=60))
+"""
+CALLS = "import numpy, chainer.links as L; L.Linear(3, 2)(numpy.ones((2, 3), 'f'))"
+
+
+def test_backports_of_standard_modules_in_site_packages_are_not_imported(tmp_path):
+    """The standard library comes first, in reports, in spawned children, and in sweeps."""
+    site = tmp_path / "site-packages"
+    shutil.copytree(ROOT / "chainer_profile", site / "chainer_profile")
+    shutil.copytree(ROOT / "models", site / "chainer_profile" / "models")  # as setup.py does
+    for name in ("typing", "dataclasses", "contextlib", "configparser"):
+        (site / f"{name}.py").write_text("raise ImportError(f'the backport {__name__}')")
+    programs = {"installed.py": INSTALLED.format(site=str(site)), "calls.py": CALLS}
+    write(tmp_path, programs | {"spawns.py": SPAWNS})
+    bare = {"PYTHONPATH": ""}
+    run = ("installed.py", "run", "-q")
+    done = python(*run, "-o", "here", "calls.py", env=bare)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {"budget.json", "recording.npz", "report.md"} <= set(files())
+    done = python(*run, "--compat-only", "spawns.py", env=bare)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "6\n6\n")
+    sweeps = (str(site / "chainer_profile" / "__main__.py"), "--list-models")
+    done = python(*sweeps, env=bare)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_output_to_a_full_disk_fails_as_under_python():

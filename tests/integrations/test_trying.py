@@ -1,9 +1,7 @@
 """Cures within a program: by turns in its iterations alone, and nothing stays of them."""
 
-import io
-import tracemalloc
+import _tracemalloc
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,7 +24,6 @@ from chainer_profile.integrations.program import Program
 from chainer_profile.kernels import numpy_kernels
 from chainer_profile.kernels.accelerate import accelerate
 from chainer_profile.measure.accounts import Accounts
-from chainer_profile.record.budget import SNAPSHOTS
 from chainer_profile.record.journal import Journal
 from tests import nets
 from tests.command import raising
@@ -47,7 +44,7 @@ def net(clock, monkeypatch):
 
     def forward(self, x):
         self.seen.append((chainer.config.train, self.is_fast))
-        if tracemalloc.is_tracing():  # its memory is counted
+        if _tracemalloc.is_tracing():  # its memory is counted
             self.counted.append(self.is_fast)
         clock.advance(self.takes_ns // (1 + self.is_fast))
         return self.fc(x)
@@ -145,8 +142,6 @@ def test_calls_of_a_network_are_tried_until_there_is_a_training(clock, net, trai
 
 
 def test_memory_is_counted_of_the_program_as_it_is(clock, net):
-    """Of long iterations later, when cures are tried already."""
-    net.takes_ns = 100 * MS
     with watch(clock) as program:
         program.memory = True
         a_loop(net)
@@ -269,24 +264,3 @@ def test_the_part_of_a_training_that_has_passed():
         assert part_of(trainer, {"iteration": 2, "epoch": 1}) == part
     trainer.stop_trigger = lambda trainer: False  # nobody knows its end
     assert part_of(trainer, {"iteration": 2, "epoch": 1}) is None
-
-
-# -- beside the network, and at the terminal
-
-
-def test_what_compression_takes_is_measured_once(clock, tmp_path, monkeypatch):
-    def timed(write, ns, file, *args, **arrays):
-        write(file, *args, **arrays)
-        clock.advance(ns * isinstance(file, io.BytesIO))
-
-    for name, ns in (("savez_compressed", 10), ("savez", 4)):
-        monkeypatch.setattr(np, name, partial(timed, getattr(np, name), ns))
-    save, model = np.savez_compressed, L.Linear(3, 3)
-    with watch(clock) as program:
-        for _ in range(3):
-            chainer.serializers.save_npz(tmp_path / "a.npz", model)
-        chainer.serializers.save_npz(tmp_path / "b.npz", model, compression=False)
-    assert program.compression == {"save_npz": pytest.approx(0.6)}
-    assert np.savez_compressed is save
-    chainer.serializers.load_npz(tmp_path / "a.npz", L.Linear(3, 3))
-    assert program.accounts.totals[SNAPSHOTS, "save_npz"] == [0, 3]

@@ -20,7 +20,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from chainer_profile.basics.paths import joined, link_of
-from chainer_profile.measure.rows import Rows
+from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.steps import make_step
 from tests.conftest import FakeClock
 
@@ -413,7 +413,7 @@ class Add(chainer.FunctionNode):
 @contextmanager
 def slow_chainer(ledger, slow_lookup=True):
     """Chainer's own parts of a backward pass take time, and so does looking new calls up."""
-    check, entry_of = chainer.variable._check_grad_type, Rows.entry_of
+    check, add_site = chainer.variable._check_grad_type, Recorder.add_site
 
     def checked(function, *args):
         # In a backward pass, after every function; one of the old style checks by itself, too.
@@ -423,12 +423,12 @@ def slow_chainer(ledger, slow_lookup=True):
 
     def looked_up(*args, **kwargs):
         ledger.advance(1000 * slow_lookup)  # which is nobody's time
-        return entry_of(*args, **kwargs)
+        return add_site(*args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chainer.functions, "add", lambda *grads: Add(ledger).apply(grads)[0])
         patch.setattr(chainer.variable, "_check_grad_type", checked)
-        patch.setattr(Rows, "entry_of", looked_up)
+        patch.setattr(Recorder, "add_site", looked_up)
         yield
 
 

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile import ProfileError, profiling
-from chainer_profile.measure import live, tape
+from chainer_profile.measure import iterations as live
+from chainer_profile.measure import recorder
 from tests.ledger import drawn
 from tests.ledger.drawn import FORWARD, Fn, NewLink, OldLink, Spec, WorkError, X, nothing_left
 from tests.ledger.test_doors import _quick  # noqa: F401
@@ -159,7 +160,7 @@ def test_every_row_has_its_own_time_in_any_iterations(program, iterations, toget
     kept = [optimizer, chainer.Variable, chainer.Optimizer]
     kept += [param.update_rule for param in model.params()]
     with (
-        patch.object(tape, "_MOST_EVENTS", most_events),
+        patch.object(recorder, "MAX_EVENTS", most_events),
         patch.object(live, "GROUP_NS", 10**12 if together else 0),
         nothing_left(model, *kept),
         drawn.slow_chainer(ledger),

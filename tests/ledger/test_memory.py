@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.measure.memory import measure_memory
-from chainer_profile.measure.readings import ReadTrials
-from chainer_profile.measure.taped_step import learned
+from chainer_profile.measure.readings import ReadingSession
+from chainer_profile.measure.step_session import learned
 from tests.ledger.drawn import EXAMPLES, SUMS, build, by_call, programs, slow_chainer, step_of
 
 
@@ -44,9 +44,7 @@ def test_every_byte_is_found_where_it_was_allocated(program, phase, lazy):
         patch.setattr(gc, "collect", lambda: 0)  # it takes longest, and changes no sum
         learned(step)
         taped = learned(step)
-        with taped.entries:
-            trials = ReadTrials(taped.tape)
-            use = measure_memory(step, trials, len(taped.layers), OfLedger(ledger))
+        use = measure_memory(step, ReadingSession(taped), len(taped.layers), OfLedger(ledger))
     spent = +ledger.trial.spent
     _, result = by_call(taped.layers, use.retained_nbytes)
     assert +result == Counter({of: n for of, n in spent.items() if of[1]})

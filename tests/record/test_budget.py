@@ -48,9 +48,10 @@ def test_a_damaged_budget_is_refused_in_one_line(tmp_path):
         whole = content if isinstance(content, bytes) else json.dumps(GOOD | content).encode()
         place.write_bytes(whole)
         assert refusal(read_budget, tmp_path).startswith(f"{place}{message}"), content
-    # Fields of later versions are passed over.
-    place.write_text(json.dumps(GOOD | {"later": 1}))
-    assert read_budget(tmp_path).spent == SPENT
+    # Fields of later versions are passed over, and those of earlier ones.
+    for field in ({"later": 1}, {"compression": {"save_npz": 0.4}}):
+        place.write_text(json.dumps(GOOD | field))
+        assert read_budget(tmp_path).spent == SPENT
     for nowhere in (tmp_path / "nowhere", place):
         assert read_budget(nowhere) is None
     place.unlink()

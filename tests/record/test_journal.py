@@ -2,7 +2,9 @@
 
 import errno
 import os
+import struct
 import warnings
+import zlib
 from dataclasses import fields, replace
 
 import msgspec
@@ -27,7 +29,7 @@ from chainer_profile.record.recording import (
 from tests.recordings import assert_same, of_rank
 from tests.refusing import refusal
 
-MAGIC = b"chainer-profile journal 2\n"
+MAGIC = b"chainer-profile journal 3\n"
 AXES = {item.name: item.metadata["axes"] for item in fields(Recording) if item.metadata}
 #: Samples of profiled trials.
 SAMPLES = {name for name, (axis, *_) in AXES.items() if axis == "trials"} - {"trial_ns", "start_ns"}
@@ -97,10 +99,21 @@ def records_of(run):
             yield trial(kinds.HELD, 0, wall_ns, self_ns=self_ns)
 
 
-def bytes_of(*records):
+def bytes_of(*records, section=0):
     """Records by the format's description."""
-    texts = map(msgspec.msgpack.encode, records)
-    return b"".join(len(text).to_bytes(8, "little") + text for text in texts)
+    content = b""
+    for record in records:
+        section += isinstance(record, Rows)
+        text = msgspec.msgpack.encode(record)
+        fields = struct.pack("<II", section, len(text))
+        crc = zlib.crc32(fields + text)
+        content += b"\xc1JR\n" + fields + crc.to_bytes(4, "little") + text
+    return content
+
+
+def ends_of(records):
+    """Where each record ends in a journal."""
+    return [len(MAGIC) + len(bytes_of(*records[: at + 1])) for at in range(len(records))]
 
 
 def recorded(*records):
@@ -112,8 +125,18 @@ def recorded(*records):
 
 def before_cut(records, size):
     """The records that are whole in the first ``size`` bytes of a journal."""
-    ends = len(MAGIC) + np.cumsum([len(bytes_of(record)) for record in records])
-    return records[: int(np.searchsorted(ends, size, side="right"))]
+    return records[: int(np.searchsorted(ends_of(records), size, side="right"))]
+
+
+def assert_same_but_end(recording, run):
+    """The same, but for how the run ended; the journal has lost bytes."""
+    assert_same(replace(recording, ended=run.ended), run)
+
+
+def assert_lost(recording, nbytes):
+    """The run's end says how many bytes were lost."""
+    lost = f"; {nbytes:,} byte{'s' if nbytes > 1 else ''} of its journal are damaged or cut off"
+    assert recording.ended == kinds.KILLED + (f"{lost} and left out" if nbytes else "")
 
 
 #: A training of a rank on a GPU.
@@ -150,7 +173,9 @@ def test_added_records_come_back_up_to_a_cut(run, n_groups, lost, tmp_path_facto
     assert_same(recover(path), run)
     size = max(0, len(content) - lost)
     path.write_bytes(content[:size])
-    assert_same(recover(path), recorded(*before_cut(records, size)))
+    whole = before_cut(records, size)
+    assert_same_but_end(recover(path), recorded(*whole))
+    assert_lost(recover(path), max(0, size - len(MAGIC + bytes_of(*whole))))
 
 
 # --- a file that was damaged, or is not ours
@@ -160,23 +185,111 @@ def test_damaged_headers_and_other_files_are_refused_in_one_line(path, tmp_path)
     for content in (b"another", b"PK\x03\x04" + bytes(50), b"chainer-profile journal 11\n"):
         path.write_bytes(content)
         assert refusal(recover, path) == f"{path} is not a chainer-profile journal", content
-    path.write_bytes(b"chainer-profile journal\n30\n{}")
-    assert refusal(recover, path).startswith(f"{path} is of an older version of this program: ")
+    for content in (b"chainer-profile journal\n30\n{}", b"chainer-profile journal 2\n"):
+        path.write_bytes(content)
+        assert refusal(recover, path).startswith(f"{path} is of an older version of this program: ")
     # The same as types of JSON.
-    header, rows, first, *_ = (msgspec.msgpack.decode(bytes_of(record)[8:]) for record in RECORDS)
-    deep = b"\x91" * 100_000
+    header, rows, first, *_ = (
+        msgspec.msgpack.decode(msgspec.msgpack.encode(record)) for record in RECORDS
+    )
+    deep = msgspec.Raw(b"\x91" * 100_000)
     for damaged in (
         *((header | {"environment": 3},), (3,), (rows, header), (first,)),
         # Samples that are too many, too few, and no integers; a kind that is none; a large number.
         (header, first),
-        *((header, rows, first | {"samples": {"launch_ns": b"x" * n}}) for n in (0, 1)),
-        *((header, rows, first | change) for change in ({"kind": "x"}, {"wall_ns": 2**63})),
-        len(deep).to_bytes(8, "little") + deep,
+        *((header, first | {"samples": {"launch_ns": b"x" * n}}) for n in (0, 1)),
+        *((header, first | change) for change in ({"kind": "x"}, {"wall_ns": 2**63})),
+        (deep,),
     ):
-        path.write_bytes(MAGIC + (damaged if isinstance(damaged, bytes) else bytes_of(*damaged)))
+        path.write_bytes(MAGIC + bytes_of(*damaged))
         assert refusal(recover, path).startswith(f"{path} is damaged: "), damaged
     for place in (tmp_path, tmp_path / "none", tmp_path / "none" / "none"):
         assert "cannot be read" in refusal(recover, place)
+
+
+def test_a_flipped_bit_costs_only_its_record(path):
+    at = next(at for at, record in enumerate(RECORDS) if isinstance(record, Trial))
+    begin, end, *_ = ends_of(RECORDS)[at - 1 :]
+    others = recorded(*RECORDS[:at], *RECORDS[at + 1 :])
+    for position in range(8 * begin, 8 * end, 3):
+        content = bytearray(CONTENT)
+        content[position // 8] ^= 1 << position % 8
+        path.write_bytes(content)
+        assert_same_but_end(recover(path), others)
+        assert_lost(recover(path), end - begin)
+
+
+def test_garbage_after_a_cut_costs_only_what_it_replaces(path):
+    ends = ends_of(RECORDS)
+    for garbage in (b"\0", bytes(4096), b"\xc1JR\n", CONTENT[:70], os.urandom(3 << 20)):
+        # In place of the last three records, and of the third last alone.
+        path.write_bytes(CONTENT[: ends[-4] + 5] + garbage)
+        assert_same_but_end(recover(path), recorded(*RECORDS[:-3]))
+        path.write_bytes(CONTENT[: ends[-4] + 5] + garbage + CONTENT[ends[-3] :])
+        assert_same_but_end(recover(path), recorded(*RECORDS[:-3], *RECORDS[-2:]))
+        assert_lost(recover(path), 5 + len(garbage))
+
+
+@st.composite
+def growing(draw):
+    """Records of a journal whose rows become more; times by trial and row."""
+    times, paths, records = {}, [], [Header(Settings(), Environment())]
+    for section in range(draw(st.integers(1, 4))):
+        new = [f"/{section}{at}" for at in range(draw(st.integers(1, 3)))]
+        records.append(
+            Rows(tuple(Layer(len(paths) + at, name, "f") for at, name in enumerate(new)))
+        )
+        paths += new
+        for _ in range(draw(st.integers(0, 4))):
+            own = draw(st.lists(st.integers(1, 2**62), min_size=len(paths), max_size=len(paths)))
+            start_ns = len(times) + 1
+            ones = [1] * len(paths)
+            records.append(trial(kinds.PROFILED, start_ns, own[0], self_ns=own, calls=ones))
+            times[start_ns] = (own[0], dict(zip(paths, own, strict=True)))
+    return records, times
+
+
+FRACTIONS = st.floats(0, 1, exclude_max=True)
+DAMAGE = st.one_of(
+    st.tuples(st.just("flip"), FRACTIONS, st.integers(0, 7)),
+    st.tuples(st.just("cut"), FRACTIONS, st.just(0)),
+    st.tuples(st.just("overwrite"), FRACTIONS, st.binary(min_size=1, max_size=300)),
+    st.tuples(st.just("insert"), FRACTIONS, st.binary(min_size=1, max_size=300)),
+    st.tuples(st.just("append"), st.just(0.0), st.binary(min_size=1, max_size=300)),
+)
+
+
+def damaged(content, kind, fraction, how):
+    at = int(fraction * len(content))
+    if kind == "flip" and content:
+        return content[:at] + bytes([content[at] ^ 1 << how]) + content[at + 1 :]
+    if kind == "overwrite":
+        return content[:at] + how + content[at + len(how) :]
+    if kind == "insert":
+        return content[:at] + how + content[at:]
+    return content + how if kind == "append" else content[:at]
+
+
+@given(drawn=growing(), damages=st.lists(DAMAGE, min_size=1, max_size=3))
+def test_what_is_read_of_a_damaged_journal_is_right(drawn, damages, tmp_path_factory):
+    """Some trials are lost; none has the samples of another one, or those of another row."""
+    path, (records, times) = tmp_path_factory.getbasetemp() / "damaged.journal", drawn
+    content = whole = MAGIC + bytes_of(*records)
+    for damage in damages:
+        content = damaged(content, *damage)
+    path.write_bytes(content)
+    try:
+        read = recover(path)
+    except ProfileError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+        return
+    starts = read.start_ns.tolist()
+    assert starts == sorted(set(starts))
+    for at, start_ns in enumerate(starts):
+        samples = zip(read.layers, read.self_ns[at].tolist(), strict=True)
+        assert (read.trial_ns[at], {row.path: ns for row, ns in samples if ns}) == times[start_ns]
+    if read.ended == kinds.KILLED:  # nothing was noticed: it was cut between two records
+        assert content == whole[: len(content)]
 
 
 PLACES = st.integers(0, len(CONTENT))
@@ -201,11 +314,17 @@ def test_a_changed_journal_is_refused_in_one_line_or_can_be_kept(changes, tmp_pa
 # --- a file that takes no more
 
 
-@pytest.mark.parametrize(("space", "at_once"), [(0, 7), (1, 7), (700, 7), (1500, 1 << 30)])
-def test_a_full_disk_loses_no_record(path, file, monkeypatch, space, at_once):
-    write, left, errors = os.write, [space], []
+@pytest.mark.parametrize("refuses_whole", [False, True])
+@pytest.mark.parametrize("group", [1, 3, 100])
+@pytest.mark.parametrize(("room", "at_once"), [(0, 7), (1, 7), (700, 7), (1500, 1 << 30)])
+def test_a_full_disk_takes_every_record_that_fits(
+    path, file, monkeypatch, room, at_once, group, refuses_whole
+):
+    write, left, errors = os.write, [len(MAGIC) + room], []
 
     def write_some(fd, data):
+        if refuses_whole and len(data) > left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
         size = min(len(data), left[0], at_once)
         if not size:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -214,14 +333,18 @@ def test_a_full_disk_loses_no_record(path, file, monkeypatch, space, at_once):
 
     monkeypatch.setattr(os, "write", write_some)
     journal = Journal(file)
-    for record in RECORDS:
+    for begin in range(0, len(RECORDS), group):
         try:
-            journal.add(record)
+            journal.add(*RECORDS[begin : begin + group])
         except JournalError as problem:
             errors.append(str(problem))
-    assert errors == ["No space left on device"]
+    assert errors == [f"{path}: No space left on device"]
     assert_same(journal.recording(Conditions(), kinds.KILLED), RUN)
-    assert_same(recover(path), recorded(*before_cut(RECORDS, space)))
+    assert_same_but_end(recover(path), recorded(*before_cut(RECORDS, len(MAGIC) + room)))
+    # When there is room again, what was kept in memory is written first.
+    left[0] = 1 << 30
+    journal.add(RECORDS[-1])
+    assert_same(recover(path), recorded(*RECORDS, RECORDS[-1]))
 
 
 def test_a_file_of_the_program_s_that_has_the_journal_s_number_is_left_alone(path, file, tmp_path):

@@ -19,11 +19,28 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.record.budget import Spent
-from chainer_profile.record.recording import Recording, Settings
+from chainer_profile.record.recording import (
+    COMPLETE,
+    INTERVAL,
+    TIME_LIMIT,
+    Recording,
+    Settings,
+)
 from chainer_profile.report.content import budget, comparison, engines, network, profile
 from chainer_profile.report.content.layer_section import spreads
 from chainer_profile.report.content.profile import overview, report
-from chainer_profile.report.document import PAGE, Block, Boxes, Fold, plain, shown_in, text
+from chainer_profile.report.document import (
+    BRIEF,
+    FULL,
+    PAGE,
+    REPORT,
+    Block,
+    Boxes,
+    Fold,
+    plain,
+    shown_in,
+    text,
+)
 from chainer_profile.report.tables import SPREAD, Spread, Table
 from chainer_profile.report.text import option_rows, settings_text
 from chainer_profile.report.writers import terminal
@@ -54,6 +71,32 @@ def test_order_of_the_layers() -> None:
         *layers, framework = table_of(overview(summary, sort=sort), "The layers").rows
         assert [row.Index for row in layers] == list(expected.index), sort
         assert math.fsum(row.share for row in (*layers, framework)) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("form", [BRIEF, FULL, REPORT, PAGE])
+@pytest.mark.parametrize(
+    ("ended", "wanted", "words"),
+    [
+        (COMPLETE, 10_000, ""),
+        (TIME_LIMIT, 10_000, "The run ended after 40 of 10,000 trials: time limit reached."),
+        (INTERVAL, 10_000, "The run ended after 40 of 10,000 trials: wanted interval reached."),
+        # A program has no number of its own.
+        ("interrupted by SIGINT", 0, "The run ended after 40 trials: interrupted by SIGINT."),
+    ],
+)
+def test_where_a_run_ended_early_each_form_says_so_once(
+    form: str, ended: str, wanted: int, words: str
+) -> None:
+    recording = make_recording(9, n_trials=40)
+    settings = replace(recording.settings, trials=wanted)
+    summary = summarise(replace(recording, ended=ended, settings=settings))
+    blocks = shown_in(form, profile.sections(summary, shown=profile.Shown(doubts=1)))
+    said = " ".join(
+        plain(block.line if isinstance(block, Fold) else getattr(block, "led", ()))
+        for block in blocks
+    )
+    assert said.count("The run ended") == bool(words)
+    assert words in said
 
 
 def test_the_report_of_resnet20_is_short_and_lists_each_layer() -> None:

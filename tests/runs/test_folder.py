@@ -201,6 +201,10 @@ def test_an_empty_journal_does_not_hide_the_recording_and_is_no_run_alone():
     message = "^killed: the run was killed before its first trials were written; run it again with"
     with pytest.raises(ProfileError, match=message):
         load_run(Path("killed"))
+    os.truncate(Path("killed") / JOURNAL, 100)
+    lost = r"^killed: the run was killed before its end; 74 bytes of its journal are damaged or cut"
+    with pytest.raises(ProfileError, match=lost):
+        load_run(Path("killed"))
 
 
 # -- the machine's limits, in a folder of the user's

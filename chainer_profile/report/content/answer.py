@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from chainer_profile.advice.results import Advice, best_of
+from chainer_profile.analyse.checks import ending_text
 from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, next_step
 from chainer_profile.analyse.program import ProgramTime, mean_of_trials
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import format_percent
+from chainer_profile.record.recording import INTERVAL, TIME_LIMIT
 from chainer_profile.report import document as doc
 from chainer_profile.report.content.advice import keeping, verdict
 from chainer_profile.report.content.pass_section import inside_sentences
@@ -44,12 +46,11 @@ def opening(
     # Warnings go before missing parts.
     notes = sorted(doubts(summary), key=lambda note: most is not None and not note.lead)
     yield from notes[:most]
-    if most is not None:
-        if more := len(notes[most:]):
-            sentence = fill("{more:more warning}: --full shows {more:it|them}.", more=more)
-            yield doc.text(sentence, note=True, below=True)
-        ended = (finding for finding in summary.findings if finding.code == "ended-early")
-        yield from doc.below(finding.text for finding in ended)
+    if most is not None and (more := len(notes[most:])):
+        sentence = fill("{more:more warning}: --full shows {more:it|them}.", more=more)
+        yield doc.text(sentence, note=True, below=True)
+    if summary.recording.ended in (TIME_LIMIT, INTERVAL):
+        yield doc.text(printable(ending_text(summary.recording)), below=True)
     yield from doc.below(filter(None, (where(summary), *inside_sentences(summary)[:1])))
 
 
@@ -77,7 +78,7 @@ def next_in_short(summary: Summary, advice: Advice | None, every: bool) -> Itera
 def steps(summary: Summary) -> Iterator[doc.Block]:
     """The steps, with the numbers that they follow from."""
     findings = [finding for finding in merged(summary.findings) if finding.severity == STEP]
-    if not findings:
+    if not float(summary.layers["mean_s"].sum()):
         yield doc.text(_NOTHING)
     yield from doc.listing(finding_words(finding, full=True) for finding in findings)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainer_profile.analyse.amdahl import ways
 from chainer_profile.analyse.rules import whole
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
@@ -146,7 +145,7 @@ def bars(summary: Summary) -> Iterator[Block]:
 
 
 def hot_layers(summary: Summary) -> Iterator[Block]:
-    """The hot layers in a sentence; and how fast they have to become."""
+    """The hot layers in a sentence."""
     layers, hot = summary.layers, summary.layers[summary.layers["hot"]]
     if hot.empty:
         slowest = layers.loc[layers["typical_s"].idxmax()]
@@ -176,7 +175,6 @@ def hot_layers(summary: Summary) -> Iterator[Block]:
     if len(hot) < len(layers):
         sentence += " No other layer takes more than {next:%}."
     yield text(fill(sentence, **facts))
-    yield from target(summary, 2.0)
 
 
 def hotspots(summary: Summary) -> Iterator[Block]:
@@ -195,27 +193,6 @@ def hotspots(summary: Summary) -> Iterator[Block]:
 
 def _hot_rule(summary: Summary) -> str:
     return f"Hot layers are {summary.hotspots.rule}."
-
-
-def target(summary: Summary, factor: float) -> Iterator[Block]:
-    """Which layers must become how fast, for a trial that is so many times as fast."""
-    enough = ways(summary.recording, summary.layers["typical_s"].to_numpy(), factor)
-    if enough is None:
-        return
-    if not enough:
-        yield text(f"Every layer 10x as fast would not make a trial {factor:g}x as fast.")
-        return
-    ways_in_words = [
-        fill(
-            "the {slowest}slowest {layers:layer|layers} ({share:%} of it) {times}x",
-            slowest="" if way.count == 1 else f"{way.count} ",
-            layers=way.count,
-            share=way.share,
-            times=f"{way.times:g}",
-        )
-        for way in enough
-    ]
-    yield text(f"For a trial {factor:g}x as fast, make {', or '.join(ways_in_words)} as fast.")
 
 
 def hottest(summary: Summary) -> Table:

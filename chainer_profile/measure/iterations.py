@@ -1,4 +1,4 @@
-"""Iterations that a program makes anyway: each one is on the tape, by link and function."""
+"""Iterations that a program makes anyway: each is recorded, by link and function."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from functools import partial
 import numpy as np
 
 from chainer_profile.basics.describe import NS
-from chainer_profile.measure import environment
+from chainer_profile.measure import environment, patches
+from chainer_profile.measure.aggregate import TrialTimes
 from chainer_profile.measure.calibration import calibrated
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import device_of
-from chainer_profile.measure.entries import Entries
-from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.journal_writer import JournalWriter
-from chainer_profile.measure.loop import LoopTrial
+from chainer_profile.measure.loop import Loop
 from chainer_profile.measure.memory import IterationMemory
-from chainer_profile.measure.readings import ReadTrials
-from chainer_profile.measure.rows import Iteration
-from chainer_profile.measure.tape import GROUP_NS, Tape
-from chainer_profile.measure.tape_cost import cost_of_a_call, window_ns
+from chainer_profile.measure.readings import ReadingSession
+from chainer_profile.measure.recorder_cost import cost_of_a_call, window_ns
+from chainer_profile.measure.session import GROUP_NS, Session
 from chainer_profile.record.journal import Header, Journal, JournalError
 from chainer_profile.record.recording import (
     COMPLETE,
@@ -35,82 +33,77 @@ from chainer_profile.record.recording import (
     Settings,
 )
 
-#: How a trial is run: while allocations are counted, while each row's are read, and on the tape.
-COUNTING, TRACING, TAPING = "counting", "tracing", "taping"
+#: What happens in an iteration: it is recorded, or allocations are counted, for its rows or in all.
+RECORDING, TRACING, COUNTING = "recording", "tracing", "counting"
 #: A machine may have another speed after so long.
 _LONG_NS = 30_000_000_000
 
 
-class LiveTrials:
-    """Has the trials of a program on the tape, but for two in which its memory is counted.
+class Iterations:
+    """Records the iterations of a program, each from :meth:`begin` to :meth:`finish`.
 
-    Each is between ``begin()`` and ``finish()``.
+    Args:
+        loop: What the iterations are.
+        clock: What is read.
+        journal: Opens the journal when the first iteration has ended.
+        warn: Called with a problem that the user should know.
+        memory: Count allocations in two iterations, which have no times then.
+        rank: The rank of the process in a training with ChainerMN.
+        calibrates: Time fixed work to learn the machine's speed.
     """
 
     def __init__(
         self,
-        trial: LoopTrial,
+        loop: Loop,
         clock: Clock,
-        entries: Entries,
         journal: Callable[[], Journal] = Journal,
         warn: Callable[[str], None] = lambda problem: None,
-        memory: bool = True,
+        memory: bool = False,
         rank: Rank | None = None,
         calibrates: bool = True,
-        stays: bool = True,
     ) -> None:
-        trial.stays = stays
         self.iteration = 0
-        self.counts = True  # the memory pass may begin
-        self.calls = 0  # of the last trial on the tape
-        self.added_ns = 0  # by profiling, within the last trial
-        self.mode = TAPING
-        self._trial, self._clock = trial, clock
+        self.added_ns = 0  # by profiling, within the last iteration
+        self.mode = RECORDING
+        self._loop, self._clock = loop, clock
         self._open, self._warn, self._rank = journal, warn, rank
-        events = None if clock.device is None else EventPool(clock.device)
-        self._tape = Tape(clock.now_ns, trial, entries, events)
-        self._rows = self._tape.rows
-        self._memory = IterationMemory(trial, is_due=memory)
+        self._session = Session(loop.roots, clock, network_is_phase=True, warn=warn)
+        self._memory = IterationMemory(loop, is_due=memory)
         self._journal: Journal | None = None
-        self.header: Header | None = None  #: What the journal begins with, once it does.
+        #: What the journal begins with, once it does.
+        self.header: Header | None = None
         self._conditions: Conditions | None = None
-        self._call_ns = 0.0
-        # Since when the fixed work was timed; None where it is not.
+        # When the fixed work was timed; None where it is not.
         self._calibrated_ns: int | None = clock.now_ns() if calibrates else None
-        self._folded_ns = 0
-        self._last: Iteration | None = None
+        self._read_ns = 0
+        self._last: TrialTimes | None = None
         self._writer: JournalWriter | None = None
-        # What a trial runs within in which allocations are read.
+        # What an iteration runs within in which allocations are read.
         self._tracing = ExitStack()
 
     def times(self) -> dict[Layer | str, float]:
-        """Seconds of the last trial's rows, and of the framework of its phases; empty if none."""
-        self._fold()
-        if self._last is None or self.mode != TAPING:
+        """Seconds of the last iteration's rows, and of the framework of its phases."""
+        self._read()
+        if self._last is None or self.mode != RECORDING:
             return {}
-        owners: tuple[Layer | str, ...] = (*self._rows.layers(), *self._rows.phases)
+        aggregator = self._session.target.aggregator
+        owners: tuple[Layer | str, ...] = (*aggregator.layers(), *aggregator.phases)
         times = np.concatenate([self._last.rows_ns, self._last.phases_ns])
         return {owner: ns * NS for owner, ns in zip(owners, times.tolist(), strict=False)}
 
     @property
-    def memory_is_due(self) -> bool:
-        """Whether memory is still to be counted."""
-        return self._memory.is_due
-
-    @property
     def is_counting_next(self) -> bool:
-        """Whether the next trial is one of those in which memory is counted."""
-        memory = self._memory
-        return memory.is_on or (self.counts and memory.is_due and self._journal is not None)
+        """Whether memory is counted in the next iteration."""
+        return self._memory.is_on or (self._memory.is_due and self._journal is not None)
 
     def wait(self) -> None:
-        """Wait for the device, around a trial that is not measured."""
+        """Wait for the device, around an iteration that is not measured."""
         if self._clock.device is not None:
             self._clock.device.synchronize()
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """A trial runs within this; one that ends in an exception counts for nothing."""
+        """An iteration runs within this block; one that raises does not count."""
         self.begin()
         try:
             yield
@@ -120,74 +113,80 @@ class LiveTrials:
         self.finish(None)
 
     def begin(self) -> None:
-        """A trial begins."""
+        """An iteration begins."""
         self.iteration += 1
         self.added_ns = 0
         memory = self._memory
         if memory.is_on:
             self.mode = TRACING
-            self._tracing.enter_context(memory.tracing(ReadTrials(self._tape)))
-        elif self.counts and memory.is_due and self._journal is not None:
+            self._tracing.enter_context(memory.tracing(ReadingSession(self._session)))
+        elif memory.is_due and self._journal is not None:
             self.mode = COUNTING
             memory.begin()
-            self._tell(memory.problem)
+            self._report(memory.problem)
         else:
-            self.mode = TAPING
+            self.mode = RECORDING
             self._prepare()
-            self._tape.attach()
-            self._tape.start()
+            self._session.roots = self._loop.roots
+            self._session.start()
+            self._session.begin_trial()
 
     def finish(self, error: BaseException | None) -> None:
-        """It ends, maybe with an exception."""
-        if self.mode == TAPING:
-            self._finish_on_tape(completed=error is None)
+        """The iteration ends, maybe with an exception."""
+        if self.mode == RECORDING:
+            self._finish_recorded(is_complete=error is None)
         elif self.mode == TRACING:
             raised = (None,) * 3 if error is None else (type(error), error, error.__traceback__)
             self._tracing.__exit__(*raised)
-            self._tell(self._memory.problem)
+            self._report(self._memory.problem)
         elif error is not None:
             self._memory.end()
 
-    def _finish_on_tape(self, completed: bool) -> None:
-        tape = self._tape
-        if not completed:
-            tape.detach()
+    def _finish_recorded(self, is_complete: bool) -> None:
+        session = self._session
+        if not is_complete:
+            session.discard_trial()
+            session.stop()
             return
-        self.calls = tape.stop(self.iteration)
-        self.added_ns = tape.paused_ns + int(self.calls * self._call_ns)
-        tape.detach()
-        self._trial.note(False)
+        session.end_trial(self.iteration)
+        session.stop()
+        patches.remove_observer(self._loop)
+        last = session.last
+        self.added_ns = last.paused_ns + int(last.n_spans * session.call_ns)
         now_ns = self._clock.now_ns()
-        if now_ns - self._folded_ns >= GROUP_NS or tape.is_long or self._journal is None:
-            self._folded_ns = now_ns
-            self._fold()
+        if now_ns - self._read_ns >= GROUP_NS or session.is_long or self._journal is None:
+            self._read_ns = now_ns
+            self._read()
 
     def _prepare(self) -> None:
         clock = self._clock
         if self._conditions is None:
-            self._call_ns = cost_of_a_call(clock.now_ns)
+            call_ns = self._session.call_ns = cost_of_a_call(clock.now_ns)
             self._conditions = Conditions(
                 clock_resolution_ns=float(clock.resolution_ns()),
                 window_ns=window_ns(clock.now_ns, clock.device),
-                call_ns=self._call_ns,
+                call_ns=call_ns,
                 calibrations=self._calibrations(),
             )
         if clock.device is not None:
             clock.device.synchronize()
-        self._trial.note(self._journal is None)
+        if self._journal is None:  # nothing is known of a batch
+            self._loop.clear()
+            patches.add_observer(self._loop)
 
-    def _fold(self) -> None:
-        """Write what is on the tape, without what that added; but for trials without calls."""
-        folded = self._tape.fold(self._call_ns)
-        iterations = [iteration for iteration in folded if iteration.calls.any()]
-        self._rows.iterations -= len(folded) - len(iterations)
+    def _read(self) -> None:
+        """Write the iterations since the last time, except for those without calls."""
+        session = self._session
+        read = session.read_own()
+        iterations = [times for times in read if times.calls.any()]
+        session.target.aggregator.trials -= len(read) - len(iterations)
         if not iterations:
             return
         self._last = iterations[-1]
         if self._writer is None:
             journal, settings = self._open(), self._settings()
             self._journal = journal
-            self._writer = JournalWriter(journal, self._rows, self._tape.links, self._settings)
+            self._writer = JournalWriter(journal, session.target, self._settings)
             header = self.header = Header(
                 settings,
                 environment.collect(settings.device),
@@ -205,29 +204,30 @@ class LiveTrials:
             # What could not be written is kept in memory, and written at the end if it can be.
             self._warn(f"the trials cannot be written: {error}")
 
-    def _tell(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         if problem:
             self._warn(problem)
 
     def _settings(self) -> Settings:
-        return self._trial.settings(self._rows.layers())
+        return self._loop.settings(self._session.target.aggregator.layers())
 
-    # -- what came out
+    # -- results
 
     def end(self) -> None:
-        """No more trials are to come, and one that runs is none."""
+        """No more iterations follow; one that runs does not count."""
         self._tracing.close()
-        self._tape.detach()
+        self._session.discard_trial()
+        self._session.stop()
         self._memory.end()
-        self._trial.stand_down()
+        patches.remove_observer(self._loop)
 
     def pause(self) -> None:
-        """Measure nothing between trials: it is not known whether more are to come."""
+        """Measure nothing between iterations, as it is unknown whether more follow."""
         self._memory.pause()
 
     def recording(self) -> Recording | None:
-        """The trials so far; None without any."""
-        self._fold()
+        """The iterations so far; None without any."""
+        self._read()
         if self._writer is None:
             return None
         conditions = self._conditions or Conditions()
@@ -235,19 +235,20 @@ class LiveTrials:
         since_ns = self._calibrated_ns
         if since_ns is not None and self._clock.now_ns() - since_ns >= _LONG_NS:
             calibrations += self._calibrations()
-        odd = not_finite(self._trial.roots)
+        odd = not_finite(self._loop.roots)
         conditions = replace(conditions, calibrations=calibrations, not_finite=odd)
         recording = self._writer.recording(conditions, COMPLETE)
         settings = replace(self._settings(), trials=recording.n_trials, clean_trials=0)
         memory = self._memory.use_of_rows(len(recording.layers))
         if memory is not None:
-            memory = replace(memory, input_nbytes=self._trial.input_nbytes)
+            memory = replace(memory, input_nbytes=self._loop.input_nbytes)
         return replace(recording, settings=settings, memory=memory)
 
     def _calibrations(self) -> tuple[Calibration, ...]:
         """How fast the machine is now; nothing where that cannot be measured."""
         if self._calibrated_ns is None:
             return ()
-        xp = device_of(self._trial.roots[0][1]).xp if self._trial.roots else np
+        roots = self._loop.roots
+        xp = device_of(roots[0][1]).xp if roots else np
         calibration = calibrated(self._clock, xp)
         return () if calibration is None else (calibration,)

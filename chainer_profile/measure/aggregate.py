@@ -1,0 +1,461 @@
+"""Aggregation: from the logs of trials to the times and calls of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.words import COMMUNICATION
+from chainer_profile.measure.attribution import OUTSIDE, Attribution, attribute
+from chainer_profile.measure.call_sites import CallSite
+from chainer_profile.measure.rows import FORWARD, RowIndex
+from chainer_profile.measure.spans import PAUSE, Spans, match_spans, without_pauses
+from chainer_profile.record.recording import Layer
+
+Ints = NDArray[np.int64]
+#: Layouts that are remembered.
+_MAX_LAYOUTS = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class LoggedTrial:
+    """The log of one trial, or of a piece of a long one.
+
+    Attributes:
+        event_ids: Its events, (events,).
+        values: Clocks at these events: the host's, and the device's if there is one.
+        forward_events: For every backward the index of its call's begin event among these events;
+            out of their range for a call outside of this log.
+        number: The trial's number.
+        wall_ns: Duration on the host, until the device is done.
+        launch_ns: Duration until the host has launched all work; 0 without a device.
+        n_reopened: Begin events after the first that continue spans of the piece before.
+        is_last: Whether the trial ends with this piece.
+    """
+
+    event_ids: Ints
+    values: Ints
+    forward_events: Ints
+    number: int
+    wall_ns: int
+    launch_ns: int = 0
+    n_reopened: int = 0
+    is_last: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class TrialTimes:
+    """Times and calls of one trial by row, for the rows that were known when it was read.
+
+    Attributes:
+        start_ns: Begin on the host's clock.
+        wall_ns: Duration without pauses, and without the recorder's cost where that is subtracted.
+        paused_ns: Duration of pauses.
+        rows_ns: Self times of the rows: of the device, if there is one.
+        calls: Calls of the rows.
+        phases_ns: Framework times of the phases.
+        arrived_ns: For each row of communication the begin of its first span; 0 without any.
+        left_ns: The end of its last span.
+        host_ns: With a device, the host's self times.
+        gap_ns: With a device, its time before each row, after the row before.
+        launch_ns: With a device, the duration until all was launched.
+        span_ns: With a device, the duration from its first event to its last.
+        layout: The layout of its rows.
+    """
+
+    number: int
+    start_ns: int
+    wall_ns: int
+    paused_ns: int
+    rows_ns: Ints
+    calls: Ints
+    phases_ns: Ints
+    arrived_ns: Ints
+    left_ns: Ints
+    layout: Layout
+    host_ns: Ints | None = None
+    gap_ns: Ints | None = None
+    launch_ns: int = 0
+    span_ns: int = 0
+
+
+class Layout:
+    """Where the time after each event of a trial belongs: shared by trials with equal events."""
+
+    def __init__(
+        self,
+        spans: Spans,
+        attribution: Attribution,
+        index: RowIndex,
+        n_reopened: int = 0,
+    ) -> None:
+        self.index = index
+        self.spans, self.attribution = spans, attribution
+        owners, innermost = np.array(attribution.owners), np.array(spans.innermost)
+        #: For each event, the owner of the time after it.
+        self.owners: Ints = np.where(innermost < 0, OUTSIDE, owners[innermost])
+        # Cells: the distinct pairs of an owner and a call site.
+        cells: dict[tuple[int, int], int] = {}
+        pairs = zip(attribution.owners, map(id, attribution.sites), strict=True)
+        cell_of_span = np.array([cells.setdefault(pair, len(cells)) for pair in pairs])
+        self.cell_owners = np.array([owner for owner, _ in cells], np.int64)
+        sites = {id(site): site for site in attribution.sites}
+        self.cell_sites = [sites[identity] for _, identity in cells]
+        counted = [*attribution.is_call]
+        counted[1 : 1 + n_reopened] = [False] * n_reopened
+        self.cell_calls = np.bincount(cell_of_span[counted], minlength=len(cells))
+        #: For each event but the last, the cell of the time after it.
+        self._cells = cell_of_span[np.maximum(innermost[:-1], 0)]
+        self._order = np.argsort(self._cells, kind="stable")
+        ordered = self._cells[self._order]
+        self._starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+        self._present = ordered[self._starts]
+
+    def sums(self, values: Ints) -> Ints:
+        """Sums by cell of what passes after each event: (trials, events) to (trials, cells)."""
+        sums = np.zeros((len(values), len(self.cell_owners)), np.int64)
+        if self._starts.size:
+            passed = np.diff(values, axis=1)[:, self._order]
+            sums[:, self._present] = np.add.reduceat(passed, self._starts, axis=1)
+        return sums
+
+    def by_owner(self, cell_sums: Ints, n_rows: int, n_phases: int) -> tuple[Ints, Ints]:
+        """Sums by cell as sums by row and by phase."""
+        columns = np.where(self.cell_owners >= 0, self.cell_owners, n_rows - 2 - self.cell_owners)
+        columns[self.cell_owners == OUTSIDE] = n_rows + n_phases
+        table = np.zeros((len(cell_sums), n_rows + n_phases + 1), np.int64)
+        np.add.at(table.T, columns, cell_sums.T)
+        return table[:, :n_rows], table[:, n_rows:-1]
+
+    def gaps(self, values: Ints, n_rows: int) -> Ints:
+        """What passes outside of rows, by the row that follows: (trials, events) to rows."""
+        owners = self.owners[:-1]
+        outside = owners < 0
+        following = np.where(outside, len(owners), np.arange(len(owners)))
+        following = np.minimum.accumulate(following[::-1])[::-1]
+        rows = np.append(owners, n_rows)[following[outside]]
+        table = np.zeros((len(values), n_rows + 1), np.int64)
+        np.add.at(table.T, rows, np.diff(values, axis=1)[:, outside].T)
+        return table[:, :-1]
+
+    def collectives(self) -> list[tuple[int, int]]:
+        """For each row of communication, the events of its first begin and its last end."""
+        spans: dict[int, list[int]] = {}
+        for span, owner in enumerate(self.attribution.owners):
+            if owner >= 0 and self.attribution.is_call[span]:
+                spans.setdefault(owner, []).append(span)
+        rows = [n for n, row in enumerate(self.index.rows) if row.phase == COMMUNICATION]
+        found = [spans.get(row, []) for row in rows]
+        return [
+            (self.spans.begins[own[0]], self.spans.ends[own[-1]]) if own else (-1, -1)
+            for own in found
+        ]
+
+    def layers(self) -> tuple[Layer, ...]:
+        """The rows of single calls."""
+        sites: dict[int, list[CallSite | None]] = {}
+        for owner, is_call, site in zip(
+            self.attribution.owners, self.attribution.is_call, self.attribution.sites, strict=True
+        ):
+            if owner >= 0 and is_call:
+                sites.setdefault(owner, []).append(site)
+        return tuple(
+            row.layer_of_calls(number, sites[number]) for number, row in enumerate(self.index.rows)
+        )
+
+    def new_nbytes(self) -> tuple[int, ...]:
+        """For each row, the bytes of new outputs of a forward call that is within no other."""
+        nbytes = dict.fromkeys(range(len(self.index.rows)), 0)
+        for owner, site in zip(self.attribution.owners, self.attribution.sites, strict=True):
+            if owner >= 0 and site is not None:
+                row = self.index.rows[owner]
+                if row.parent is None and row.phase == FORWARD:
+                    nbytes[owner] = site.new_nbytes
+        return tuple(nbytes.values())
+
+
+@dataclass
+class Aggregator:
+    """Adds up trials by row.
+
+    Rows are single calls while all trials make the same calls, if ``single_calls`` asks for that;
+    else, and from the first trial that differs on, a row is a function of a link in a phase.
+    """
+
+    sites: Sequence[CallSite]
+    single_calls: bool = False
+    network_is_phase: bool = False
+    #: Rows by link.
+    index: RowIndex = field(default_factory=RowIndex)
+    #: The layout of all trials, where rows are single calls.
+    call_layout: Layout | None = None
+    #: The number of trials that were added.
+    trials: int = 0
+
+    def __post_init__(self) -> None:
+        self._layouts: dict[tuple[bytes, bytes, int], Layout] = {}
+        self._call_key: tuple[bytes, bytes, int] | None = None
+        self._pieces: list[TrialTimes] = []
+
+    def add(self, trials: Iterable[LoggedTrial], call_ns: float = 0.0) -> list[TrialTimes]:
+        """Add trials.
+
+        Args:
+            trials: Logs of trials in their order.
+            call_ns: What the recorder adds to a call; it is subtracted from the framework time.
+        """
+        prepared = [_prepare(trial) for trial in trials]
+        if self.single_calls and prepared:
+            self._check_calls(prepared)
+        times: list[TrialTimes] = []
+        for _, group in groupby(prepared, key=lambda trial: trial.key):
+            times += self._add_alike(list(group), call_ns)
+        return self._join_pieces(prepared, times)
+
+    def layout(self, trial: LoggedTrial) -> Layout:
+        """The layout of a trial that is not added."""
+        return self._layout(_prepare(trial))
+
+    def known_layout(self, trial: LoggedTrial) -> tuple[Layout, Ints]:
+        """The layout of a trial in terms of the known rows, and the clock at its events.
+
+        Raises:
+            ProfileError: Rows are single calls, and this trial makes others.
+        """
+        prepared = _prepare(trial)
+        if self.call_layout is not None:
+            if prepared.key != self._call_key:
+                raise ProfileError("its trial made different calls from the earlier ones")
+            return self.call_layout, prepared.original_ns
+        self.index.grows = False
+        try:
+            return self._layout(prepared), prepared.original_ns
+        finally:
+            self.index.grows = True
+
+    def layers(self) -> tuple[Layer, ...]:
+        """The rows as they are by now."""
+        if self.call_layout is not None:
+            return self.call_layout.layers()
+        return self.index.layers(self.trials)
+
+    @property
+    def phases(self) -> list[str]:
+        index = self.index if self.call_layout is None else self.call_layout.index
+        return index.phases
+
+    def forget(self) -> None:
+        """Forget the sums of the trials so far; the rows stay."""
+        self.trials = 0
+        for row in self.index.rows:
+            row.sums.clear()
+        if self.call_layout is not None:
+            for row in self.call_layout.index.rows:
+                row.sums.clear()
+
+    # -- private
+
+    def _check_calls(self, trials: list[_Prepared]) -> None:
+        """Use rows by link from now on if any of these trials makes other calls."""
+        if self._call_key is None:
+            self._call_key = trials[0].key
+            self.call_layout = self._new_layout(trials[0], RowIndex(), single_calls=True)
+        if any(trial.key != self._call_key or not trial.log.is_last for trial in trials):
+            self.single_calls = False
+            layout, self.call_layout = self.call_layout, None
+            assert layout is not None
+            for row in layout.index.rows:
+                number = self.index.number(row.key, type(row)(*row.key))
+                for sums in row.sums.values():
+                    assert number is not None
+                    total = self.index.rows[number].sums_of(sums.site)
+                    total.calls, total.self_ns = (
+                        total.calls + sums.calls,
+                        total.self_ns + sums.self_ns,
+                    )
+            for phase in layout.index.phases:
+                self.index.phase_number(phase)
+
+    def _layout(self, trial: _Prepared) -> Layout:
+        if self.single_calls:
+            if self.call_layout is not None and trial.key == self._call_key:
+                return self.call_layout
+            return self._new_layout(trial, RowIndex(), single_calls=True)
+        layout = self._layouts.get(trial.key)
+        if layout is None:
+            layout = self._new_layout(trial, self.index, single_calls=False)
+            if len(self._layouts) >= _MAX_LAYOUTS:
+                self._layouts.clear()
+            if self.index.grows:
+                self._layouts[trial.key] = layout
+        return layout
+
+    def _new_layout(self, trial: _Prepared, index: RowIndex, single_calls: bool) -> Layout:
+        spans = match_spans(trial.event_ids.tolist())
+        begins = {event: span for span, event in enumerate(spans.begins)}
+        forwards = [-1] * len(spans.event_ids)
+        backwards = iter(trial.forward_events.tolist())
+        for span, event_id in enumerate(spans.event_ids):
+            if self.sites[event_id].is_backward:
+                forwards[span] = begins.get(next(backwards, -1), -1)
+        attribution = attribute(
+            spans,
+            forwards,
+            self.sites,
+            index,
+            single_calls=single_calls,
+            network_is_phase=self.network_is_phase,
+        )
+        return Layout(spans, attribution, index, trial.log.n_reopened)
+
+    def _add_alike(self, trials: list[_Prepared], call_ns: float) -> list[TrialTimes]:
+        """Add trials with equal events."""
+        layout = self._layout(trials[0])
+        index = layout.index
+        n_rows, n_phases = len(index.rows), len(index.phases)
+        values = np.stack([trial.values for trial in trials], axis=1)  # (clocks, trials, events)
+        cell_sums = [layout.sums(clock) for clock in values]
+        times = [layout.by_owner(sums, n_rows, n_phases) for sums in cell_sums]
+        host_ns, rows_ns = times[0][0], times[-1][0]
+        phases_ns = times[-1][1]
+        self._add_to_rows(layout, cell_sums[-1].sum(axis=0), len(trials))
+        calls = layout.by_owner(layout.cell_calls[None], n_rows, n_phases)[0][0]
+        added_ns = _recorder_cost(phases_ns, len(layout.spans.event_ids) - 1, call_ns)
+        phases_ns = phases_ns - added_ns
+        on_device = len(values) > 1
+        gaps = layout.gaps(values[-1], n_rows) if on_device else None
+        moves = layout.collectives()
+        result = []
+        for at, trial in enumerate(trials):
+            clock = trial.original_ns
+            arrived, left = (
+                np.array([clock[move[end]] if move[end] >= 0 else 0 for move in moves], np.int64)
+                for end in (0, 1)
+            )
+            log = trial.log
+            result.append(
+                TrialTimes(
+                    number=log.number,
+                    start_ns=int(clock[0]),
+                    wall_ns=log.wall_ns - trial.paused_ns - int(added_ns[at].sum()),
+                    paused_ns=trial.paused_ns,
+                    rows_ns=rows_ns[at],
+                    calls=calls,
+                    phases_ns=phases_ns[at],
+                    arrived_ns=arrived,
+                    left_ns=left,
+                    layout=layout,
+                    host_ns=host_ns[at] if on_device else None,
+                    gap_ns=None if gaps is None else gaps[at],
+                    launch_ns=log.launch_ns - trial.paused_ns if on_device else 0,
+                    span_ns=int(values[-1, at, -1] - values[-1, at, 0]) if on_device else 0,
+                )
+            )
+        self.trials += sum(trial.log.is_last for trial in trials)
+        return result
+
+    def _add_to_rows(self, layout: Layout, cell_ns: Ints, n_trials: int) -> None:
+        cells = zip(
+            layout.cell_owners.tolist(),
+            layout.cell_sites,
+            cell_ns.tolist(),
+            layout.cell_calls.tolist(),
+            strict=True,
+        )
+        for owner, site, self_ns, calls in cells:
+            if owner >= 0:
+                sums = layout.index.rows[owner].sums_of(site)
+                sums.calls += calls * n_trials
+                sums.self_ns += self_ns
+
+    def _join_pieces(
+        self, trials: Sequence[_Prepared], times: Sequence[TrialTimes]
+    ) -> list[TrialTimes]:
+        """Join the pieces of trials that have ended."""
+        whole = []
+        for trial, piece in zip(trials, times, strict=True):
+            self._pieces.append(piece)
+            if trial.log.is_last:
+                whole.append(reduce(_joined, self._pieces))
+                self._pieces = []
+        return whole
+
+
+def _joined(first: TrialTimes, second: TrialTimes) -> TrialTimes:
+    """Two pieces of a trial as one; rows may have been added between them."""
+    arrived, left = second.arrived_ns.copy(), second.left_ns.copy()
+    n_moves = len(first.arrived_ns)
+    arrived[:n_moves] = np.where(first.arrived_ns > 0, first.arrived_ns, arrived[:n_moves])
+    left[:n_moves] = np.maximum(first.left_ns, left[:n_moves])
+    return replace(
+        second,
+        start_ns=first.start_ns,
+        wall_ns=first.wall_ns + second.wall_ns,
+        paused_ns=first.paused_ns + second.paused_ns,
+        rows_ns=_sum(first.rows_ns, second.rows_ns),
+        calls=_sum(first.calls, second.calls),
+        phases_ns=_sum(first.phases_ns, second.phases_ns),
+        arrived_ns=arrived,
+        left_ns=left,
+    )
+
+
+def _sum(first: Ints, second: Ints) -> Ints:
+    """The sum of two arrays, of which the first may be shorter."""
+    return second + np.pad(first, (0, len(second) - len(first)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """A trial without its pauses.
+
+    Attributes:
+        key: Equal for trials with the same layout.
+        values: Clocks that stop during pauses, (clocks, events).
+        original_ns: The host's clock, which goes on.
+    """
+
+    log: LoggedTrial
+    key: tuple[bytes, bytes, int]
+    event_ids: Ints
+    forward_events: Ints
+    values: Ints
+    original_ns: Ints
+    paused_ns: int
+
+
+def _prepare(trial: LoggedTrial) -> _Prepared:
+    event_ids, values, paused = without_pauses(trial.event_ids, trial.values)
+    original_ns, forward_events = trial.values[0], trial.forward_events
+    if len(event_ids) < len(trial.event_ids):
+        kept = (trial.event_ids != PAUSE) & (trial.event_ids != ~PAUSE)
+        original_ns = original_ns[kept]
+        new_index = np.cumsum(kept) - 1
+        inside = (forward_events >= 0) & (forward_events < len(kept))
+        forward_events = np.where(inside, new_index[np.where(inside, forward_events, 0)], -1)
+    else:
+        outside = (forward_events < 0) | (forward_events >= len(event_ids))
+        if outside.any():
+            forward_events = np.where(outside, -1, forward_events)
+    key = event_ids.tobytes(), forward_events.tobytes(), trial.n_reopened
+    paused_ns = int(paused[0])
+    return _Prepared(trial, key, event_ids, forward_events, values, original_ns, paused_ns)
+
+
+def _recorder_cost(phases_ns: Ints, n_spans: int, call_ns: float) -> Ints:
+    """What recording added to the phases of each trial, (trials, phases).
+
+    Rows contain hardly any of it, as the clock is read next to the functions. Each phase gets a
+    part in proportion to its framework time.
+    """
+    framework_ns = phases_ns.clip(min=0)
+    total_ns = np.maximum(1, framework_ns.sum(axis=1))
+    part = np.minimum(1.0, call_ns * n_spans / total_ns)
+    cost_ns: Ints = (framework_ns * part[:, None]).astype(np.int64)
+    return cost_ns

@@ -1,0 +1,156 @@
+"""Call sites: what the events of the recorder stand for, and what is known of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from enum import Enum, auto
+from typing import Any
+
+import chainer
+import numpy as np
+
+from chainer_profile.basics.errors import one_line
+from chainer_profile.costs.call import ArraySpec, dtype_name, specs_of
+from chainer_profile.costs.work import Work, backward_work, forward_work
+from chainer_profile.record.recording import Shape
+
+#: Function of the row that adds up gradients of a variable that several functions use.
+ACCUMULATION = "gradient_accumulation"
+#: Fields of a layer that describe its work.
+WORK_FIELDS = ("flops", "macs", "nbytes_read", "nbytes_written")
+
+Warn = Callable[[str], None]
+
+
+class Kind(Enum):
+    """What a span is."""
+
+    #: One trial.
+    TRIAL = auto()
+    #: The recorder's own work on a new call site; its time belongs to nobody.
+    PAUSE = auto()
+    #: A phase of a training step; its self time is framework time of that phase.
+    PHASE = auto()
+    #: An outermost call of a network.
+    NETWORK = auto()
+    #: One backpropagation through a graph.
+    BACKPROP = auto()
+    #: The sum of gradients that several functions give.
+    SUM = auto()
+    #: A call of a function.
+    FUNCTION = auto()
+    #: The backward of a function.
+    BACKWARD = auto()
+    #: Another part of a training step that has a row, such as the update of a parameter.
+    STEP = auto()
+
+
+class CallSite:
+    """Calls that share an event id: one function of one link with inputs of the same shapes.
+
+    Attributes:
+        kind: What a span with this event id is.
+        path: Path of the link that calls.
+        function: Name of the function, which names the row.
+        phase: Phase of a PHASE, STEP or NETWORK; a function's phase is that of the span around it.
+        fields: Fields of :class:`.Layer` that are known from the arrays.
+        forward_fields: Further fields, which count in the forward phase only.
+        work: The work of one call; None if unknown.
+        new_nbytes: Bytes of the outputs that are no views of inputs.
+    """
+
+    __slots__ = (
+        *("fields", "forward_fields", "function", "kind", "new_nbytes"),
+        *("path", "phase", "specs", "work"),
+    )
+
+    def __init__(self, kind: Kind, path: str = "", function: str = "", phase: str = "") -> None:
+        self.kind, self.path, self.function, self.phase = kind, path, function, phase
+        self.fields: dict[str, Any] = {}
+        self.forward_fields: dict[str, Any] = {}
+        self.work: Work | None = None
+        #: Shapes and types of inputs and outputs.
+        self.specs: tuple[tuple[ArraySpec, ...], tuple[ArraySpec, ...]] | None = None
+        self.new_nbytes = 0
+
+    @property
+    def is_backward(self) -> bool:
+        return self.kind is Kind.BACKWARD
+
+    @property
+    def is_function(self) -> bool:
+        """Whether a function hook knows these calls."""
+        return self.kind in (Kind.FUNCTION, Kind.BACKWARD)
+
+    def add_inputs(self, in_data: Sequence[Any], parameters: Collection[int]) -> None:
+        """Learn from a function's inputs; ``parameters`` are identities of parameters' arrays."""
+        self.fields["input_shapes"] = shapes_of(in_data)
+        given = [array for array in in_data if id(array) not in parameters]
+        used = [array for array in in_data if id(array) in parameters]
+        self.forward_fields |= {
+            "input_nbytes": nbytes_of(given),
+            "parameter_nbytes": nbytes_of(used),
+        }
+
+    def add_outputs(
+        self, function: Any, in_data: Sequence[Any], outputs: Sequence[Any], warn: Warn
+    ) -> None:
+        """Learn from a function's outputs, and compute its work."""
+        self.fields |= {"output_shapes": shapes_of(outputs), "dtype": dtype_of(outputs)}
+        self.forward_fields["output_nbytes"] = nbytes_of(outputs)
+        self.new_nbytes = nbytes_of(
+            [y for y in outputs if y is not None and not _is_view(y, in_data)]
+        )
+        self.specs = inputs, results = specs_of(in_data), specs_of(outputs)
+        self.work = work_by(self.function, lambda: forward_work(function, inputs, results), warn)
+
+    def add_gradients(
+        self, function: Any, out_grad: Sequence[Any], forward: CallSite, warn: Warn
+    ) -> None:
+        """Learn from the gradients of a backward; ``forward`` is the site of the call."""
+        needed = tuple(node for node in function.inputs if node.requires_grad)
+        self.fields |= {
+            "input_shapes": shapes_of(out_grad),
+            "output_shapes": shapes_of(needed),
+            "dtype": dtype_of(needed),
+        }
+        known = specs_of(function.inputs), specs_of(out_grad)
+        # A forward site may stand for calls of many shapes.
+        is_known = forward.specs is not None and forward.specs[0] == known[0]
+        inputs, outputs = forward.specs if forward.specs is not None and is_known else known
+        wanted = tuple(bool(node.requires_grad) for node in function.inputs)
+        self.work = work_by(
+            self.function, lambda: backward_work(function, inputs, outputs, wanted), warn
+        )
+
+
+def shapes_of(arrays: Sequence[Any]) -> tuple[Shape, ...]:
+    return tuple(tuple(int(n) for n in array.shape) for array in arrays if array is not None)
+
+
+def dtype_of(arrays: Sequence[Any]) -> str:
+    """Data type of the first array."""
+    return next((dtype_name(array.dtype) for array in arrays if array is not None), "")
+
+
+def nbytes_of(arrays: Sequence[Any]) -> int:
+    """Bytes of arrays; an array that occurs twice counts once."""
+    distinct = {id(array): array for array in arrays if array is not None}
+    return sum(int(array.nbytes) for array in distinct.values())
+
+
+def _is_view(array: Any, inputs: Sequence[Any]) -> bool:
+    """Whether an array shares memory with one of the inputs."""
+    may_share: Any = getattr(
+        chainer.backend.get_array_module(array), "may_share_memory", np.may_share_memory
+    )
+    return any(x is not None and may_share(array, x) for x in inputs)
+
+
+def work_by(name: str, formula: Callable[[], Work | None], warn: Warn) -> Work | None:
+    """The result of a cost formula; None with a warning if the formula fails."""
+    try:
+        return formula()
+    except Exception as error:
+        warn(f"the cost formula of {name} failed ({one_line(error)}); it is left out")
+        return None

@@ -1,0 +1,230 @@
+"""The links of networks: their paths, parameters and call sites."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+from weakref import ref
+
+from chainer_profile.basics.paths import above, joined, link_of
+from chainer_profile.record.recording import LinkCalls
+
+#: Networks, each with the prefix of its links' paths: empty, or such as ``/model``.
+Roots = Sequence[tuple[str, Any]]
+
+
+class Caller(dict[Any, int]):
+    """A link that calls functions: event ids of its calls by function class and input shapes."""
+
+    __slots__ = ("has_children", "is_outside", "n_shapes", "path")
+    __hash__ = object.__hash__  # type: ignore[assignment]
+    __eq__ = object.__eq__
+
+    def __init__(self, path: str, *, is_outside: bool = False, has_children: bool = False) -> None:
+        super().__init__()
+        self.path = path
+        #: Whether this stands for code outside of all links.
+        self.is_outside = is_outside
+        #: Whether links below this one exist, whose parameters its calls may use.
+        self.has_children = has_children
+        #: The number of call sites of each function class.
+        self.n_shapes: Counter[type] = Counter()
+
+
+class LinkTracker:
+    """Tracks which link calls functions in one thread.
+
+    Attributes:
+        current: The link whose call runs, or the code outside of all links.
+        callers: The callers of links by identity.
+        log: The callers of all calls of links.
+        thread: Identity of the thread.
+    """
+
+    __slots__ = ("callers", "current", "links", "log", "pause", "thread")
+
+    def __init__(self, links: Links, pause: Callable[[], AbstractContextManager[None]]) -> None:
+        self.thread = 0
+        self.log: list[Caller] = []
+        self.pause = pause
+        self.use(links)
+
+    def use(self, links: Links) -> None:
+        """Track calls of these links from now on, outside of all links at first."""
+        self.links, self.callers, self.current = links, links.callers, links.outside
+
+    def enter(self, link: Any, definer: type) -> Caller:
+        """A link is called, by the ``__call__`` that a class defines; returns its caller."""
+        caller = self.current
+        callee = self.callers.get(id(link))
+        if callee is None:
+            callee = self.adopt(link)
+        # A class's own __call__ may call the one of its base class: that is one call.
+        if callee is not caller or defining_class(type(link)) is definer:
+            self.log.append(callee)
+        self.current = callee
+        return caller
+
+    def adopt(self, link: Any) -> Caller:
+        """Add a link that belongs to no network below the current one."""
+        with self.pause():
+            return self.links.adopt(link, self.current)
+
+
+_defining: dict[type, type] = {}
+
+
+def defining_class(cls: type) -> type:
+    """The class that defines the ``__call__`` of a class of links."""
+    definer = _defining.get(cls)
+    if definer is None:
+        definer = next(base for base in cls.__mro__ if "__call__" in vars(base))
+        _defining[cls] = definer
+    return definer
+
+
+class Links:
+    """Finds the path of a link, and the link that a parameter belongs to, by identity.
+
+    Networks are referenced weakly. A link that belongs to none of them gets a path below its
+    caller, after its class, when it is called for the first time.
+    """
+
+    def __init__(self, roots: Roots) -> None:
+        #: The caller of each link, by the link's identity. Links with one path share a caller.
+        self.callers: dict[int, Caller] = {}
+        #: Arrays of parameters by identity, each with the path of its link and the parameter.
+        self.parameters: dict[int, tuple[str, ref[Any]]] = {}
+        #: Code outside of all links, and within a loss function.
+        self.outside = Caller("/", is_outside=True, has_children=True)
+        self.loss = Caller("loss", is_outside=True, has_children=True)
+        self._callers_by_path: dict[str, Caller] = {}
+        self._links: dict[int, ref[Any]] = {}
+        self._roots: dict[str, ref[Any]] = {}
+        # Parameters with the paths of their links, as of this number of links.
+        self._parameters: list[tuple[str, ref[Any]]] = []
+        self._n_listed = 0
+        self.update_roots(roots)
+
+    def update_roots(self, roots: Roots) -> None:
+        """Add the networks that are new, such as a copy that replaces its original."""
+        for prefix, root in roots:
+            known = self._roots.get(prefix)
+            if known is None or known() is not root:
+                self._add(prefix, root)
+
+    def update_parameters(self) -> None:
+        """Read which arrays the parameters have now."""
+        if len(self.callers) != self._n_listed:
+            self._n_listed = len(self.callers)
+            self._parameters = [(path, ref(param)) for path, param in self._named_parameters()]
+        self.parameters.clear()
+        for path, reference in self._parameters:
+            param = reference()
+            if param is not None and param.array is not None:
+                # A shared parameter belongs to its first link.
+                self.parameters.setdefault(id(param.array), (path, reference))
+
+    def adopt(self, link: Any, caller: Caller) -> Caller:
+        """Add a link that belongs to no network; it is called by ``caller``."""
+        first = prefix = f"{caller.path.rstrip('/')}/{type(link).__name__}"
+        number = 1
+        # A link that no longer exists leaves its path to the next one of its class.
+        while (known := self._roots.get(prefix)) is not None and known() is not None:
+            number += 1
+            prefix = f"{first}-{number}"
+        self._add(prefix, link)
+        return self.callers[id(link)]
+
+    def owner(self, caller: Caller, arrays: Sequence[Any]) -> Caller:
+        """The link that a call belongs to: its caller, or a link below whose parameter it uses.
+
+        ``link.forward(x)`` and functions of ``link.W`` are calls without a call of the link.
+        """
+        below = "/" if caller.is_outside else caller.path.rstrip("/") + "/"
+        for array in arrays:
+            path, reference = self.parameters.get(id(array), ("/", None))
+            if reference is not None and path != "/" and path.startswith(below):
+                param = reference()
+                if param is not None and param.array is array:
+                    return self._caller(path)
+        return caller
+
+    def path_of_parameter(self, param: Any) -> str:
+        """Path of the link that a parameter belongs to; ``/`` for one of no known network."""
+        for path, reference in self._parameters:
+            if reference() is param:
+                return path
+        return "/"
+
+    def prefix_of(self, network: Any) -> str:
+        """The prefix of the paths of a network's links; of a copy of one that of the first."""
+        caller = self.callers.get(id(network))
+        path = next(iter(self._roots), "") if caller is None else caller.path
+        return "" if path == "/" else path
+
+    def arrays_of_link(self, path: str) -> tuple[Any, ...]:
+        """Arrays of a link's own parameters."""
+        params = (reference() for link_path, reference in self._parameters if link_path == path)
+        return tuple(p.array for p in params if p is not None and p.array is not None)
+
+    def link_calls(self, calls: Counter[str], trials: int) -> tuple[LinkCalls, ...]:
+        """Existing links with the mean of their calls in a trial and their own parameters.
+
+        A parameter that several links share counts for the first.
+        """
+        sizes: dict[str, int] = {}
+        seen: set[int] = set()
+        for path, param in self._named_parameters():
+            if id(param) not in seen and param.array is not None:
+                seen.add(id(param))
+                sizes[path] = sizes.get(path, 0) + int(param.size)
+        existing = [(key, reference()) for key, reference in list(self._links.items())]
+        return tuple(
+            LinkCalls(
+                path := self.callers[key].path,
+                type(link).__name__,
+                whole_or_mean(calls[path] / max(1, trials)),
+                sizes.get(path, 0),
+            )
+            for key, link in existing
+            if link is not None
+        )
+
+    # -- private
+
+    def _named_parameters(self) -> Iterator[tuple[str, Any]]:
+        """Every parameter, with the path of its link."""
+        for prefix, reference in self._roots.items():
+            root = reference()
+            for path, param in () if root is None else root.namedparams():
+                yield joined(prefix, link_of(path)), param
+
+    def _add(self, prefix: str, root: Any) -> None:
+        self._roots[prefix] = ref(root)
+        for path, link in root.namedlinks():
+            key = id(link)
+            if key in self.callers:  # a shared link keeps its first path
+                continue
+            full_path = joined(prefix, str(path))
+            self._caller(above(full_path) or "/").has_children = True
+            self.callers[key] = self._caller(full_path)
+            self._links[key] = ref(link, partial(self._forget, key))
+
+    def _caller(self, path: str) -> Caller:
+        caller = self._callers_by_path.get(path)
+        if caller is None:
+            caller = self._callers_by_path[path] = Caller(path)
+        return caller
+
+    def _forget(self, key: int, link: ref[Any]) -> None:
+        if self._links.get(key) is link:
+            del self._links[key], self.callers[key]
+
+
+def whole_or_mean(value: float) -> int | float:
+    """A number as an int if it is whole."""
+    return int(value) if value == int(value) else value

@@ -1,0 +1,447 @@
+"""Patches of Chainer's classes that report what a program calls.
+
+Only attributes of classes and modules are patched, never those of the program's objects: so the
+program can pickle and copy its networks and optimizers as usual. The patches are in place while at
+least one observer exists. A patch that the program itself made meanwhile stays.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import get_ident
+from typing import Any, Protocol
+
+import chainer
+from chainer import FunctionNode, _backprop, _backprop_utils, function_node
+from chainer.dataset import Converter, convert
+from chainer.dataset import Iterator as ChainerIterator
+
+from chainer_profile.measure.links import LinkTracker
+
+#: The operations that are reported. Within an operation, others of the same kind are not.
+LOAD, CONVERT = "load", "convert"
+NETWORK, LOSS, CLEARGRADS, BACKWARD = "network", "loss", "cleargrads", "backward"
+BACKPROP, SUM = "backprop", "sum"
+SETUP, UPDATE, HOOK, RULE = "setup", "update", "hook", "rule"
+ITERATION, RUN, COMMUNICATION = "iteration", "run", "communication"
+
+#: Called at the end of an operation with the exception that it raised, if any, and its result.
+End = Callable[[BaseException | None, Any], None]
+
+# Operations that are methods: the base class, and the names of the methods.
+_METHODS: tuple[tuple[str, type, tuple[str, ...]], ...] = (
+    (LOAD, ChainerIterator, ("next", "__next__")),
+    (CONVERT, Converter, ("__call__",)),
+    (NETWORK, chainer.Link, ("__call__",)),
+    (CLEARGRADS, chainer.Link, ("cleargrads",)),
+    (BACKWARD, chainer.Variable, ("backward",)),
+    (SETUP, chainer.Optimizer, ("setup",)),
+    (UPDATE, chainer.Optimizer, ("update",)),
+    (HOOK, chainer.Optimizer, ("call_hook",)),
+    (RULE, chainer.UpdateRule, ("update",)),
+    (ITERATION, chainer.training.Updater, ("update",)),
+    (RUN, chainer.training.Trainer, ("run",)),
+)
+#: Methods of ChainerMN's communicators that move gradients or parameters.
+_COMMUNICATIONS = ("multi_node_mean_grad", "_multi_node_mean_grad_async", "bcast_data")
+#: ChainerMN's optimizers wrap one of Chainer's and have another base class.
+_MULTI_NODE_OPTIMIZERS = ("_MultiNodeOptimizer", "_DoubleBufferingOptimizer")
+
+
+class Observer(Protocol):
+    """Learns when its thread begins and ends operations."""
+
+    @property
+    def thread(self) -> int:
+        """Identity of the observed thread."""
+
+    def begin_operation(self, operation: str, owner: Any, args: tuple[Any, ...]) -> End | None:
+        """An operation begins.
+
+        Args:
+            operation: One of the constants above.
+            owner: The object whose method it is, or the function.
+            args: The other arguments.
+        """
+
+    def begin_elsewhere(self, operation: str) -> None:
+        """Another thread begins an operation."""
+
+    def fail(self, error: Exception) -> None:
+        """The observer itself has failed, and learns no more."""
+
+
+class CallObserver(Observer, Protocol):
+    """Learns also about calls of all links, and of functions that raise."""
+
+    @property
+    def tracker(self) -> LinkTracker:
+        """Is kept up to date while links are called."""
+
+    def function_raised(self, function: Any) -> None:
+        """A function has raised an exception."""
+
+
+class _OpenOperations(threading.local):
+    """The operations that each thread has begun and not ended."""
+
+    def __init__(self) -> None:
+        self.kinds: set[str] = set()
+
+
+class _Patches:
+    """The patches, and whom they report to."""
+
+    def __init__(self) -> None:
+        self.observers: list[Observer] = []
+        self.call_observers: list[CallObserver] = []
+        #: The tracker of the only call observer; None if there are several, or none.
+        self.only_tracker: LinkTracker | None = None
+        self.open = _OpenOperations()
+        # By owner and name of an attribute: the owner, the value before, and our value.
+        self._installed: dict[tuple[int, str], tuple[Any, Any, Any]] = {}
+        self._lock = threading.RLock()
+
+    def add(self, observer: Observer, calls: bool) -> None:
+        with self._lock:
+            if not self.observers:
+                self._install()
+            self.observers.append(observer)
+            if calls:
+                self.call_observers.append(observer)  # type: ignore[arg-type]
+            self._find_only_tracker()
+
+    def remove(self, observer: Observer) -> None:
+        with self._lock:
+            self.observers[:] = [other for other in self.observers if other is not observer]
+            self.call_observers[:] = [
+                other for other in self.call_observers if other is not observer
+            ]
+            self._find_only_tracker()
+            if not self.observers:
+                self._restore()
+
+    def _find_only_tracker(self) -> None:
+        trackers = [observer.tracker for observer in self.call_observers]
+        self.only_tracker = trackers[0] if len(trackers) == 1 else None
+
+    def patch_multi_node_optimizers(self) -> None:
+        """Patch ChainerMN's optimizers, once the program has imported them."""
+        module = sys.modules.get("chainermn.optimizers")
+        for name in _MULTI_NODE_OPTIMIZERS:
+            kind = getattr(module, name, None)
+            if kind is not None:
+                self._patch(kind, "update", _observed_update)
+
+    def patch_class(self, operation: str, cls: type) -> None:
+        """Patch a class that need not have the base class of its operation."""
+        names = next(names for name, _, names in _METHODS if name == operation)
+        for base in cls.__mro__:
+            self._patch_methods(operation, base, names)
+
+    def patch_communicator(self, cls: type) -> None:
+        """Patch the class of a communicator of ChainerMN."""
+        for name in _COMMUNICATIONS:
+            for base in cls.__mro__:
+                if name in vars(base):
+                    wrap = functools.partial(_observed_communication, name)
+                    self._patch(base, name, wrap)
+
+    def _install(self) -> None:
+        for operation, base, names in _METHODS:
+            for kind in subclasses(base):
+                self._patch_methods(operation, kind, names)
+        for base in {base for _, base, _ in _METHODS}:
+            self._patch(base, "__init_subclass__", functools.partial(self._init_subclass, base))
+        self._patch(convert, "_call_converter", _observed_converter)
+        self._patch(FunctionNode, "apply", _observed_apply)
+        self._patch(_backprop_utils, "_reduce", _observed_sum)
+        for module, name in ((_backprop, "_backprop_to_all"), (function_node, "_backprop")):
+            self._patch(module, name, _observed_backprop)
+        self.patch_multi_node_optimizers()
+
+    def _patch_methods(self, operation: str, kind: type, names: tuple[str, ...]) -> None:
+        wrap: Callable[[Any], Any] = functools.partial(_observed, operation)
+        if operation == NETWORK:
+            wrap = functools.partial(_observed_link, kind)
+        elif operation == UPDATE:
+            wrap = _observed_update
+        for name in names:
+            if name in vars(kind):
+                self._patch(kind, name, wrap)
+
+    def _init_subclass(self, base: type, _: Any) -> Any:
+        """Patch classes that the program defines later."""
+
+        @classmethod  # type: ignore[misc]
+        def init_subclass(kind: Any, **keywords: Any) -> None:
+            super(base, kind).__init_subclass__(**keywords)  # type: ignore[arg-type]
+            for operation, other, names in _METHODS:
+                if other is base and self.observers:
+                    self._patch_methods(operation, kind, names)
+
+        return init_subclass
+
+    def _patch(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+        key = id(owner), name
+        if key in self._installed:  # below a patch of the program's
+            return
+        before = vars(owner).get(name, _ABSENT)
+        ours = wrap(None if before is _ABSENT else before)
+        self._installed[key] = owner, before, ours
+        setattr(owner, name, ours)
+
+    def _restore(self) -> None:
+        for key, (owner, before, ours) in list(self._installed.items()):
+            if vars(owner).get(key[1]) is not ours:
+                continue  # the program has patched it, too: ours only passes calls on
+            if before is _ABSENT:
+                delattr(owner, key[1])
+            else:
+                setattr(owner, key[1], before)
+            del self._installed[key]
+
+
+_ABSENT = object()
+_PATCHES = _Patches()
+_PATCHES_OPEN = _PATCHES.open
+
+
+def subclasses(base: type) -> set[type]:
+    """A class and all classes below it."""
+    return {base}.union(*map(subclasses, base.__subclasses__()))
+
+
+@contextmanager
+def observing(observer: Observer, calls: bool = False) -> Iterator[None]:
+    """Report operations to an observer; with ``calls`` also what a :class:`CallObserver` learns."""
+    add_observer(observer, calls)
+    try:
+        yield
+    finally:
+        remove_observer(observer)
+
+
+def add_observer(observer: Observer, calls: bool = False) -> None:
+    """Begin to report; see :func:`observing`."""
+    _PATCHES.add(observer, calls)
+
+
+def remove_observer(observer: Observer) -> None:
+    """Stop reporting to an observer, which need not have been added."""
+    _PATCHES.remove(observer)
+
+
+def patch_multi_node_optimizers() -> None:
+    """Observe ChainerMN's optimizers, which the program may import late."""
+    _PATCHES.patch_multi_node_optimizers()
+
+
+def observe_class(operation: str, cls: type) -> None:
+    """Observe a class of the program's own that does not have Chainer's base class."""
+    _PATCHES.patch_class(operation, cls)
+
+
+def patch_communicator(communicator: Any) -> None:
+    """Observe a communicator of ChainerMN."""
+    _PATCHES.patch_communicator(type(communicator))
+
+
+def open_operations() -> set[str]:
+    """The operations that the calling thread has begun and not ended."""
+    return _PATCHES.open.kinds
+
+
+# -- wrappers
+
+
+def _observed(operation: str, method: Any) -> Any:
+    """A method or function that is reported, with its first argument as the owner."""
+
+    @functools.wraps(method)
+    def observed(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if operation in _PATCHES_OPEN.kinds:
+            return method(owner, *args, **kwargs)
+        return _report(operation, owner, args, functools.partial(method, owner, *args, **kwargs))
+
+    return observed
+
+
+def _report(operation: str, owner: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+    """Call something as an operation."""
+    thread, kinds = get_ident(), _PATCHES_OPEN.kinds
+    ends: list[tuple[Observer, End]] = []
+    kinds.add(operation)
+    # An observer may add another one, which is to learn of this operation as well.
+    for observer in _PATCHES.observers:
+        try:
+            if observer.thread != thread:
+                observer.begin_elsewhere(operation)
+            elif (end := observer.begin_operation(operation, owner, args)) is not None:
+                ends.append((observer, end))
+        except Exception as error:
+            _fail(observer, error)
+    try:
+        result = call()
+    except BaseException as error:
+        kinds.discard(operation)
+        _end(ends, error, None)
+        raise
+    kinds.discard(operation)
+    _end(ends, None, result)
+    return result
+
+
+def _end(ends: list[tuple[Observer, End]], raised: BaseException | None, result: Any) -> None:
+    """An operation has ended: the observer that began last ends first."""
+    for observer, end in reversed(ends):
+        try:
+            end(raised, result)
+        except Exception as error:
+            _fail(observer, error)
+
+
+def _fail(observer: Observer, error: Exception) -> None:
+    """An observer has failed, which must not disturb the program."""
+    remove_observer(observer)
+    with suppress(Exception):
+        observer.fail(error)
+
+
+def _observed_backprop(backprop: Any) -> Any:
+    """Backpropagation; the backward of a function may run another one, which is reported, too."""
+
+    @functools.wraps(backprop)
+    def observed(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        call = functools.partial(backprop, outputs, *args, **kwargs)
+        return _report(BACKPROP, outputs, args, call)
+
+    return observed
+
+
+def _observed_link(definer: type, method: Any) -> Any:
+    @functools.wraps(method)
+    def observed(link: Any, /, *args: Any, **kwargs: Any) -> Any:
+        tracker = _PATCHES.only_tracker
+        if tracker is None or tracker.current.is_outside or tracker.thread != get_ident():
+            return _call_link(definer, observed, method, link, args, kwargs)
+        # Nearly all calls come here.
+        caller = tracker.enter(link, definer)
+        try:
+            return method(link, *args, **kwargs)
+        finally:
+            tracker.current = caller
+
+    return observed
+
+
+def _call_link(definer: type, observed: Any, method: Any, link: Any, args: Any, kwargs: Any) -> Any:
+    """Call a link that is outermost, or that several observers learn about."""
+    if NETWORK not in _PATCHES_OPEN.kinds and _PATCHES.observers:
+        call = functools.partial(observed, link, *args, **kwargs)
+        return _report(NETWORK, link, (args, kwargs), call)
+    thread = get_ident()
+    trackers = [observer.tracker for observer in _PATCHES.call_observers]
+    trackers = [tracker for tracker in trackers if tracker.thread == thread]
+    callers = [tracker.enter(link, definer) for tracker in trackers]
+    try:
+        return method(link, *args, **kwargs)
+    finally:
+        for tracker, caller in zip(trackers, callers, strict=True):
+            tracker.current = caller
+
+
+def _observed_update(update: Any) -> Any:
+    """``update`` of an optimizer; its loss function is an operation, too."""
+    observed_update = _observed(UPDATE, update)
+    # A class of the program's own gets its loss function as it is, and passes it on.
+    is_chainers = str(getattr(update, "__module__", "")).startswith(("chainer.", "chainermn."))
+    if not is_chainers:
+        return observed_update
+
+    @functools.wraps(update)
+    def observed(optimizer: Any, /, lossfun: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if lossfun is not None:
+            lossfun = functools.partial(call_loss, lossfun)
+        return observed_update(optimizer, lossfun, *args, **kwargs)
+
+    return observed
+
+
+def call_loss(lossfun: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Call a loss function as the operation :data:`LOSS`."""
+    if LOSS in _PATCHES_OPEN.kinds:
+        return lossfun(*args, **kwargs)
+    return _report(LOSS, lossfun, args, functools.partial(lossfun, *args, **kwargs))
+
+
+def _observed_converter(call_converter: Any) -> Any:
+    """What updaters call a converter by, which may be a plain function."""
+
+    @functools.wraps(call_converter)
+    def observed(converter: Any, batch: Any, device: Any) -> Any:
+        call = functools.partial(call_converter, converter, batch, device)
+        if isinstance(converter, Converter) or CONVERT in _PATCHES_OPEN.kinds:
+            return call()
+        return _report(CONVERT, converter, (batch, device), call)
+
+    return observed
+
+
+def _observed_communication(name: str, method: Any) -> Any:
+    """A method of a communicator; observers get its name and the network as arguments."""
+
+    @functools.wraps(method)
+    def observed(communicator: Any, /, model: Any, *args: Any, **kwargs: Any) -> Any:
+        call = functools.partial(method, communicator, model, *args, **kwargs)
+        if COMMUNICATION in _PATCHES_OPEN.kinds:
+            return call()
+        return _report(COMMUNICATION, communicator, (name, model), call)
+
+    return observed
+
+
+def _observed_apply(apply: Any) -> Any:
+    @functools.wraps(apply)
+    def observed(function: Any, inputs: Any) -> Any:
+        try:
+            return apply(function, inputs)
+        except BaseException:
+            thread = get_ident()
+            for observer in _PATCHES.call_observers:
+                if observer.thread == thread:
+                    observer.function_raised(function)
+            raise
+
+    return observed
+
+
+def _observed_sum(reduce: Any) -> Any:
+    """The function that adds up gradients; most calls get one gradient alone."""
+
+    @functools.wraps(reduce)
+    def observed(grad_list: Any) -> Any:
+        if len(grad_list) < 2:
+            return reduce(grad_list)
+        return _report(SUM, grad_list, (), functools.partial(reduce, grad_list))
+
+    return observed
+
+
+def _forget_in_child() -> None:
+    """A forked child is not observed."""
+    for observer in [*_PATCHES.observers]:
+        with suppress(Exception):
+            chainer.get_function_hooks().pop(getattr(observer, "name", ""), None)
+    _PATCHES.observers.clear()
+    _PATCHES.call_observers.clear()
+    _PATCHES.only_tracker = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,103 @@
+"""No warning of ours is an exception in the user's code, whoever measures it."""
+
+import errno
+import warnings
+
+import chainer
+import chainer.links as L
+import numpy as np
+import pytest
+from chainer import training
+from chainer.functions.activation.relu import ReLU
+from chainer.training.updaters import StandardUpdater
+
+import chainer_profile
+from chainer_profile import LayerProfile, LayerTimerHook, profile, profiling
+from chainer_profile.basics import warning
+from chainer_profile.measure import inside, memory
+from chainer_profile.record import journal
+from tests.command import (
+    folder,  # noqa: F401  (plots and limits cost nothing)
+    raising,
+)
+from tests.nets import net
+
+X = np.ones((4, 3), np.float32)
+
+
+class Broken(ReLU):
+    """A function whose cost formula fails."""
+
+
+chainer_profile.register_cost(Broken)(raising(ValueError("a formula with a bug")))
+
+
+def model_of():
+    return net(lambda self, x: Broken().apply((self.fc(x),))[0], fc=L.Linear(3, 2))
+
+
+def by_hook():
+    with LayerTimerHook():
+        model_of()(X)
+
+
+def by_block():
+    measured, model = profiling(memory=True), model_of()
+    for _ in range(4):
+        with measured:
+            model(X)
+    measured.recording()
+
+
+def by_decorator():
+    step = profiling(memory=True)(lambda model: model(X))
+    model = model_of()
+    for _ in range(4):
+        step(model)
+    step.profiling.recording()
+
+
+def by_call():
+    recording = profile(model_of(), X, trials=3, warmups=1, clean_trials=1, why=True)
+    assert recording.n_trials == 3
+
+
+def by_trainer():
+    optimizer = chainer.optimizers.SGD().setup(L.Classifier(model_of()))
+    data = chainer.datasets.TupleDataset(X, np.zeros(4, np.int32))
+    iterator = chainer.iterators.SerialIterator(data, 2)
+    updater = StandardUpdater(iterator, optimizer)
+    trainer = training.Trainer(updater, (6, "iteration"), out="result")
+    trainer.extend(LayerProfile(memory=True))
+    trainer.run()
+    assert updater.iteration == 6
+
+
+ENTRY_POINTS = {
+    "LayerTimerHook": by_hook,
+    "profiling()": by_block,
+    "@profiling()": by_decorator,
+    "profile()": by_call,
+    "LayerProfile": by_trainer,
+}
+
+
+@pytest.fixture
+def failing(monkeypatch, folder):  # noqa: F811
+    """All that we warn of: a cost formula, the memory pass, ``--why``, and a full disk."""
+    monkeypatch.setattr(warning, "_printed", set())
+    monkeypatch.setattr(memory, "use_of", raising(OSError("no memory")))
+    monkeypatch.setattr(inside, "look_inside", raising(OSError("no sampler")))
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(journal.os, "lseek", raising(full))
+
+
+@pytest.mark.parametrize("name", ENTRY_POINTS)
+def test_a_warning_is_a_printed_line_where_it_would_be_an_exception(name, failing, capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ENTRY_POINTS[name]()
+    said = capsys.readouterr().err.splitlines()
+    assert any("the cost formula of Broken failed" in line for line in said)
+    ours = [line for line in said if line.startswith("chainer-profile: ")]
+    assert len(ours) == len(set(ours))
