@@ -22,7 +22,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import GROUPS, PHASES
 from chainer_profile.cli.options import Keywords, keywords, settings_of, take
-from chainer_profile.integrations.script import of_program
+from chainer_profile.integrations.script import without_our_frames
 from chainer_profile.measure import patches, runner
 from chainer_profile.measure.arguments import Arguments, FunctionLink, as_network, network_name
 from chainer_profile.measure.clock import Clock
@@ -101,7 +101,7 @@ def run_magic(ipython: Any, line: str, cell: str | None) -> None:
         kept = getattr(error, "recording", None) if isinstance(error, KeyboardInterrupt) else None
         if kept is not None:
             _show(ipython, args, kept)
-        own = of_program(error.__traceback__) or error.__traceback__
+        own = without_our_frames(error.__traceback__) or error.__traceback__
         # Those of a SyntaxError are all of the compiler.
         shown = None if isinstance(error, SyntaxError) else own
         raise error.with_traceback(shown)  # noqa: B904  (it is the same one)

@@ -62,7 +62,7 @@ class LayerProfile(Extension):
             and of its slowest layers (``profile/layer/forward/res4/0/conv1``) to the trainer's
             observation, for LogReport and others.
         machine: Add this machine's limits if they were measured before; see
-            :func:`chainer_profile.measure.machine.with_kept_limits`.
+            :func:`chainer_profile.measure.machine.with_saved_limits`.
 
     Raises:
         UsageError: An argument is invalid.

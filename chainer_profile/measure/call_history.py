@@ -1,4 +1,4 @@
-"""All calls of functions in the order in which they ended, as Chainer's TimerHook has them."""
+"""All calls of functions with their times, in the order in which they ended."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class History:
         kept = is_function[np.where(event_ids >= 0, event_ids, ~event_ids)]
         self._events.append((event_ids[kept], clock_ns[kept]))
 
-    def forget_open_calls(self) -> None:
+    def clear_running(self) -> None:
         """Calls that have not ended never will."""
         self._match()
         self._events.clear()
@@ -72,9 +72,9 @@ class History:
         spans = match_spans(event_ids.tolist())
         begins, ends = np.array(spans.begins), np.array(spans.ends)
         innermost = np.array(spans.innermost)[:-1]
-        passed, inside = np.diff(clock_ns), innermost >= 0
+        passed_ns, inside = np.diff(clock_ns), innermost >= 0
         self_ns = np.zeros(len(begins), np.int64)
-        np.add.at(self_ns, innermost[inside], passed[inside])
+        np.add.at(self_ns, innermost[inside], passed_ns[inside])
         order = np.argsort(ends, kind="stable")
         self._names += [self._sites[spans.event_ids[span]].function for span in order.tolist()]
         self._elapsed_ns.frombytes((clock_ns[ends] - clock_ns[begins])[order].tobytes())

@@ -84,7 +84,7 @@ class LayerTimerHook(TimerHook):
         self._session.discard_trial()
         patches.remove_observer(self._session.recorder)
         self._read()
-        self._history.forget_open_calls()
+        self._history.clear_running()
 
     # -- TimerHook's interface
 

@@ -26,7 +26,7 @@ from chainer_profile.basics.checks import (
 )
 from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.basics.free_memory import no_more_than_is_free
+from chainer_profile.basics.free_memory import limit_to_free_memory
 from chainer_profile.basics.parsing import check_threads
 from chainer_profile.basics.warning import warn_user, warner
 from chainer_profile.basics.words import LOSSES, PHASES
@@ -51,8 +51,8 @@ from chainer_profile.measure.threads import (
     PROBE_PART,
     PROBE_SECONDS,
     Probe,
-    free_threads,
-    limited,
+    default_blas_threads,
+    limit_blas_threads,
     probe_threads,
 )
 from chainer_profile.measure.trials import (
@@ -278,7 +278,7 @@ def run(
     limit = TimeLimit(clock.now_ns, settings.max_seconds)
     with ExitStack() as stack:
         stack.enter_context(step.configured())
-        stack.enter_context(limited(settings.threads))
+        stack.enter_context(limit_blas_threads(settings.threads))
         begin_ns = clock.now_ns()
         outputs: list[Any] = []
         if by_link:
@@ -299,7 +299,7 @@ def run(
             run_s = (settings.trials + settings.clean_trials) * pass_s
             most_s = limit.at_most_s(max(PROBE_SECONDS, PROBE_PART * run_s), PROBE_PART)
             probe = _probe(step, where, clock, pass_s, most_s, stop)
-        stack.enter_context(limited(probe.threads))
+        stack.enter_context(limit_blas_threads(probe.threads))
         if probe.threads is not None:
             where = replace(where, blas=environment.blas_libraries())
         begin_ns = clock.now_ns()
@@ -362,7 +362,7 @@ def run(
 def _probe(
     step: Step, where: Environment, clock: Clock, trial_s: float, most_s: float, stop: Stop
 ) -> Probe:
-    free = free_threads(where)
+    free = default_blas_threads(where)
     try:
         return probe_threads(step, clock.now_ns, free, trial_s=trial_s, most_s=most_s, stop=stop)
     except Exception as error:  # the network's own
@@ -404,7 +404,7 @@ def learn(
     free: int | None = None
     try:
         # A GPU's driver reserves far more than it takes, and says by itself what is full.
-        with nullcontext() if clock.device else no_more_than_is_free() as free:
+        with nullcontext() if clock.device else limit_to_free_memory() as free:
             learn_first(step)
             session = StepSession(step, clock, warn=warn)
             session.learn()

@@ -11,7 +11,7 @@ import numpy as np
 
 from chainer_profile.basics.describe import NS, PreciseEnough
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.basics.free_memory import does_not_fit, free_nbytes
+from chainer_profile.basics.free_memory import describe_memory_error, free_nbytes
 from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.basics.units import format_count, format_nbytes, plural
 from chainer_profile.measure.clock import WARMUP_PART, WARMUP_SECONDS, Clock, TimeLimit
@@ -116,7 +116,7 @@ def memory_full(
     # Of those of CuPy's some are MemoryError too.
     if isinstance(error, MemoryError) and clock.device is None:
         batch = format_count(settings.batchsize)
-        return f"a batch of {batch} {does_not_fit(error, free)}: use a smaller --batchsize"
+        return f"a batch of {batch} {describe_memory_error(error, free)}: use a smaller --batchsize"
     # CuPy's own exception types cannot be named without CuPy.
     if clock.device is None or type(error).__name__ != "OutOfMemoryError":
         return ""

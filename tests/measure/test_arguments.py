@@ -19,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 A, B = image(5, 3), image(2, 3)
 
 
-class Taking(chainer.Chain):
-    """Takes anything, and concatenates the arrays in it."""
+class AnyArguments(chainer.Chain):
+    """Keeps its arguments, and concatenates their arrays."""
 
     def __init__(self, note=lambda *taken: None):
         super().__init__(a=L.Linear(3, 2))
@@ -31,7 +31,7 @@ class Taking(chainer.Chain):
         return self.a(F.concat(Arguments(args, kwargs).arrays, axis=0))
 
 
-#: The argument x; the first array's shape, the batch, and the description of the input.
+#: An input; the first array's shape, the batch size and the description in the settings.
 FORMS = {
     "array": (A, ((5, 3), 5, "")),
     "tuple": ((A, B), ((5, 3), 5, "the first of 2 arrays")),
@@ -43,17 +43,17 @@ FORMS = {
 
 @pytest.mark.parametrize("phase", ["forward", "train"])
 @pytest.mark.parametrize("form", FORMS)
-def test_an_input_in_every_form(form, phase):
+def test_inputs_of_every_form_reach_the_network_and_are_described(form, phase):
     x, described = FORMS[form]
-    taken = ((), x) if isinstance(x, dict) else (x if isinstance(x, tuple) else (x,), {})
+    passed = ((), x) if isinstance(x, dict) else (x if isinstance(x, tuple) else (x,), {})
 
     def note(*given):
-        assert given == taken  # the same arrays: others have no single truth
+        assert given == passed  # true only of identical arrays: == of others is an array
 
-    recording = profile(Taking(note), x, trials=3, warmups=0, phase=phase)
-    made = recording.settings
-    assert (made.input_shape, made.batchsize, made.input) == described
-    summary = chainer_profile.summary(Taking(), x)
+    recording = profile(AnyArguments(note), x, trials=3, warmups=0, phase=phase)
+    settings = recording.settings
+    assert (settings.input_shape, settings.batchsize, settings.input) == described
+    summary = chainer_profile.summary(AnyArguments(), x)
     assert summary.table["function"].tolist() == ["Concat", "LinearFunction"]
     assert summary.input_nbytes == sum(array.nbytes for array in Arguments.of(x).arrays)
 
@@ -74,7 +74,7 @@ class Doubling:
     ("function", "name"),
     [(double, "double"), (lambda x: double(x), "<lambda>"), (Doubling(), "Doubling")],
 )
-def test_a_function_has_no_links_and_says_so(function, name):
+def test_a_function_is_profiled_as_a_network_without_links(function, name):
     name += " (a function, no links)"
     recording = profile(function, A, trials=3, warmups=0)
     assert [(a.path, a.function) for a in recording.layers] == [("/", "ReLU"), ("/", "MulConstant")]
@@ -126,7 +126,7 @@ def each(name, values, said):
         ({"model": double, "phase": "train"}, "a function has no parameters to update: "),
     ],
 )
-def test_nonsense_is_refused_in_one_line(changes, words, clock):
+def test_invalid_arguments_raise_usage_error_before_the_network_runs(changes, words, clock):
     model = Chain(clock)
     said = refusal(profile, error=UsageError, **({"model": model, "x": A} | changes))
     assert said.startswith(words)
