@@ -366,8 +366,13 @@ def _observed_link(definer: type, method: Any) -> Any:
         tracker = _PATCHES.only_tracker
         if tracker is None or tracker.current.is_outside or tracker.thread != get_ident():
             return _call_link(definer, observed, method, link, args, kwargs)
-        # Nearly all calls come here.
-        caller = tracker.enter(link, definer)
+        # Nearly all calls come here, so what enter() does for a known link is written out.
+        caller, callee = tracker.current, tracker.callers.get(id(link))
+        if callee is None or callee is caller:
+            tracker.enter(link, definer)
+        else:
+            tracker.log.append(callee)
+            tracker.current = callee
         try:
             return method(link, *args, **kwargs)
         finally:

@@ -2,7 +2,7 @@
 
 import signal
 import threading
-import tracemalloc
+import _tracemalloc
 
 import chainer
 import chainer.links as L
@@ -92,7 +92,7 @@ def test_the_second_interrupt_does_not_wait_for_the_end_of_the_trial():
 
 @pytest.mark.parametrize("does", [press, interrupt])
 def test_an_interrupt_in_a_pass_after_the_trials_keeps_all_of_them(does):
-    model, _ = network(does, lambda _: tracemalloc.is_tracing())
+    model, _ = network(does, lambda _: _tracemalloc.is_tracing())
     recording = interrupted(model)
     assert (recording.n_trials, len(recording.clean_ns)) == (20, 5)
     assert recording.ended == "complete"
