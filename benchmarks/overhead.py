@@ -30,18 +30,18 @@ import chainer.links as L
 import numpy as np
 from chainer import FunctionHook
 from chainer.function_hooks import TimerHook
+from chainer_profile.measure.entries import Entries
+from chainer_profile.measure.tape import Tape
+from chainer_profile.measure.taped_step import TapedStep
 from threadpoolctl import threadpool_limits
 
 from chainer_profile.basics.describe import median_interval
 from chainer_profile.measure import environment
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.devices import move_to_gpu
-from chainer_profile.measure.entries import Entries
 from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.loop import LoopTrial
 from chainer_profile.measure.steps import AnyStep, make_step
-from chainer_profile.measure.tape import Tape
-from chainer_profile.measure.taped_step import TapedStep
 from chainer_profile.measure.trials import Trials
 from chainer_profile.networks.inputs import make_input
 from chainer_profile.record.journal import Journal

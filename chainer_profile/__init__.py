@@ -112,8 +112,10 @@ for _kind, _names in {
     "ModelSummary": ("model_text", "model_text", "model_html"),  # a prompt shows the table
 }.items():
     _line, _text, _html = (_view(f"report.views.{_name}") for _name in _names)
-    views.plug(_kind, line=_line, text=_text, html=_html)
-views.plug("Summary", plot=_view("report.pictures.layers.LayerPlot"), save=_view("runs.write.save"))
+    views.register(_kind, line=_line, text=_text, html=_html)
+views.register(
+    "Summary", plot=_view("report.pictures.layers.LayerPlot"), save=_view("runs.write.save")
+)
 
 compat.install()
 if sys.argv[:1] == ["-m"]:

@@ -23,7 +23,7 @@ from chainer_profile.measure import configuration, runner
 from chainer_profile.measure.arguments import Arguments
 from chainer_profile.measure.clock import HOST_CLOCK
 from chainer_profile.measure.steps import AnyStep, ForwardStep, learn_first, make_step
-from chainer_profile.measure.threads import limited
+from chainer_profile.measure.threads import limit_blas_threads
 from chainer_profile.record.recording import Settings
 
 #: Layers are timed in at most so many trials, which take about so many seconds.
@@ -46,7 +46,7 @@ def network_under(build: Build, settings: Settings, loss: str, change: Change) -
         keep_memory=change.keep_memory or settings.keep_memory,
     )
     with ExitStack() as stack:
-        stack.enter_context(limited(own.threads))
+        stack.enter_context(limit_blas_threads(own.threads))
         stack.enter_context(configuration.configured(own))
         model, given = build(own.batchsize)
         if change.batchsize not in (None, given.batchsize):

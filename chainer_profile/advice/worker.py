@@ -18,7 +18,7 @@ from queue import Empty, Queue
 from types import MappingProxyType
 from typing import Any, TextIO
 
-from chainer_profile.basics.children import bound
+from chainer_profile.basics.children import killed_with_parent
 from chainer_profile.basics.errors import ProfileError, one_line
 
 #: Seconds of a block: the shorter, the more of them, and the more alike is what disturbs them.
@@ -126,7 +126,7 @@ class Worker:
         self._stop = stop
         self._lines: Queue[str] = Queue()
         self._process = subprocess.Popen(
-            bound([sys.executable, *words]),
+            killed_with_parent([sys.executable, *words]),
             env={**os.environ, **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -22,7 +22,7 @@ from chainer_profile.analyse.rules import Facts, Rules, part_of_whole, whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import format_nbytes, format_percent
-from chainer_profile.basics.words import BACKWARD, TYPED, is_run, trying_again
+from chainer_profile.basics.words import BACKWARD, TYPED, is_run, same_command_with_try
 from chainer_profile.kernels.numpy_kernels import FEWEST_WORDS, MOST_NUMBERS
 from chainer_profile.record.parts import Shape
 
@@ -131,7 +131,7 @@ def _kernels(summary: Summary) -> Iterator[Facts | Untried]:
         if share < MUCH:
             yield Untried(torch.name, why.format(format_percent(share)))
             return
-    name, tries = changes[-1].name, trying_again(settings.command)
+    name, tries = changes[-1].name, same_command_with_try(settings.command)
     code = f"{'import chainer_profile; ' if program else ''}chainer_profile.{name}"
     yield {
         "name": name,
@@ -200,7 +200,7 @@ def _page_faults(summary: Summary) -> Iterator[Facts | Untried]:
             "returns memory to the kernel",
         )
         return
-    option, tries = takes_options(settings), trying_again(settings.command)
+    option, tries = takes_options(settings), same_command_with_try(settings.command)
     facts: Facts = {
         "changes": (change,),
         "option": option,

@@ -15,7 +15,7 @@ from chainer_profile.analyse.grouping import OUTSIDE, group
 from chainer_profile.analyse.hotspots import Hotspots
 from chainer_profile.analyse.inside import InsideParts
 from chainer_profile.basics.describe import Statistics
-from chainer_profile.basics.views import Shown
+from chainer_profile.basics.views import Displayable
 from chainer_profile.record.recording import Recording
 
 
@@ -62,7 +62,7 @@ class Totals:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Summary(Shown):
+class Summary(Displayable):
     """All that the renderers show; a pure function of a recording and a rule for hotspots.
 
     Attributes:

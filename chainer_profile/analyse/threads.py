@@ -12,7 +12,7 @@ from chainer_profile.analyse.rules import Facts, Rules, part_of_whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import median_interval
 from chainer_profile.basics.units import format_interval, plural
-from chainer_profile.basics.words import trying_again
+from chainer_profile.basics.words import same_command_with_try
 from chainer_profile.record.recording import Recording
 
 #: Share of matrix products from which a slow rate is worth a finding, and the part of the machine's
@@ -65,7 +65,7 @@ def _not_probed(summary: Summary) -> Iterator[Facts]:
         yield {
             "threads": blas_threads(recording),
             "option": single,
-            "tries": trying_again(recording.settings.command),
+            "tries": same_command_with_try(recording.settings.command),
             "single": _single_thread(recording),
         }
 
@@ -84,7 +84,7 @@ def _slow_program(summary: Summary) -> Iterator[Facts]:
     recording, slow = summary.recording, _slow_products(summary)
     if slow is not None and _blas_chose(recording):
         share, rate = slow
-        tries = trying_again(recording.settings.command)
+        tries = same_command_with_try(recording.settings.command)
         yield {
             "share": share,
             "rate": rate,

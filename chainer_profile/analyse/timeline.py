@@ -13,7 +13,7 @@ from itertools import groupby, islice, repeat
 import numpy as np
 
 from chainer_profile.analyse.grouping import OUTSIDE, framework_by_phase, parent_of
-from chainer_profile.basics.paths import below, shared
+from chainer_profile.basics.paths import common_length, links_below
 from chainer_profile.record.recording import Recording
 
 TRIAL, PHASE, LINK, FUNCTION, WAIT = "trial", "phase", "link", "function", "wait"
@@ -207,9 +207,9 @@ class _Calls:
         slices: list[Slice] = []
         opened: list[Slice] = []
         for call in calls:
-            chain = below(self._layers[call.layer or 0].path, holder)
+            chain = links_below(self._layers[call.layer or 0].path, holder)
             # What lies between nested calls is the outer call's own time, and no link's.
-            kept = 0 if holder else shared([link.name for link in opened], chain)
+            kept = 0 if holder else common_length([link.name for link in opened], chain)
             del opened[kept:]
             for name in chain[len(opened) :]:
                 link = Slice(LINK, name, call.begin_ns)

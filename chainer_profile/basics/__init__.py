@@ -1,1 +1,1 @@
-"""What every room may use: errors, units, words, paths, files, plain statistics."""
+"""Code that every package may import: errors, units, paths, files, parsing, statistics."""

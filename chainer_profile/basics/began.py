@@ -1,4 +1,4 @@
-"""When the first line of this package ran, on the clock that measures."""
+"""The time at which this package was imported, and the age of the process at that time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BEGAN_NS = time.perf_counter_ns()
 
 
 def process_age_ns() -> int:
-    """How old the process was then, to 10 ms; 0 where the system does not tell."""
+    """Age of the process at :data:`BEGAN_NS`, to 10 ms; 0 if the system does not report it."""
     try:
         with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])

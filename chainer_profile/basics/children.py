@@ -1,4 +1,4 @@
-"""Processes that this program starts end when it ends, however that happens."""
+"""Child processes that end when this process ends, even if it is killed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import os
 import sys
 from collections.abc import Sequence
 
-#: Asks Linux to kill the process when its parent ends, then becomes the program of the command.
-_BOUND = (
+#: Asks Linux to send SIGKILL when the parent ends, checks that it has not ended yet, and then
+#: executes the command.
+_LAUNCHER = (
     "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,9,0,0,0);"
     "os.getppid()==int(sys.argv[1]) or os._exit(137);os.execv(sys.argv[2],sys.argv[2:])"
 )
 
 
-def bound(command: Sequence[str]) -> list[str]:
-    """A command whose process Linux kills when the thread that starts it ends, or this process."""
+def killed_with_parent(command: Sequence[str]) -> list[str]:
+    """Wrap a command so that Linux kills its process when the thread that starts it ends.
+
+    Other systems get the command unchanged.
+    """
     if sys.platform != "linux":
         return [*command]
-    return [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command]
+    return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command]

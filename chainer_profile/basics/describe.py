@@ -1,4 +1,4 @@
-"""Statistics of timings, which are skewed, drift, and depend on their neighbours."""
+"""Statistics of trial times, which are skewed, drift, and are correlated with their neighbours."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 NS = 1e-9
 CONFIDENCE = 0.95
-#: Fewer trials have no interval: their correlation cannot be estimated.
+#: Fewer trials get no interval: their correlation cannot be estimated.
 MIN_TRIALS = 30
-#: Approximate number of batches of successive trials, and their least length in trials.
-BATCHES, LEAST_LENGTH = 30, 3
-#: Number of longer batches, which show disturbances that last longer.
+#: Approximate number of batches of successive trials, and the least number of trials in a batch.
+BATCHES, MIN_BATCH_LENGTH = 30, 3
+#: Approximate number of batches in a second, coarser division. It shows longer disturbances.
 LONG_BATCHES = 15
-#: The largest correlation of neighbouring batches that is taken into account.
-MOST_ALIKE = 0.9
-#: Batches widen an interval if their error is at least so many times that of independent trials; a
-#: smaller factor is chance.
-LEAST_WIDENING = 1.2
+#: Upper bound of the estimated correlation of neighbouring batches.
+MAX_CORRELATION = 0.9
+#: The batches' standard error widens an interval if it is at least this multiple of the error for
+#: independent trials. A smaller multiple can be chance.
+MIN_WIDENING = 1.2
 _QUANTILES = {"p5_s": 0.05, "median_s": 0.5, "p95_s": 0.95, "p99_s": 0.99}
-# Number of samples that are described at once, so that a long run's memory does not double.
+# Number of values that are described at once, which bounds the memory for copies.
 _CHUNK = 1 << 16
 
 
@@ -60,86 +60,89 @@ class Statistics:
 
 
 def halves_differ(samples: NDArray[np.int64]) -> tuple[float, bool]:
-    """How much longer the second half of the trials took, as a fraction, and if beyond chance.
+    """Compare the mean trial times of the first and the second half of a run.
 
-    Each half needs :data:`MIN_TRIALS` trials or more, and a mean above 0.
+    Returns the relative change, and whether it is significant at 95 %. Each half needs
+    :data:`MIN_TRIALS` trials or more, and a mean above 0.
     """
     halves = np.array_split(samples, 2)
-    first, last = (float(half.mean()) for half in halves)
-    means = [batches(half[None]).mean(axis=2) for half in halves]
-    error = float(np.hypot(*(standard_errors(values)[0] for values in means)))
-    # Two means of many batches each: Student's t for their difference.
-    degrees = sum(values.shape[1] for values in means) - 2
-    certain = abs(last - first) > error * student_quantile(degrees)
-    return last / first - 1, bool(certain)
+    first, second = (float(half.mean()) for half in halves)
+    batch_means = [batches(half[None]).mean(axis=2) for half in halves]
+    error = float(np.hypot(*(standard_errors(means)[0] for means in batch_means)))
+    degrees = sum(means.shape[1] for means in batch_means) - 2
+    significant = abs(second - first) > error * student_quantile(degrees)
+    return second / first - 1, bool(significant)
 
 
-def batches(rows: NDArray[Any], about: int = BATCHES) -> NDArray[Any]:
-    """Successive samples, (series, samples), in batches of equal length, (series, batches, length).
+def batches(rows: NDArray[Any], target: int = BATCHES) -> NDArray[Any]:
+    """Split series, (series, trials), into about ``target`` batches, (series, batches, length).
 
-    The first samples that would not fill a batch are left out.
+    The first trials are dropped if they do not fill a batch.
     """
     count = rows.shape[1]
-    length = max(LEAST_LENGTH, count // about)
+    length = max(MIN_BATCH_LENGTH, count // target)
     number = count // length
     return rows[:, count - number * length :].reshape(len(rows), number, length)
 
 
-def standard_errors(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Standard errors of the means of series, from values of successive batches, (series, batches).
+def standard_errors(batch_means: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Standard errors of the means of series, (series,), from batch means, (series, batches).
 
     Successive trials are not independent (caches, clock frequency, other programs), so the plain
-    std / sqrt(n) is too small. Batches nearly are (Law and Kelton, Simulation Modeling and
-    Analysis, the method of batch means). Where they still resemble their neighbours the variance is
-    multiplied by (1 + r) / (1 - r), as for an autoregressive series (Tafazzoli and Wilson, Skart,
-    IIE Transactions 43, 2011).
+    std / sqrt(n) is too small. The means of batches are nearly independent (Law and Kelton,
+    Simulation Modeling and Analysis, the method of batch means). If neighbouring batches are still
+    correlated, the variance is multiplied by (1 + r) / (1 - r), as for an autoregressive series
+    (Tafazzoli and Wilson, Skart, IIE Transactions 43, 2011).
     """
-    number = values.shape[1]
-    off = values - values.mean(axis=1, keepdims=True)
-    squares = (off * off).sum(axis=1)
-    following = (off[:, 1:] * off[:, :-1]).sum(axis=1) / np.where(squares > 0, squares, 1)
-    # Neighbours' correlation without its bias in short series (Kendall, Biometrika 41, 1954), plus
-    # its own standard error. At 0.9, 30 batches are worth less than 2.
-    alike = np.clip((number * following + 1) / (number - 3), 0, 1)
-    alike += np.where(alike > 0, np.sqrt((1 - alike * alike) / number), 0)
-    alike = np.minimum(alike, MOST_ALIKE)
-    variance = squares / (number - 1) / number * (1 + alike) / (1 - alike)
+    number = batch_means.shape[1]
+    deviations = batch_means - batch_means.mean(axis=1, keepdims=True)
+    squares = (deviations * deviations).sum(axis=1)
+    products = (deviations[:, 1:] * deviations[:, :-1]).sum(axis=1)
+    lag_1 = products / np.where(squares > 0, squares, 1)
+    # Correct the bias of the correlation in short series (Kendall, Biometrika 41, 1954), and add
+    # its standard error to be on the safe side. At 0.9, 30 batches are worth less than 2.
+    correlation = np.clip((number * lag_1 + 1) / (number - 3), 0, 1)
+    uncertainty = np.sqrt((1 - correlation * correlation) / number)
+    correlation += np.where(correlation > 0, uncertainty, 0)
+    correlation = np.minimum(correlation, MAX_CORRELATION)
+    variance = squares / (number - 1) / number * (1 + correlation) / (1 - correlation)
     errors: NDArray[np.float64] = np.sqrt(variance)
     return errors
 
 
 def describe(samples_ns: NDArray[np.int64]) -> Statistics:
-    """Statistics of a sample of times in nanoseconds, (trials,), in the order of the trials."""
+    """Describe trial times in nanoseconds, (trials,), in the order of the trials."""
     table = describe_columns(samples_ns[:, None])
     return Statistics(len(samples_ns), **{name: float(values[0]) for name, values in table.items()})
 
 
 def describe_columns(samples_ns: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    """The statistics of many samples, (trials, samples), bit for bit those of :func:`describe`.
+    """Describe every column of times in nanoseconds, (trials, columns), as :func:`describe` does.
 
-    The keys are the fields of :class:`Statistics` without ``count``; each has a value per sample.
+    Returns the fields of :class:`Statistics` without ``count``, each as an array, (columns,).
     """
     count, width = samples_ns.shape
     if count == 0:
         raise ValueError("statistics need at least one sample")
     step = max(1, _CHUNK // count)
-    # Without samples there is one empty part, which has the keys.
-    parts = [
-        _describe_rows(np.ascontiguousarray(samples_ns[:, at : at + step].T))
-        for at in range(0, max(1, width), step)
+    # A table without columns is one empty chunk, so that the result has its keys.
+    chunks = [
+        _describe_rows(np.ascontiguousarray(samples_ns[:, start : start + step].T))
+        for start in range(0, max(1, width), step)
     ]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
 def _describe_rows(rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+    """Describe every row of times in nanoseconds, (series, trials)."""
     count = rows.shape[1]
-    # Sums of integers are exact, so means add up as the samples do.
+    # Sums of integers are exact: the layers' means add up to the mean of the trial.
     means = rows.sum(axis=1) / count
     ordered = np.sort(rows, axis=1)
-    at = np.array(list(_QUANTILES.values())) * (count - 1)
-    below = at.astype(np.intp)
+    positions = np.array(list(_QUANTILES.values())) * (count - 1)
+    below = positions.astype(np.intp)
     above = np.minimum(below + 1, count - 1)
-    quantiles = ordered[:, below] + (at - below) * (ordered[:, above] - ordered[:, below])
+    quantiles = ordered[:, below] + (positions - below) * (ordered[:, above] - ordered[:, below])
     low, high = _interval(rows, ordered, CONFIDENCE)
     columns = {
         "mean_s": means,
@@ -156,13 +159,14 @@ def _describe_rows(rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
 def trials_interval(
     samples: NDArray[np.int64], confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
-    """Interval of the median of correlated trials in their order; NaN for too few.
+    """Confidence interval of the median of correlated trials, (trials,) in their order.
 
-    Its ends are trials. Independent trials below the median have a binomial number
-    (:func:`median_interval`); where trials resemble their neighbours, fewer lie on either side of
-    the interval. The shares of trials below the median in batches of two lengths give their number
-    (:func:`standard_errors`, Student's t). So the interval lies within the trials, and holds for
-    any distribution. ``benchmarks/coverage.py`` shows how often it contains the true median.
+    Both ends are NaN for fewer than :data:`MIN_TRIALS` trials. Otherwise both are trial times, so
+    the interval lies within the sample, and no distribution is assumed. Their ranks follow from the
+    binomial distribution if the trials are independent (:func:`median_interval`). If they are
+    correlated, the ranks move outwards according to the standard error of the share of trials below
+    the median, from batches of two lengths (:func:`standard_errors`, Student's t).
+    ``benchmarks/coverage.py`` shows how often the interval contains the true median.
     """
     rows = samples[None]
     low, high = _interval(rows, np.sort(rows, axis=1), confidence)
@@ -172,63 +176,68 @@ def trials_interval(
 def _interval(
     rows: NDArray[np.int64], ordered: NDArray[np.int64], confidence: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Ends of the medians' intervals, (series,), from rows and the same rows sorted."""
+    """Lower and upper ends of the medians' intervals, each (series,).
+
+    ``ordered`` has the times of ``rows``, (series, trials), each row sorted.
+    """
     count = rows.shape[1]
     if count < MIN_TRIALS:
-        nothing = np.full(len(rows), np.nan)
-        return nothing, nothing
+        unknown = np.full(len(rows), np.nan)
+        return unknown, unknown
     median = (ordered[:, [(count - 1) // 2]] + ordered[:, [count // 2]]) / 2
     below = (rows < median) + (rows == median) / 2
-    ranks = np.zeros(len(rows))  # from the middle to an end of the interval
-    for about in (BATCHES, LONG_BATCHES):
-        shares = batches(below, about).mean(axis=2)
+    half_widths = np.zeros(len(rows))  # in ranks
+    for target in (BATCHES, LONG_BATCHES):
+        shares = batches(below, target).mean(axis=2)
         errors = standard_errors(shares) * count
-        errors[errors < LEAST_WIDENING * sqrt(count) / 2] = 0
-        ranks = np.maximum(ranks, student_quantile(shares.shape[1] - 1, confidence) * errors)
-    independent = _ranks_outside(count, confidence)
-    outside = np.clip(np.floor(count / 2 - ranks), 1, independent).astype(np.intp)[:, None]
-    low, high = (np.take_along_axis(ordered, at, axis=1) for at in (outside - 1, count - outside))
+        errors[errors < MIN_WIDENING * sqrt(count) / 2] = 0
+        quantile = student_quantile(shares.shape[1] - 1, confidence)
+        half_widths = np.maximum(half_widths, quantile * errors)
+    if_independent = _ranks_outside(count, confidence)
+    outside = np.clip(np.floor(count / 2 - half_widths), 1, if_independent)
+    first = outside.astype(np.intp)[:, None] - 1
+    low, high = (np.take_along_axis(ordered, rank, axis=1) for rank in (first, count - 1 - first))
     return low[:, 0].astype(np.float64), high[:, 0].astype(np.float64)
 
 
 @lru_cache(maxsize=64)
 def _ranks_outside(count: int, confidence: float) -> int:
-    """The number of sorted values, of ``count``, on either side of their median's interval."""
-    # Ten standard deviations below the middle the chances are 0.
+    """Number of sorted values on either side of the median's interval, of ``count`` in total."""
+    # The probabilities are 0 at ten standard deviations below the middle.
     first = max(0, int(count / 2 - 5 * sqrt(count)))
     below = range(first, (count + 1) // 2)
-    ways = [lgamma(count + 1) - lgamma(at + 1) - lgamma(count - at + 1) for at in below]
-    chances = np.cumsum(np.exp(np.array(ways) - count * log(2)))
-    return first + int((chances <= (1 - confidence) / 2).sum())
+    log_ways = [lgamma(count + 1) - lgamma(k + 1) - lgamma(count - k + 1) for k in below]
+    probabilities = np.cumsum(np.exp(np.array(log_ways) - count * log(2)))
+    return first + int((probabilities <= (1 - confidence) / 2).sum())
 
 
 @lru_cache(maxsize=64)
 def student_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:
-    """Half of an interval of this confidence, in standard errors, by Student's distribution."""
-    # Not SciPy's, whose import takes longer than all statistics of a report.
+    """Half width of a two-sided confidence interval in standard errors, by Student's t."""
+    # By bisection: importing SciPy takes longer than all statistics of a report.
     low, high = 0.0, 1e9
     while low < (middle := (low + high) / 2) < high:
-        is_below = _student_chance(middle, degrees) < confidence
+        is_below = _student_probability(middle, degrees) < confidence
         low, high = (middle, high) if is_below else (low, middle)
     return low
 
 
-def _student_chance(most: float, degrees: int) -> float:
-    """The chance of a value from ``-most`` to ``most`` (Abramowitz and Stegun 26.7.3, 26.7.4)."""
-    angle, odd = atan(most / sqrt(degrees)), degrees % 2
+def _student_probability(limit: float, degrees: int) -> float:
+    """Probability that ``-limit <= t <= limit`` (Abramowitz and Stegun 26.7.3, 26.7.4)."""
+    angle, odd = atan(limit / sqrt(degrees)), degrees % 2
     term, total = cos(angle) if odd else 1.0, 0.0
     for power in range(1 + odd, degrees, 2):
         total += term
         term *= cos(angle) ** 2 * power / (power + 1)
-    chance = sin(angle) * total
-    return (angle + chance) * 2 / pi if odd else chance
+    probability = sin(angle) * total
+    return (angle + probability) * 2 / pi if odd else probability
 
 
 def median_interval(values: NDArray[np.float64]) -> tuple[float, float]:
-    """95 % interval of the median of independent values; NaN for fewer than 6 values.
+    """95 % confidence interval of the median of independent values; NaN for fewer than 6 values.
 
-    No shape of the distribution is assumed: the number of values below the median is binomial, so
-    the ranks are the innermost ones outside which it falls with at most 2.5 % on each side
+    No distribution is assumed: the number of values below the median is binomial. The interval is
+    the narrowest one that misses the median with a probability of at most 2.5 % on each side
     (Conover, Practical Nonparametric Statistics). Fewer than 6 values cannot reach 95 %.
     """
     outside = _ranks_outside(len(values), CONFIDENCE)
@@ -238,20 +247,21 @@ def median_interval(values: NDArray[np.float64]) -> tuple[float, float]:
     return float(ordered[outside - 1]), float(ordered[-outside])
 
 
-# -- when trials are enough
+# -- stopping when the interval is narrow enough
 
-#: Trials before the first look, and the factor from each look to the next.
+#: Number of trials at the first look, and the factor from each look to the next.
 FIRST_LOOK = 200
 GROWTH = 1.5
 
 
 class PreciseEnough:
-    """Whether half the median's interval is at most a wanted fraction of it, during the trials.
+    """A rule that ends the trials when the median's interval is narrow enough.
 
-    With enough looks, an interval is narrow by chance. So looks are few, each at 1.5 times as many
-    trials as the look before, and the k-th uses an interval that misses the median with a chance of
-    at most 5 % / (k (k + 1)). These chances add up to 5 % for any number of looks (spending the
-    error: Lan and DeMets, Biometrika 70, 1983). ``benchmarks/coverage.py`` shows how often the
+    The half width of the interval must be at most the fraction ``wanted`` of the median. If one
+    looks often enough, some interval is narrow by chance. So looks are few, each at 1.5 times the
+    trials of the look before, and the k-th look uses an interval that misses the median with a
+    probability of at most 5 % / (k (k + 1)). These add up to 5 % for any number of looks (alpha
+    spending: Lan and DeMets, Biometrika 70, 1983). ``benchmarks/coverage.py`` shows how often the
     reported interval contains the true median.
     """
 
@@ -261,15 +271,18 @@ class PreciseEnough:
         self._next = FIRST_LOOK
 
     def due(self, count: int) -> bool:
-        """Whether the next look is at so many trials."""
+        """Whether it is time for the next look after ``count`` trials."""
         return count >= self._next
 
     def reached(self, samples: NDArray[np.int64]) -> bool:
-        """Look, if it is time to; samples are all the trials so far, in their order, (trials,)."""
+        """Whether a look is due and shows an interval that is narrow enough.
+
+        ``samples`` are all trials so far in their order, (trials,).
+        """
         if not self.due(len(samples)):
             return False
         self._looks += 1
         self._next = ceil(GROWTH * len(samples))
-        chance = (1 - CONFIDENCE) / (self._looks * (self._looks + 1))
-        low, high = trials_interval(samples, 1 - chance)
+        miss = (1 - CONFIDENCE) / (self._looks * (self._looks + 1))
+        low, high = trials_interval(samples, 1 - miss)
         return bool((high - low) / 2 <= self.wanted * np.median(samples))

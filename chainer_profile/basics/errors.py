@@ -6,24 +6,24 @@ from argparse import ArgumentTypeError
 
 
 class ProfileError(Exception):
-    """Something outside the program is wrong: a file, a network, a device.
+    """An error outside this program: in a file, a network or a device.
 
-    The message is one line for the user: what is wrong, and what would be right.
+    The message is one line for the user. It says what is wrong and what to do.
     """
 
     exit_code = 1
 
 
 class UsageError(ProfileError, ArgumentTypeError):
-    """The command got words or values that it does not accept (exit code 2).
+    """An argument that a command or function does not accept (exit code 2).
 
-    Parsers of options raise it; argparse adds the option's name.
+    Option parsers raise it; argparse adds the option's name.
     """
 
     exit_code = 2
 
 
 def one_line(error: BaseException) -> str:
-    """An exception of other code as one line: its type, and its text if there is any."""
+    """Type and text of an exception on one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

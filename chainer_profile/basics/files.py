@@ -1,4 +1,4 @@
-"""Our files and folders: written completely or not at all, and by one program at a time."""
+"""Files and folders that are written completely or not at all, by one program at a time."""
 
 from __future__ import annotations
 
@@ -19,60 +19,66 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 if sys.platform != "win32":
     import fcntl  # not later: a program that is measured may have a module of that name
 
-#: What Windows puts into folders.
+#: Files that Windows adds to folders.
 _JUNK = ("Thumbs.db", "desktop.ini")
 
 
-def lock(opened: BinaryIO | int, folder: Path, by: str = "a run is still writing into it") -> None:
-    """Mark an open file or folder as in use, until it is closed or the process ends."""
+def lock(
+    opened: BinaryIO | int, folder: Path, reason: str = "a run is still writing into it"
+) -> None:
+    """Lock an open file or folder until it is closed or the process ends.
+
+    Raises a ProfileError with the ``reason`` if another process has locked it. The ``folder`` is
+    only named in the message.
+    """
     if sys.platform == "win32":
         return
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise ProfileError(f"{folder}: {by}; wait until it ends") from error
+        raise ProfileError(f"{folder}: {reason}; wait until it ends") from error
     except OSError:  # a file system without locks
         pass
 
 
 @contextmanager
-def made(folder: Path) -> Iterator[None]:
-    """Make a folder for a while; at the end, new folders that are empty are removed."""
-    new = [place for place in (folder, *folder.parents) if not place.exists()]
+def removed_if_empty(folder: Path) -> Iterator[None]:
+    """Make a folder and its parents, and finally remove the new ones that are still empty."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             is_file = folder.exists() and not isinstance(error, NotADirectoryError)
-            said = "is a file; name a folder" if is_file else "a part of this path is a file"
-            raise UsageError(f"--out {folder}: {said}") from None
+            problem = "is a file; name a folder" if is_file else "a part of this path is a file"
+            raise UsageError(f"--out {folder}: {problem}") from None
         except OSError as error:
             raise ProfileError(f"{folder}: cannot be written ({error.strerror})") from error
         yield
     finally:
-        for place in new:
+        for path in new:
             with suppress(OSError):
-                place.rmdir()
+                path.rmdir()
 
 
 @contextmanager
-def locked(folder: Path, by: str) -> Iterator[None]:
-    """Lock a folder for this process; see :func:`lock`."""
+def locked(folder: Path, reason: str) -> Iterator[None]:
+    """Lock a folder within the context; see :func:`lock`."""
     opened = os.open(folder, os.O_RDONLY)
     try:
-        lock(opened, folder, by)
+        lock(opened, folder, reason)
         yield
     finally:
         os.close(opened)
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether a folder holds nothing but files that file managers and version control hide."""
+    """Whether a folder has only hidden files and those of :data:`_JUNK`."""
     return all(path.name[0] == "." or path.name in _JUNK for path in folder.iterdir())
 
 
 def is_free(path: Path) -> bool:
-    """Whether there is no such file, and no such folder that holds something."""
+    """Whether a path does not exist or is an empty folder."""
     try:
         return not os.path.lexists(path) or is_empty(path)
     except OSError:  # a file, or a folder that cannot be read
@@ -80,31 +86,34 @@ def is_free(path: Path) -> bool:
 
 
 def numbered(default: Path) -> Iterator[Path]:
-    """A folder, then the same with a number: ``default``, ``default-2``, ``default-3``, ..."""
+    """Names for a folder without end: ``default``, ``default-2``, ``default-3``, ..."""
     yield default
     for number in count(2):
         yield default.with_name(f"{default.name}-{number}")
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file that the user has named, and make the folders that it needs."""
+    """Write a file completely or not at all, and make its folder if necessary."""
     make_folder(path.parent)
     with replacing(path) as file:
         file.write(content)
 
 
 def as_json(content: Mapping[str, Any]) -> str:
-    """The text of a JSON file; infinity and NaN become text, an array its integers as text."""
-    return dumps(_plain(content), indent=1, allow_nan=False) + "\n"
+    """Convert to the text of a JSON file.
+
+    Infinity and NaN become strings, and an array of integers a string such as ``1 2 3``.
+    """
+    return dumps(_json_value(content), indent=1, allow_nan=False) + "\n"
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if is_dataclass(value):
         value = vars(value)
     if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
+        return {name: _json_value(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [_json_value(item) for item in value]
     if isinstance(value, float):  # NumPy's, too
         return value if math.isfinite(value) else str(value)
     return " ".join(map(str, value.tolist())) if hasattr(value, "dtype") else value
@@ -118,43 +127,46 @@ def make_folder(path: Path) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file of ours, if it is there and can be removed."""
+    """Remove a file if it exists and can be removed."""
     with suppress(OSError):
         path.unlink()
 
 
-#: Opens a file that must not be there yet.
+#: Flags that create a file, and fail if it exists.
 NEW = os.O_CREAT | os.O_EXCL
 
 
-def open_unfollowed(path: Path, how: int = 0) -> BinaryIO:
-    """Open a file to read and write it, and follow no symbolic link; ``how`` may be :data:`NEW`."""
-    how |= getattr(os, "O_NOFOLLOW", 0)
+def open_unfollowed(path: Path, flags: int = 0) -> BinaryIO:
+    """Open a file for reading and writing without following a symbolic link.
 
-    def opener(name: str, flags: int) -> int:
-        return os.open(name, flags | how, 0o666)
+    ``flags`` may be :data:`NEW`.
+    """
+    flags |= getattr(os, "O_NOFOLLOW", 0)
+
+    def opener(name: str, mode_flags: int) -> int:
+        return os.open(name, mode_flags | flags, 0o666)
 
     # A program that is run may have replaced the builtin.
     return io.open(path, "r+b", opener=opener)  # noqa: UP020
 
 
-def part_of(path: Path) -> Path:
-    """A name for a file or a folder until it is complete, which nobody can foresee."""
-    # In another user's folder, a link by a foreseeable name could lead to any file.
+def temporary_path(path: Path) -> Path:
+    """Random hidden path in the same folder, for a file or folder until it is complete."""
+    # Another user who can write to the folder could put a link at a predictable path.
     return path.with_name(f".chainer-profile-{os.urandom(8).hex()}.part")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which takes the name's place when it is complete and on the disk."""
-    part = part_of(path)
+    """Open a temporary file, and finally move it to ``path`` when it is complete on the disk."""
+    temporary = temporary_path(path)
     try:
-        with open_unfollowed(part, NEW) as file:
+        with open_unfollowed(temporary, NEW) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, path)
+        os.replace(temporary, path)
     except OSError as error:
         raise ProfileError(f"{path}: cannot be written ({error.strerror})") from error
     finally:
-        remove_file(part)  # a file system that is read-only refuses this, too
+        remove_file(temporary)

@@ -1,4 +1,4 @@
-"""How values of the command line's options are read."""
+"""Parsers for the values of command-line options."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from chainer_profile.basics.units import plural
 
 
 def whole(minimum: int) -> Callable[[str], int]:
-    """A parser of whole numbers of at least ``minimum``."""
+    """Make a parser of whole numbers of at least ``minimum``."""
 
     def parse(text: str) -> int:
-        # 18 digits are more than anything needs, and keep int() away from endless ones.
+        # No option needs 18 digits. The bound protects int() from very long texts.
         if not re.fullmatch("-?[0-9]{1,18}", text) or int(text) < minimum:
             raise UsageError(f"must be a whole number, {minimum} or more, not {text[:40]!r}")
         return int(text)
@@ -43,7 +43,7 @@ def check_threads(threads: int | None) -> None:
 
 
 def thread_count(text: str) -> int:
-    """A number of threads, at most that of the cores."""
+    """Parse a number of BLAS threads, at most the number of usable cores."""
     threads = whole(1)(text)
     check_threads(threads)
     return threads
@@ -52,7 +52,10 @@ def thread_count(text: str) -> int:
 def number(
     description: str, most: float = sys.float_info.max, unit: str = ""
 ) -> Callable[[str], float]:
-    """A parser of numbers above 0 and at most ``most``; a unit may follow them."""
+    """Make a parser of numbers above 0 and at most ``most``; a unit may follow them.
+
+    The error message quotes the ``description`` of this range.
+    """
 
     def parse(text: str) -> float:
         try:
@@ -71,13 +74,13 @@ fraction = number("a number above 0 up to 1, such as 1e-4", most=1.0)
 
 
 def duration(text: str) -> float:
-    """Seconds from a time such as ``90s`` or ``3m``."""
+    """Parse a time such as ``90s`` or ``3m`` into seconds."""
     unit, seconds = ("m", 60) if text.endswith("m") else ("s", 1)
     return seconds * number("a time such as 90s or 3m", unit=unit)(text)
 
 
 def every(text: str) -> int:
-    """A number of iterations, from ``every=100``."""
+    """Parse a number of iterations from ``every=100``."""
     match = re.fullmatch("every=([1-9][0-9]{0,17})", text)
     if match is None:
         raise UsageError(f"must be every=N with N iterations, 1 or more, not {text[:40]!r}")
@@ -91,14 +94,14 @@ def folder(text: str) -> Path:
 
 
 def executor(text: str) -> str:
-    """The name of an executor of a sweep."""
+    """Check the name of a sweep's executor: ``local``, ``local:4`` or ``dask://HOST:PORT``."""
     if re.fullmatch(r"local(:[1-9][0-9]{0,3})?|dask://[^\s/]+:[0-9]{1,5}/?", text):
         return text
     raise UsageError(f"{text[:60]!r} is not an executor: give local, local:N or dask://HOST:PORT")
 
 
 def parse_device(text: str) -> int:
-    """Number of the GPU, -1 for the CPU, from a device as Chainer names it (``@cupy:0``)."""
+    """Parse a device as Chainer names it, such as ``@cupy:0``, into a GPU number; -1 is the CPU."""
     if text in ("@numpy", "numpy", "cpu", "-1"):
         return -1
     match = re.fullmatch(r"(?:(?:@?cupy|gpu|cuda):)?([0-9]{1,4})", text)
@@ -111,33 +114,37 @@ def parse_device(text: str) -> int:
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """Reads a shape as ``3,32,32`` or ``3x32x32``."""
-    parts = [part.strip() for part in re.split("[,xX]", text)]
-    # Nine digits are more than any side has, and keep int() away from endless ones.
-    if not all(re.fullmatch("[0-9]{1,9}", part) for part in parts):
+    """Parse a shape such as ``3,32,32`` or ``3x32x32``."""
+    sizes = [size.strip() for size in re.split("[,xX]", text)]
+    # No axis needs nine digits. The bound protects int() from very long texts.
+    if not all(re.fullmatch("[0-9]{1,9}", size) for size in sizes):
         raise UsageError(f"not a shape: {text!r}; write whole numbers such as 3,32,32 or 3x32x32")
-    shape = tuple(int(part) for part in parts)
+    shape = tuple(int(size) for size in sizes)
     if 0 in shape:
         raise UsageError(f"not a shape: {text!r}; every number must be at least 1")
     return shape
 
 
 def named_device(gpu: int) -> str:
-    """A device as recordings name it, from what :func:`parse_device` gives: ``cpu``, ``gpu:0``."""
+    """Name of a device in recordings, ``cpu`` or ``gpu:0``, from :func:`parse_device`'s number."""
     return "cpu" if gpu < 0 else f"gpu:{gpu}"
 
 
 def gpu_number(device: str) -> int | None:
-    """Number of the GPU that a recording names; None for another device."""
+    """Number of the GPU in a recording's device name; None for the CPU."""
     match = re.fullmatch(r"gpu:([0-9]+)", device)
     return int(match[1]) if match else None
 
 
 def input_shape(args: argparse.Namespace, usual: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Shape of an input without the batch: by ``--input-shape``, or the network's usual one."""
-    asked = args.input_shape
-    # If a network takes several arguments, the shape is that of the first.
-    shape: tuple[int, ...] | None = (asked[0].shape if isinstance(asked, list) else asked) or usual
+    """Shape of an input without the batch axis: ``--input-shape``, or the network's usual shape.
+
+    If a network takes several arguments, this is the shape of the first. Two numbers are height and
+    width if the usual shape has channels, too.
+    """
+    option = args.input_shape
+    first = option[0].shape if isinstance(option, list) else option
+    shape: tuple[int, ...] | None = first or usual
     if shape is None:
         raise UsageError(
             f"--model {args.model}: give the shape of its input, such as --input-shape 3x32x32"
@@ -150,7 +157,7 @@ _ARRAY_DTYPES = ("float32", "float16", "float64", "int32", "int64")
 
 
 def parse_array(text: str) -> tuple[tuple[int, ...], str]:
-    """Reads ``SHAPE[:DTYPE]``, such as ``20:int32``; floats of 32 bits by default."""
+    """Parse ``SHAPE[:DTYPE]``, such as ``20:int32``; the data type defaults to ``float32``."""
     shape, _, dtype = text.partition(":")
     if dtype not in ("", *_ARRAY_DTYPES):
         raise UsageError(f"unknown data type {dtype!r}: choose {', '.join(_ARRAY_DTYPES)}")
@@ -158,7 +165,7 @@ def parse_array(text: str) -> tuple[tuple[int, ...], str]:
 
 
 def cifar10_index(name: str) -> int | None:
-    """Number of the first test image in ``cifar10:INDEX``; None for another kind of input."""
+    """Index of the first test image in ``cifar10:INDEX``; None for another kind of input."""
     match = re.fullmatch("cifar10(?::([0-9]{1,9}))?", name)
     return None if match is None else int(match[1] or 0)
 
@@ -169,17 +176,21 @@ _FORM = (
     "write [NAME=]SHAPE[:DTYPE[:RANGE]], such as 3x224x224, t=one:int32:1000, 20:int32:0..9999 or "
     "5..20x128 for sequences of 5 to 20 steps"
 )
-#: The shape of an argument with a number for every input, such as a label.
+#: Stands for the shape of an argument with one number per input, such as a label.
 ONE = "one"
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """A random argument of a network: its shape without the batch, for a sequence that of a step.
+    """A random argument of a network.
 
-    A sequence has its least and its largest length: the argument is then a list of arrays, an array
-    for every input of the batch. Without a ``dtype`` of integers it holds floats of Chainer's
-    ``config.dtype``; ``values`` are the least and the largest integer.
+    Attributes:
+        shape: Shape without the batch axis; of a sequence, the shape of one step.
+        lengths: Least and largest length of a sequence. The argument is then a list with one array
+            for every input of the batch.
+        dtype: Data type of integers; empty for floats of Chainer's ``config.dtype``.
+        values: Least and largest integer.
+        name: Name of a keyword argument.
     """
 
     shape: tuple[int, ...]
@@ -190,7 +201,7 @@ class InputSpec:
 
 
 def parse_input(text: str) -> InputSpec:
-    """Reads ``[NAME=]SHAPE[:DTYPE[:RANGE]]``; see :data:`_FORM`."""
+    """Parse ``[NAME=]SHAPE[:DTYPE[:RANGE]]``; see :data:`_FORM`."""
     match = re.fullmatch(r"(?:([^\W\d]\w*)=)?([^:=]+)(?::(\w+))?(?::([^:]+))?", text.strip())
     if match is None:
         raise UsageError(f"not an input: {text!r}; {_FORM}")
@@ -216,7 +227,7 @@ def parse_input(text: str) -> InputSpec:
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """Reads ``1000``, which is 0 to 999, or ``1..10``."""
+    """Parse a range of integers: ``1000`` means 0 to 999, ``1..10`` includes both ends."""
     match = re.fullmatch(r"(?:(-?[0-9]{1,18})\.\.)?(-?[0-9]{1,18})", text)
     if match is None:
         raise UsageError(f"not a range: {text!r}; write 1000 for 0 to 999, or 1..10")
@@ -228,59 +239,65 @@ def parse_range(text: str) -> tuple[int, int]:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser with errors of one line; ``check`` refuses values that do not go together."""
+    """An argument parser that reports an error on one line.
+
+    ``check`` gets the parsed values, and raises an error if some contradict each other.
+    """
 
     def __init__(
         self, check: Callable[[argparse.Namespace], None] | None = None, **kwargs: Any
     ) -> None:
-        # Shortened names would change their meaning with every new option.
+        # Abbreviations would change their meaning with every new option.
         super().__init__(allow_abbrev=False, **kwargs)
         self._check = check
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """The values of the options; a mistyped option is refused with the nearest one."""
-        values, left = self.parse_known_args(args, namespace)
-        if left:
-            name = next((word for word in left if word.startswith("--")), "").partition("=")[0]
+        """Parse all arguments; suggest the nearest option for one that is mistyped."""
+        values, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            name = next((arg for arg in unknown if arg.startswith("--")), "").partition("=")[0]
             nearest = difflib.get_close_matches(name, self._option_string_actions, n=1, cutoff=0.7)
             hint = f" (did you mean {nearest[0]}?)" if name and nearest else ""
-            self.error(f"unrecognized arguments: {' '.join(left)}{hint}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         if self._check is not None:
             self._check(values)
         return values
 
     def error(self, message: str) -> NoReturn:
-        """Raise a UsageError in place of printing the usage."""
+        """Raise a UsageError instead of printing the usage and exiting."""
         raise UsageError(f"{message} (see {self.prog} --help)")
 
 
 # -- names of columns
 
-_MAX_WRONG_NAMES = 3
+_MAX_UNKNOWN_NAMES = 3
 _MAX_NAME_CHARACTERS = 40
 
 
 def split_names(text: str) -> list[str]:
-    """The names in ``a, b,c``."""
+    """Split ``a, b,c`` into names."""
     return [name.strip() for name in text.split(",")]
 
 
 def choose_names(
     names: Sequence[str], columns: Collection[str], table: str, also: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """The columns asked for, each of them once."""
+    """Check names of columns, and drop repeated ones.
+
+    A name in ``also`` is accepted without being mentioned in the error message.
+    """
     unknown = [name for name in names if name not in columns and name not in also]
     if unknown or not names:
-        wrong = ", ".join(with_nearest(name, columns) for name in unknown[:_MAX_WRONG_NAMES])
+        listed = ", ".join(with_nearest(name, columns) for name in unknown[:_MAX_UNKNOWN_NAMES])
         raise UsageError(
-            f"unknown column of {table}: {wrong or 'none given'}; known are {', '.join(columns)}"
+            f"unknown column of {table}: {listed or 'none given'}; known are {', '.join(columns)}"
         )
     return tuple(dict.fromkeys(names))
 
 
 def with_nearest(name: str, names: Collection[str]) -> str:
-    """A mistyped name in quotes, and the nearest of ``names``, if any is near."""
-    begin = name[:_MAX_NAME_CHARACTERS]
-    shown = repr(begin) if name.isprintable() else ascii(begin)
-    nearest = difflib.get_close_matches(begin.lower(), names, n=1)
-    return f"{shown} (did you mean {nearest[0]}?)" if nearest else shown
+    """Quote a mistyped name, and suggest the nearest of ``names`` if one is similar."""
+    short = name[:_MAX_NAME_CHARACTERS]
+    quoted = repr(short) if name.isprintable() else ascii(short)
+    nearest = difflib.get_close_matches(short.lower(), names, n=1)
+    return f"{quoted} (did you mean {nearest[0]}?)" if nearest else quoted

@@ -1,6 +1,6 @@
-"""Paths of links, as ``namedlinks()`` gives them: ``/`` for the network, ``/res2/0/conv1``.
+"""Paths of links as ``namedlinks()`` names them: ``/`` is the network, ``/res2/0/conv1`` a link.
 
-A path without a slash (``loss``, ``optimizer``) is outside of the network, and by itself.
+A path without a slash (``loss``, ``optimizer``) is outside the network, and has no links above it.
 """
 
 from __future__ import annotations
@@ -9,49 +9,51 @@ from collections.abc import Iterable, Sequence
 
 
 def links_to(path: str) -> list[str]:
-    """A link and all links above it, outermost first: ``/``, ``/a``, ``/a/b``."""
+    """Paths from the network to a link: ``/``, ``/a`` and ``/a/b`` for ``/a/b``."""
     if not path.startswith("/") or path == "/":
         return [path]
-    places = [at for at, char in enumerate(path) if char == "/"]
-    return ["/", *(path[:end] for end in [*places[1:], len(path)])]
+    slashes = [index for index, char in enumerate(path) if char == "/"]
+    return ["/", *(path[:end] for end in [*slashes[1:], len(path)])]
 
 
 def above(path: str) -> str | None:
-    """The link above a path; None for the network and for what is outside of it."""
+    """Path of the link above; None for the network and for a path outside it."""
     chain = links_to(path)
     return chain[-2] if len(chain) > 1 else None
 
 
-def below(path: str, holder: str) -> list[str]:
-    """The links that lead to a path from a call at another: of ``/a/b`` at ``/a``, ``/a/b``."""
+def links_below(path: str, holder: str) -> list[str]:
+    """Paths of the links from below ``holder`` down to ``path``.
+
+    ``/a/b`` and ``/a/b/c`` for ``/a/b/c`` below ``/a``.
+    """
     chain = links_to(path)
-    return chain[shared(chain, links_to(holder)) :]
+    return chain[common_length(chain, links_to(holder)) :]
 
 
-def shared(first: Sequence[str], second: Sequence[str]) -> int:
-    """The number of items that two lists share at their begin."""
+def common_length(first: Sequence[str], second: Sequence[str]) -> int:
+    """Length of the longest common prefix of two lists."""
     pairs = enumerate(zip(first, second, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
+    return next((index for index, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
-def cut(path: str, depth: int) -> str:
-    """A path up to so many names: ``/res2/0`` of ``/res2/0/conv1`` for 2."""
+def truncate(path: str, depth: int) -> str:
+    """Shorten a path to ``depth`` names: ``/res2/0/conv1`` to ``/res2/0`` for a depth of 2."""
     return links_to(path)[: depth + 1][-1]
 
 
 def depth_first(paths: Iterable[str]) -> list[str]:
-    """Each path once, before the paths below it; siblings in the order of their first path."""
-    once = dict.fromkeys(paths)
-    # A path sorts by the places of all above it in that order.
-    place: dict[str, int] = {}
-    for path in once:
+    """Sort paths depth-first, without duplicates; siblings are in the order of their first path."""
+    distinct = dict.fromkeys(paths)
+    first_seen: dict[str, int] = {}
+    for path in distinct:
         for link in links_to(path):
-            place.setdefault(link, len(place))
-    return sorted(once, key=lambda path: [place[link] for link in links_to(path)])
+            first_seen.setdefault(link, len(first_seen))
+    return sorted(distinct, key=lambda path: [first_seen[link] for link in links_to(path)])
 
 
 def joined(prefix: str, path: str) -> str:
-    """Path of a link with something before it: ``/main`` for the network itself."""
+    """Put a prefix before the path of a link; the prefix alone is the network's path."""
     return prefix + path if path != "/" else prefix or "/"
 
 

@@ -1,4 +1,4 @@
-"""Attributes of other objects, replaced for a while."""
+"""Temporary replacements of attributes of classes, modules and other objects."""
 
 from __future__ import annotations
 
@@ -12,42 +12,41 @@ _NOTHING: Any = object()
 
 @dataclass(eq=False)
 class _Replaced:
-    """An attribute of an object, and the wrappers around it, innermost first."""
+    """The original value of an attribute, and the wrappers around it, innermost first."""
 
     owner: Any
     name: str
-    was_its_own: bool
+    is_own: bool  #: Whether the original value is in ``vars(owner)``, or else inherited.
     value: Any
-    around: dict[object, Callable[[Any], Any]] = field(default_factory=dict)
-    #: The value that was set last.
-    ours: Any = _NOTHING
+    wrappers: dict[object, Callable[[Any], Any]] = field(default_factory=dict)
+    value_set: Any = _NOTHING  #: The value that this class has set last.
 
-    def renew(self) -> None:
-        """Set the attribute from its wrappers; a second call changes nothing.
+    def set(self) -> None:
+        """Set the attribute to its wrapped value, or restore the original without wrappers.
 
-        A value that somebody else has set meanwhile stays.
+        A value that other code has set in the meantime is not changed.
         """
-        if self.ours is not _NOTHING and vars(self.owner).get(self.name) is not self.ours:
+        if self.value_set is not _NOTHING and vars(self.owner).get(self.name) is not self.value_set:
             return
-        # Not by the owner's own __setattr__: ChainerMN's optimizers set attributes of inner ones.
-        kind: Any = type if isinstance(self.owner, type) else object
-        if not self.around and not self.was_its_own:
+        # The owner's own __setattr__ is bypassed: ChainerMN's optimizers forward it to another one.
+        base: Any = type if isinstance(self.owner, type) else object
+        if not self.wrappers and not self.is_own:
             if self.name in vars(self.owner):
-                kind.__delattr__(self.owner, self.name)
-                self.ours = _NOTHING
+                base.__delattr__(self.owner, self.name)
+                self.value_set = _NOTHING
             return
         value = self.value
-        for wrap in self.around.values():
+        for wrap in self.wrappers.values():
             value = wrap(value)
-        kind.__setattr__(self.owner, self.name, value)
-        self.ours = value
+        base.__setattr__(self.owner, self.name, value)
+        self.value_set = value
 
 
 class Replacements:
-    """Attributes of objects that are replaced for a while.
+    """A set of replaced attributes that are restored together.
 
-    Several replacements of an attribute can be undone in any order and from any thread. After an
-    interrupt at any place, :meth:`undo` undoes the rest.
+    Several replacements of one attribute can be undone in any order and from any thread. If an
+    interrupt cut a call short, :meth:`undo` still restores everything.
     """
 
     _all: ClassVar[dict[tuple[int, str], _Replaced]] = {}
@@ -61,29 +60,32 @@ class Replacements:
         self.wrap(owner, name, lambda before: value)
 
     def wrap(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-        """Set an attribute to ``wrap(before)``, again when a replacement below it is undone."""
+        """Set an attribute to ``wrap(before)``.
+
+        ``wrap`` is called again with another value when an earlier replacement is undone first.
+        """
         with self._lock:
             key = id(owner), name
             replaced = self._all.get(key)
             if replaced is None:
-                was_its_own = name in vars(owner)
-                value = vars(owner)[name] if was_its_own else getattr(owner, name, None)
-                replaced = _Replaced(owner, name, was_its_own, value)
-            # It is noted first, so it is undone even if the rest is interrupted.
+                is_own = name in vars(owner)
+                value = vars(owner)[name] if is_own else getattr(owner, name, None)
+                replaced = _Replaced(owner, name, is_own, value)
+            # Registered first, so that undo() finds it even if the rest is interrupted.
             this = object()
             self._undo.append((replaced, this))
             self._all[key] = replaced
-            replaced.around[this] = wrap
-            replaced.renew()
+            replaced.wrappers[this] = wrap
+            replaced.set()
 
     def undo(self) -> None:
         """Restore the attributes."""
         with self._lock:
             while self._undo:
                 replaced, this = self._undo[-1]
-                replaced.around.pop(this, None)
-                replaced.renew()
-                if not replaced.around:
+                replaced.wrappers.pop(this, None)
+                replaced.set()
+                if not replaced.wrappers:
                     self._all.pop((id(replaced.owner), replaced.name), None)
                 self._undo.pop()
 

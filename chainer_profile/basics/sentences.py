@@ -1,4 +1,4 @@
-"""Sentences as data: words with names of facts, and the facts without which they are not said."""
+"""Sentences as data: templates, and the names of the facts that each of them needs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from chainer_profile.basics import units
 
-#: How :func:`fill` shows a number, by the sign behind the colon.
-_SHOWN_AS: dict[str, Callable[[Any], str]] = {
+#: Functions that format a number, by the format specification after the colon.
+_FORMATS: dict[str, Callable[[Any], str]] = {
     "%": units.format_percent,
     "%0": lambda fraction: units.format_percent(fraction, 0),
     "s": units.format_duration,
@@ -24,11 +24,11 @@ _SHOWN_AS: dict[str, Callable[[Any], str]] = {
 
 
 class _Filler(string.Formatter):
-    """Shows numbers as the sign says, and a list as ``a, b and c``, which counts as its length."""
+    """Formats a field as :func:`fill` describes."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        if shown := _SHOWN_AS.get(format_spec):
-            return shown(value)
+        if number_format := _FORMATS.get(format_spec):
+            return number_format(value)
         if isinstance(value, list):
             if not format_spec:
                 *first, last = map(str, value)
@@ -43,33 +43,36 @@ class _Filler(string.Formatter):
 _FILLER = _Filler()
 
 
-def fill(words: str, /, **facts: Any) -> str:
-    """Words with facts in place of the names in braces.
+def fill(template: str, /, **facts: Any) -> str:
+    """Replace names in braces by facts.
 
-    Behind a colon stands how a number is shown: ``{share:%}`` is ``12.3 %`` (``%0`` without a
-    point), ``{took:s}`` and ``{took:ns}`` a time, ``{factor:x}`` ``1.29x``, ``{count:n}``,
-    ``{size:B}`` bytes, ``{rate:G}`` billions, ``{error:e}`` ``1.2e-06`` and ``{figure:g}`` four
-    digits; ``{count:layer}`` is ``1 layer`` or ``66 layers``, and ``{count:takes|take}`` the word
-    that goes with the count.
+    The format follows a colon: ``{share:%}`` is ``12.3 %`` (``%0`` rounds to ``12 %``),
+    ``{took:s}`` and ``{took:ns}`` are times, ``{factor:x}`` is ``1.29x``, ``{count:n}`` ``10,000``,
+    ``{size:B}`` a size in bytes, ``{rate:G}`` a number in billions, ``{error:e}`` ``1.2e-06`` and
+    ``{figure:g}`` a number with four digits. ``{count:layer}`` is ``1 layer`` or ``66 layers``, and
+    ``{count:takes|take}`` is ``takes`` for 1 and ``take`` otherwise. A list becomes ``a, b and c``
+    without a format, and its length with one.
     """
-    return str(_FILLER.vformat(words, (), facts))
+    return str(_FILLER.vformat(template, (), facts))
 
 
 def holds(needs: str, facts: Mapping[str, Any]) -> bool:
-    """Whether all facts are known that a sentence needs; one behind ``-`` must not be."""
+    """Whether all facts named in ``needs`` are true, and none named with ``-`` before it."""
     return all(bool(facts.get(name.lstrip("-"))) != name.startswith("-") for name in needs.split())
 
 
-def held(sentences: Mapping[str, str], facts: Mapping[str, Any]) -> Iterator[str]:
-    """Of sentences, by what they need, those that hold, with their facts."""
-    return (fill(words, **facts) for needs, words in sentences.items() if holds(needs, facts))
+def sentences_that_hold(sentences: Mapping[str, str], facts: Mapping[str, Any]) -> Iterator[str]:
+    """Fill the templates whose needs are met; ``sentences`` maps needs to templates."""
+    return (fill(template, **facts) for needs, template in sentences.items() if holds(needs, facts))
 
 
 def say(sentences: str | Mapping[str, str], facts: Mapping[str, Any], between: str = " ") -> str:
-    """The same, or one sentence, as a text."""
-    return between.join(held({"": sentences} if isinstance(sentences, str) else sentences, facts))
+    """Join the sentences that hold; a single template always holds."""
+    if isinstance(sentences, str):
+        return fill(sentences, **facts)
+    return between.join(sentences_that_hold(sentences, facts))
 
 
 def first(sentences: Mapping[str, str], facts: Mapping[str, Any]) -> str:
-    """The first of these sentences that holds."""
-    return next(held(sentences, facts))
+    """Fill the first template whose needs are met."""
+    return next(sentences_that_hold(sentences, facts))

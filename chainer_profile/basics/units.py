@@ -1,4 +1,4 @@
-"""The only place where a number becomes text, and text a number with a unit."""
+"""Numbers as text, and text with a unit as numbers: all output is formatted here."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from collections.abc import Callable, Mapping
 from chainer_profile.basics.errors import UsageError
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ns": 1e-9}
-_SHOWN = ("s", "ms", "us", "ns")
+_UNITS = ("s", "ms", "us", "ns")
 NOT_KNOWN = "-"
 #: Significant digits of a time.
 DIGITS = 4
 
 
 def duration_unit(seconds: float) -> str:
-    """The largest of s, ms, us and ns in which a time is at least 1."""
-    # As it will be shown: 999.96 us is 1.000 ms.
-    shown = abs(float(f"{seconds:.{DIGITS - 1}e}"))
-    for unit in _SHOWN:
-        if shown >= _SECONDS[unit]:
+    """Largest of s, ms, us and ns in which a time is at least 1."""
+    # Round first: 999.96 us is shown as 1.000 ms.
+    rounded = abs(float(f"{seconds:.{DIGITS - 1}e}"))
+    for unit in _UNITS:
+        if rounded >= _SECONDS[unit]:
             return unit
     return "ns" if seconds else "s"
 
 
 def format_duration(seconds: float | None) -> str:
-    """A time with four significant digits: ``5.021 ms``."""
+    """Format a time with four significant digits: ``5.021 ms``."""
     if seconds is None or math.isnan(seconds):
         return NOT_KNOWN
     unit = duration_unit(seconds)
@@ -34,7 +34,7 @@ def format_duration(seconds: float | None) -> str:
 
 
 def roughly(seconds: float) -> str:
-    """A time to the minute: ``35 s``, ``12 min``, ``3 h 20 min``."""
+    """Format a time to the minute: ``35 s``, ``12 min``, ``3 h 20 min``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -44,75 +44,78 @@ def roughly(seconds: float) -> str:
 
 
 def format_ms(seconds: float | None) -> str:
-    """A time in milliseconds without the unit, for a column headed ``ms``: ``0.3871``."""
+    """Format a time in milliseconds without the unit, for a column headed ``ms``: ``0.3871``."""
     if seconds is None or math.isnan(seconds):
         return NOT_KNOWN
     return f"{seconds * 1e3:.4f}"
 
 
 def format_significant(value: float, digits: int = DIGITS) -> str:
-    """A number with so many significant digits, and all digits before the point."""
+    """Format a number with ``digits`` significant digits, but keep all before the point."""
     if not math.isfinite(value):
         return NOT_KNOWN
     if value == 0:
         return "0"
-    # Of the rounded value: 9.9996 has two digits before the point.
+    # Round first: 9.9996 has two digits before the point.
     before_point = int(f"{value:.{digits - 1}e}".partition("e")[2]) + 1
     return f"{value:,.{max(0, digits - before_point)}f}"
 
 
 def format_exact(value: float, digits: int) -> str:
-    """A number for a file, with so many significant digits, and all before the point."""
+    """Format a number for a file with ``digits`` significant digits, and all before the point.
+
+    NaN becomes empty.
+    """
     if not math.isfinite(value):
         return "" if math.isnan(value) else str(value)
     return f"{value:.{max(digits, len(str(int(abs(value)))))}g}"
 
 
 def format_giga(value: float) -> str:
-    """A number in billions with four significant digits, for a column headed ``GFLOP/s``."""
+    """Format a number in billions, for a column headed ``GFLOP/s``."""
     return format_significant(value / 1e9)
 
 
 def format_mega(value: float) -> str:
-    """A number in millions with four significant digits, for a column headed ``MFLOP``."""
+    """Format a number in millions, for a column headed ``MFLOP``."""
     return format_significant(value / 1e6)
 
 
 def format_about(text: str, is_about: bool) -> str:
-    """A number as it is shown, with ``~`` before it where it is approximate: ``~12.30``."""
+    """Put ``~`` before the text of an approximate number, unless it is 0 or not known."""
     return f"~{text}" if is_about and text.strip("0.") not in ("", NOT_KNOWN) else text
 
 
 def format_percent(fraction: float | None, digits: int = 1) -> str:
-    """A fraction as per cent: ``12.3 %``."""
+    """Format a fraction as a percentage: ``12.3 %``."""
     if fraction is None or math.isnan(fraction):
         return NOT_KNOWN
     return f"{fraction * 100:.{digits}f} %"
 
 
 def format_bare_percent(fraction: float | None) -> str:
-    """A fraction as per cent without the sign, for a column headed ``%``: ``12.3``."""
+    """Format a fraction as a percentage without the sign, for a column headed ``%``: ``12.3``."""
     return format_percent(fraction).removesuffix(" %")
 
 
 def format_change(fraction: float | None) -> str:
-    """A relative change as per cent, with its sign: ``+0.8 %``."""
+    """Format a relative change as a signed percentage: ``+0.8 %``."""
     if fraction is None or math.isnan(fraction):
         return NOT_KNOWN
     return f"{fraction * 100:+.1f} %"
 
 
 def format_factor(factor: float) -> str:
-    """How many times as fast something gets: ``1.29x``, ``107x``."""
+    """Format a speed-up: ``1.29x``, ``107x``."""
     return f"{factor:.2f}x" if factor < 100 else f"{factor:,.0f}x"
 
 
 def format_interval(
     low: float, high: float, shown: Callable[[float], str] | None = None, joint: str = " to "
 ) -> str:
-    """An interval with its ends as they are ``shown``: ``2.20x to 2.60x``; ``-`` if not known.
+    """Format an interval whose ends are formatted by ``shown``: ``2.20x to 2.60x``.
 
-    Without a way to show them they are times in one unit: ``5.012 to 5.034 ms``.
+    Without ``shown`` the ends are times in one unit: ``5.012 to 5.034 ms``.
     """
     if math.isnan(low) or math.isnan(high):
         return NOT_KNOWN
@@ -124,19 +127,19 @@ def format_interval(
 
 
 def format_count(value: int | float) -> str:
-    """A number with commas: ``10,000``; of a mean number of calls, ``33.3``."""
+    """Format a number with commas: ``10,000``; a fractional one, such as a mean, as ``33.3``."""
     if value == int(value):
         return f"{int(value):,d}"
     return f"{value:,.1f}" if value >= 10 else f"{value:.2g}"
 
 
 def plural(value: int | float, noun: str, nouns: str | None = None) -> str:
-    """A count with its noun: ``1 layer``, ``66 layers``."""
+    """Format a count with its noun: ``1 layer``, ``66 layers``."""
     return f"{format_count(value)} {noun if value == 1 else nouns or noun + 's'}"
 
 
 def format_nbytes(nbytes: int | None) -> str:
-    """A size in bytes, in powers of 1024: ``23.5 GiB``."""
+    """Format a size in bytes by powers of 1024: ``23.5 GiB``."""
     if nbytes is None:
         return NOT_KNOWN
     value = float(nbytes)
@@ -148,22 +151,22 @@ def format_nbytes(nbytes: int | None) -> str:
 
 
 def format_shape(shape: tuple[int, ...]) -> str:
-    """A shape: ``1x16x32x32``; ``scalar`` for an array without axes."""
+    """Format a shape: ``1x16x32x32``; ``scalar`` for an array without axes."""
     return "x".join(map(str, shape)) or "scalar"
 
 
 def format_input(shape: tuple[int, ...]) -> str:
-    """The shape of an input; of an image with three channels height and width: ``1024x2048``."""
+    """Format the shape of an input; leave out the three channels of an image: ``1024x2048``."""
     return format_shape(shape[1:] if len(shape) == 3 and shape[0] == 3 else shape)
 
 
 def format_shapes(shapes: tuple[tuple[int, ...], ...]) -> str:
-    """Shapes of several arrays: ``1x3x32x32 16x3x3x3``."""
+    """Format shapes of several arrays: ``1x3x32x32 16x3x3x3``."""
     return " ".join(map(format_shape, shapes))
 
 
 def _number_with(text: str, units: Mapping[str, float]) -> float:
-    """The value of a number with one of these units behind it; NaN of other text."""
+    """Parse a number that is followed by one of these units; NaN for other text."""
     match = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(\D*?)\s*", text)
     try:
         return float(match[1]) * units[match[2]] if match else math.nan
@@ -172,7 +175,7 @@ def _number_with(text: str, units: Mapping[str, float]) -> float:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds from a number with a unit: ``0.36ms``, ``360 us``, ``1e-3s``."""
+    """Parse a time with a unit into seconds: ``0.36ms``, ``360 us``, ``1e-3s``."""
     seconds = _number_with(text, _SECONDS)
     if not 0 < seconds < math.inf:
         raise UsageError(
@@ -182,7 +185,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_percent(text: str) -> float:
-    """A fraction from per cent: ``5%``."""
+    """Parse a percentage such as ``5%`` into a fraction."""
     fraction = _number_with(text, {"%": 1, "": 1}) / 100
     if not 0 < fraction <= 1:
         raise UsageError(
@@ -192,7 +195,7 @@ def parse_percent(text: str) -> float:
 
 
 def format_scientific(value: float) -> str:
-    """A small number: ``1.2e-06``; ``0`` and ``infinite`` as words that say it."""
+    """Format a small number: ``1.2e-06``, ``0`` or ``infinite``."""
     if value == 0:
         return "0"
     return f"{value:.1e}" if math.isfinite(value) else "infinite"

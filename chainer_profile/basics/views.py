@@ -1,4 +1,7 @@
-"""Views of types: they are plugged in, so that no type imports its own writers."""
+"""A registry of functions that display objects.
+
+It lets ``print(recording)`` call the writers without :mod:`.record` importing them.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,16 @@ from typing import Any
 _VIEWS: dict[str, dict[str, Callable[..., Any]]] = {}
 
 
-def plug(kind: str, **views: Callable[..., Any]) -> None:
-    """Give a type, by its name, its views: ``line``, ``text``, ``html`` and others of its own."""
+def register(kind: str, **views: Callable[..., Any]) -> None:
+    """Register views of the class named ``kind``: ``line``, ``text``, ``html`` or others."""
     _VIEWS.setdefault(kind, {}).update(views)
 
 
-class Shown:
-    """A type that a prompt shows as a line, ``print`` as a text, and a notebook as HTML."""
+class Displayable:
+    """Base of classes with views for the prompt (line), ``print`` (text) and notebooks (HTML)."""
 
     def view(self, name: str, *args: Any, **options: Any) -> Any:
-        """A view that was plugged in for this type."""
+        """Call the registered view of this name."""
         return _VIEWS[type(self).__name__][name](self, *args, **options)
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.files import is_free, numbered
 from chainer_profile.basics.free_memory import free_nbytes
-from chainer_profile.basics.words import COMMAND, run_words, trying, trying_again
+from chainer_profile.basics.words import COMMAND, command_with_try, run_words, same_command_with_try
 from chainer_profile.cli import PROFILE, asked
 from chainer_profile.cli.main import Context
 from chainer_profile.cli.options import settings_of
@@ -90,7 +90,7 @@ def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
     settings = load_run(folder).settings
     words = run_words(settings.command)
     if words is None:
-        tried = trying_again(settings.command) or trying("SCRIPT")
+        tried = same_command_with_try(settings.command) or command_with_try("SCRIPT")
         raise UsageError(
             f"{args.run} is the run of a program, and advise builds networks; to try what makes "
             f"the program faster: {tried}"

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     threads = units.format_count(limits.threads) if limits.threads else units.NOT_KNOWN
     fresh = significant(limits.flops_per_s / limits.fresh_nbytes_per_s)
     half = limits.half_flops_per_s
-    hint = "" if refresh or not result.kept else "; --machine again measures them anew"
+    hint = "" if refresh or not result.saved else "; --machine again measures them anew"
     lines = {
         "machine": limits.key,
         "BLAS threads": "" if device.gpu else threads,
@@ -36,8 +36,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
         ),
         "copy into new memory": f"{giga(limits.fresh_nbytes_per_s)} GB/s",
         "ridge point": f"{significant(limits.ridge)} flop/byte, into new memory {fresh} flop/byte",
-        "kept in": f"{machine.limits_file()} since {limits.measured}" if result.kept else "",
-        "note" if result.kept else "not kept": f"{result.note}{hint}" if result.note else "",
+        "kept in": f"{machine.limits_file()} since {limits.measured}" if result.saved else "",
+        "note" if result.saved else "not kept": f"{result.note}{hint}" if result.note else "",
     }
     show([properties((name, value) for name, value in lines.items() if value)])
     return 0

@@ -8,12 +8,11 @@ import keyword
 import os
 import re
 import shutil
-import signal
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
-from types import CodeType, FrameType
+from threading import get_ident
+from types import CodeType
 from typing import Any
 
 import chainer
@@ -23,16 +22,17 @@ from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import GROUPS, PHASES
 from chainer_profile.cli.options import Keywords, keywords, settings_of, take
-from chainer_profile.integrations.script import of_program
+from chainer_profile.integrations.script import without_our_frames
 from chainer_profile.measure import patches, runner
-from chainer_profile.measure.arguments import Arguments, as_network, network_name
+from chainer_profile.measure.arguments import Arguments, FunctionLink, as_network, network_name
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
 from chainer_profile.measure.hooks import WalkHook
-from chainer_profile.measure.left_as_found import left_as_found
+from chainer_profile.measure.interrupts import interrupts_that_stop
 from chainer_profile.measure.loop import Loop, networks, optimizers
 from chainer_profile.measure.progress import ProgressBar
+from chainer_profile.measure.state import preserved_state
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report.views import NOTEBOOK_LIMIT, summary_html, summary_text
@@ -49,7 +49,6 @@ except ImportError as error:
 NAME = "layerprofile"
 #: Fewer than on the command line, since somebody waits.
 DEFAULT_TRIALS, DEFAULT_WARMUPS = 100, 10
-_INTERRUPTED = "interrupted"
 _ABOUT = """Profiles a Chainer network layer by layer.
 
 %layerprofile [options] model(x) profiles the network or function `model` on its input `x`, as
@@ -82,7 +81,7 @@ def unload_ipython_extension(ipython: Any) -> None:
 
 
 def run_magic(ipython: Any, line: str, cell: str | None) -> None:
-    """Profile a magic's call or cell, show the summary, and keep it in a variable if asked to."""
+    """Profile a magic's call or cell, and show its summary, also after Ctrl-C."""
     __tracebackhide__ = True
     try:
         args, code = _options(line)
@@ -95,14 +94,22 @@ def run_magic(ipython: Any, line: str, cell: str | None) -> None:
             raise UsageError(f"%%{NAME} takes only options, not {code!r}: the code is the cell")
         else:
             recording = _profile_cell(ipython, args, line, cell)
-        summary = summarise(recording, args.hotspots)
+        _show(ipython, args, recording)
     except ProfileError as error:
         raise ShownError(str(error)) from None
     except BaseException as error:  # of the user's code, which is shown without our frames
-        own = of_program(error.__traceback__) or error.__traceback__
+        kept = getattr(error, "recording", None) if isinstance(error, KeyboardInterrupt) else None
+        if kept is not None:
+            _show(ipython, args, kept)
+        own = without_our_frames(error.__traceback__) or error.__traceback__
         # Those of a SyntaxError are all of the compiler.
         shown = None if isinstance(error, SyntaxError) else own
         raise error.with_traceback(shown)  # noqa: B904  (it is the same one)
+
+
+def _show(ipython: Any, args: argparse.Namespace, recording: Recording) -> None:
+    """Show a recording's summary, and keep it in a variable if asked to."""
+    summary = summarise(recording, args.hotspots)
     if args.output:
         ipython.user_ns[args.output] = summary
     if not args.quiet:
@@ -160,15 +167,16 @@ _GATHER = ast.parse("lambda *args, **kwargs: (args, kwargs)", mode="eval").body
 
 def _profile_call(ipython: Any, args: argparse.Namespace, line: str, code: str) -> Recording:
     model, given = _called(ipython, code)
-    device = only_device_of(model)
     phase = args.phase or PHASES[0]
-    settings = replace(
-        _settings(args, f"%{NAME} {line}", given),
-        model=network_name(model),
-        phase=phase,
-        device=device_name(device),
-    )
-    with left_as_found(model):
+    whole = model.function if isinstance(model, FunctionLink) else model
+    with preserved_state(whole, given.args, given.kwargs):
+        device = only_device_of(model)
+        settings = replace(
+            _settings(args, f"%{NAME} {line}", given),
+            model=network_name(model),
+            phase=phase,
+            device=device_name(device),
+        )
         step = make_step(phase, model, given.args, keywords=given.kwargs)
         return _run(step, settings, clock_of(device), args)
 
@@ -218,11 +226,14 @@ def _profile_cell(ipython: Any, args: argparse.Namespace, line: str, cell: str) 
     except ProfileError as error:
         if step.error is None:
             raise ProfileError(str(error).replace("the network", "the cell", 1)) from None
+    except KeyboardInterrupt as interrupt:
+        kept = getattr(interrupt, "recording", None)
+        if kept is not None:
+            interrupt.recording = step.described(kept)  # type: ignore[attr-defined]
+        raise
     if step.error is not None:
         raise step.error
-    seen = step.settings(recording.layers)
-    settings = replace(recording.settings, phase=seen.phase, optimizer=seen.optimizer)
-    return replace(recording, settings=settings)
+    return step.described(recording)
 
 
 def _compiled(ipython: Any, cell: str) -> Any:
@@ -253,6 +264,12 @@ class Cell(Loop):
             self.error = error
             raise
 
+    def described(self, recording: Recording) -> Recording:
+        """The recording with what its trials turned out to be."""
+        seen = self.settings(recording.layers)
+        settings = replace(recording.settings, phase=seen.phase, optimizer=seen.optimizer)
+        return replace(recording, settings=settings)
+
     @contextmanager
     def configured(self) -> Iterator[None]:
         """Discards the cell's output; the configuration is the user's."""
@@ -270,7 +287,7 @@ class FirstRun:
         # Classes of the outermost links, in the order of their calls, and the calls' arguments.
         self.called: list[str] = []
         self.given: list[Arguments] = []
-        self.thread = threading.get_ident()
+        self.thread = get_ident()
         with WalkHook(lambda function, arrays, *_: self._note(arrays)), patches.observing(self):
             exec(code, namespace)
 
@@ -318,7 +335,7 @@ def _run(
     step: Any, settings: Settings, clock: Clock, args: argparse.Namespace, by_link: bool = False
 ) -> Recording:
     bar = ProgressBar(args.quiet, args.max_seconds)
-    with _stopping() as stop, bar as progress:
+    with interrupts_that_stop(any_handler=True) as stop, bar as progress:
         return runner.run(
             step,
             settings,
@@ -330,23 +347,3 @@ def _run(
             say=bar.say,
             stop=stop,
         )
-
-
-@contextmanager
-def _stopping() -> Iterator[Callable[[], str]]:
-    """Within its block the first interrupt stops the run with a reason, and a second raises."""
-    pressed: list[int] = []
-
-    def handle(signum: int, frame: FrameType | None) -> None:
-        if pressed:
-            raise KeyboardInterrupt
-        pressed.append(signum)
-
-    # Python lets only its main thread handle signals.
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, handle) if main else None
-    try:
-        yield lambda: _INTERRUPTED if pressed else ""
-    finally:
-        if main:
-            signal.signal(signal.SIGINT, before)

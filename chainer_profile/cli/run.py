@@ -19,10 +19,10 @@ def run(args: argparse.Namespace, context: Context) -> int:
         if args.compat_only:
             outcome = scripts.run(script)
             if not args.quiet:
-                outcome.explain()
+                outcome.print_advice()
         else:
             outcome = _watched(args, script, context)
-    return outcome.leave()
+    return outcome.exit()
 
 
 def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outcome:
@@ -41,7 +41,7 @@ def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outc
     ) as running:
         outcome = running.run()
         if not args.quiet:
-            outcome.explain()
+            outcome.print_advice()
         if not running.forked:
             running.finish(outcome, args.formats, args.quiet)
     return outcome

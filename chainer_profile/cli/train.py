@@ -22,7 +22,7 @@ from chainer.training import extensions, triggers
 from threadpoolctl import threadpool_limits
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.files import locked, made, remove_file, replacing
+from chainer_profile.basics.files import locked, remove_file, removed_if_empty, replacing
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import TRAIN_COMMAND, TRAIN_PROG
 from chainer_profile.cli.main import Context, Interrupted
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     out = args.out or Path("results") / f"{source.name}-{dataset}"
     if args.resume and not out.is_dir():
         raise UsageError(f"--resume: there is no folder {out}; name it with --out")
-    with made(out), locked(out, "another training is writing there"):
+    with removed_if_empty(out), locked(out, "another training is writing there"):
         _check_folder(out, args)
         return train(args, source, out, context)
 

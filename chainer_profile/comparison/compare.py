@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.views import Shown
+from chainer_profile.basics.views import Displayable
 from chainer_profile.comparison.fused import Fusion, engine_name, merged, place, short_name
 from chainer_profile.comparison.run_differences import (
     Difference,
@@ -98,7 +98,7 @@ class Slower:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Shown):
+class Comparison(Displayable):
     """A run compared with another, or several with several. Ratios are time after over before.
 
     Attributes:

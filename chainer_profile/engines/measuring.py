@@ -20,7 +20,7 @@ from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.measure.step_session import StepSession
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.threads import limited
+from chainer_profile.measure.threads import limit_blas_threads
 from chainer_profile.measure.trials import Stop, check_samples
 from chainer_profile.record.recording import Conditions, Environment, Recording, Settings
 
@@ -48,7 +48,7 @@ def measure(
         Chainer itself failed.
     """
     step = make_step("forward", model, (array,))
-    with limited(settings.threads), step.configured():
+    with limit_blas_threads(settings.threads), step.configured():
         session = runner.learn(step, settings, clock)
         check_samples(settings, _NUMBERS_PER_TRIAL * len(contestants))
         if getattr(step, "with_graph", False):

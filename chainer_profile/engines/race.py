@@ -15,7 +15,7 @@ import numpy as np
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.free_memory import Growth
+from chainer_profile.basics.free_memory import MemoryGrowth
 from chainer_profile.engines import equality
 from chainer_profile.engines.catalogue import BASELINE, ENGINES, entry_of, find_engine
 from chainer_profile.engines.protocol import Engine, EngineError, EngineProfile, Network
@@ -163,7 +163,7 @@ class Race:
     def _prepare(self, contestant: Contestant) -> None:
         """Prepare an engine, compare its outputs with Chainer's, and warm it up."""
         is_baseline = contestant is self.contestants[0]
-        growth = Growth()
+        growth = MemoryGrowth()
         engine, begin_ns = contestant.engine, self._now_ns()
         if contestant.file is None:
             engine.prepare(self.network)

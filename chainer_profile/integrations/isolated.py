@@ -1,4 +1,4 @@
-"""A fresh interpreter, as the program may have changed anything in this one."""
+"""A fresh interpreter, because the program may have changed anything in this one."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from typing import Any
 from chainer_profile.compat import IMPORT_PACKAGE
 
 _STDERR = 2
-#: The code that the interpreter runs. Its own ``sys.path`` comes first, then what only ours has.
-#: Messages name this program by its ``argv``.
+#: The code that the interpreter runs. Its own ``sys.path`` comes first, then the folders that
+#: only this process has. Messages name this program by its ``argv``.
 _MAIN = f"""
 import importlib, json, sys
 start = json.load(sys.stdin)
 sys.argv[:], sys.orig_argv[:] = start["argv"], start["orig_argv"]
-sys.path += [place for place in start["path"] if place not in sys.path]
+sys.path += [folder for folder in start["path"] if folder not in sys.path]
 {IMPORT_PACKAGE}
 importlib.import_module(start["module"]).main(start["job"])
 """
 
 
 def say(line: str) -> None:
-    """Print a line on the standard error, whatever ``sys.stderr`` is now."""
+    """Print a line to the standard error, even if the program has replaced ``sys.stderr``."""
     with suppress(OSError):
         os.write(_STDERR, f"{line}\n".encode(errors="backslashreplace"))
 
 
 class Start:
-    """How this process began: its folder, environment, and where it finds modules."""
+    """The folder, environment and module path with which this process started."""
 
     def __init__(self) -> None:
         self._executable = sys.executable
@@ -42,15 +42,15 @@ class Start:
         self._environment = dict(os.environ)
         self._argv, self._orig_argv = sys.argv[:1], list(sys.orig_argv)
         # The first entry belongs to the program.
-        self._path = [os.path.abspath(place) for place in sys.path[1:]]
+        self._path = [os.path.abspath(folder) for folder in sys.path[1:]]
 
     def relative(self, path: Path) -> str:
-        """A path, relative to the folder of the start."""
+        """Make a path relative to the folder in which this process started."""
         return os.path.relpath(path, self._folder)
 
     @contextmanager
-    def again(self) -> Iterator[None]:
-        """Within this, ``sys.path`` is as it was at the start, without the program's changes."""
+    def original_path(self) -> Iterator[None]:
+        """Undo the program's changes of ``sys.path`` within the context."""
         path, sys.path = sys.path, list(self._path)
         try:
             yield
@@ -58,7 +58,10 @@ class Start:
             sys.path = path
 
     def run(self, module: str, job: Mapping[str, Any]) -> str:
-        """Run ``main(job)`` in a fresh interpreter; returns why it failed, or nothing."""
+        """Run a module's ``main(job)`` in a fresh interpreter.
+
+        Returns the reason if it fails, and otherwise an empty text.
+        """
         start = {
             "argv": self._argv,
             "orig_argv": self._orig_argv,
@@ -91,6 +94,7 @@ class Start:
 
 
 def _failure(code: int, errors: str) -> str:
+    """Describe an exit code by a signal or the last line of the errors; empty for 0."""
     if not code:
         return ""
     if code < 0:

@@ -1,4 +1,4 @@
-"""What NumPy changed since Chainer's days: old names for programs under ``run``, and advice."""
+"""NumPy's changes since Chainer 7: old names for programs under ``run``, and advice on errors."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from chainer_profile.numpy_names import GONE_SINCE, WRITE, value
 
 
 class OldNames:
-    """Within ``with``, gives NumPy the names back that it removed, and notes which are used."""
+    """A context that restores names that NumPy has removed, and records their use."""
 
     def __init__(self) -> None:
-        # The place where each name was used first.
+        # File and line of the first use of each name.
         self._used: dict[str, str] = {}
         self._process = os.getpid()
         self._replacements = Replacements()
 
     def __enter__(self) -> OldNames:
         numpy = sys.modules.get("numpy")
-        if numpy is None:  # the program may set variables that NumPy reads when it is imported
+        if numpy is None:  # wait, as the program may first set variables that NumPy's import reads
             sys.meta_path.insert(0, self)
         else:
-            self._give_back(numpy)
+            self._restore_names(numpy)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -41,7 +41,7 @@ class OldNames:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Give the names back as soon as NumPy is imported."""
+        """Restore the names as soon as NumPy is imported; called by the import system."""
         if name != "numpy":
             return None
         sys.meta_path.remove(self)
@@ -50,45 +50,45 @@ class OldNames:
         if loader is not None:
             execute = loader.exec_module
 
-            def execute_and_give_back(module: ModuleType) -> None:
+            def execute_and_restore_names(module: ModuleType) -> None:
                 execute(module)
-                self._give_back(module)
+                self._restore_names(module)
 
-            loader.exec_module = execute_and_give_back
+            loader.exec_module = execute_and_restore_names
         return spec
 
-    def _give_back(self, numpy: ModuleType) -> None:
+    def _restore_names(self, numpy: ModuleType) -> None:
         def with_old_names(look_up: Callable[[str], object]) -> Callable[[str], object]:
-            # Python calls it for a name that the module lacks.
+            # Python calls this for a name that the module does not have.
             def __getattr__(name: str) -> object:  # noqa: N807
                 if name not in WRITE:
                     return look_up(name)
                 if name not in self._used:
-                    self._note(name, sys._getframe(1))
+                    self._record_use(name, sys._getframe(1))
                 return value(name)
 
             return __getattr__
 
         self._replacements.wrap(numpy, "__getattr__", with_old_names)
 
-    def _note(self, name: str, frame: FrameType | None) -> None:
+    def _record_use(self, name: str, frame: FrameType | None) -> None:
         while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
             frame = frame.f_back
         if frame is None:
             return
         path = Path(frame.f_code.co_filename)
-        # Installed packages ask for names too, to learn which NumPy this is.
+        # Installed packages look for names to find out which NumPy this is.
         if not {"site-packages", "dist-packages"}.intersection(path.parts):
             self._used[name] = f"{path.name}:{frame.f_lineno}"
 
     @property
     def note(self) -> str:
-        """What to write instead of the old names that the program used; empty in a forked child."""
+        """Advice on the old names that the program used; empty without any, and in a fork."""
         if not self._used or os.getpid() != self._process:
             return ""
         write = ", ".join(
-            f"{WRITE[name]} for np.{name} ({place}, gone since NumPy {GONE_SINCE[name]})"
-            for name, place in self._used.items()
+            f"{WRITE[name]} for np.{name} ({line}, gone since NumPy {GONE_SINCE[name]})"
+            for name, line in self._used.items()
         )
         return f"run gave the program names back that NumPy removed. Write {write}"
 
@@ -99,8 +99,8 @@ _NUMBERS = (
     'python -m pip install "numpy<2.4"'
 )
 _METHOD = r"'numpy\.ndarray' object has no attribute '{0}'|`{0}` was removed from the ndarray class"
-#: Patterns of exceptions' messages, and what NumPy changed there.
-_REFUSED = {
+#: Patterns of exceptions' messages, and the change in NumPy that causes each.
+_CHANGES = {
     "only 0-dimensional arrays can be converted to Python scalars": _NUMBERS,
     r"%\w format: a(n integer| real number) is required, not numpy\.ndarray": _NUMBERS,
     "inhomogeneous shape": (
@@ -136,11 +136,11 @@ _REFUSED = {
 
 
 def advice(error: BaseException | None) -> str:
-    """What NumPy changed, if that caused an exception; else empty."""
+    """Explain the change in NumPy that caused an exception; empty for other exceptions."""
     if not isinstance(error, AttributeError | TypeError | ValueError | OverflowError):
         return ""
     message = str(error)
-    for pattern, change in _REFUSED.items():
+    for pattern, change in _CHANGES.items():
         if match := re.search(pattern, message):
             return f"NumPy {change.format(*match.groups())}"
     return ""

@@ -1,4 +1,4 @@
-"""Where code comes from: the profiler, a library, Chainer, or else the program."""
+"""Paths that show whether a file belongs to the profiler, a library or Chainer."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ LIBRARIES = tuple(
     path + os.sep
     for path in dict.fromkeys(map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 )
-#: A part of the paths of Chainer's files.
+#: The paths of Chainer's files contain this.
 CHAINER = f"{os.sep}chainer{os.sep}"

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import chainer
 
+from chainer_profile.basics.checks import flag, text
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.warning import warner
-from chainer_profile.measure.clock import Clock
+from chainer_profile.measure.clock import Clock, check_clock
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.iterations import Iterations
 from chainer_profile.measure.loop import Loop, networks, optimizers
@@ -57,12 +58,16 @@ class Profiling:
         memory: Make the memory pass: the second and the third trial are not timed, and show what
             each row allocates.
         clock: The clock that measures. Default: one that fits the device.
+
+    Raises:
+        UsageError: An argument is invalid.
     """
 
     def __init__(self, title: str = "", memory: bool = False, clock: Clock | None = None) -> None:
-        self._title, self._with_memory, self._clock = title, memory, clock
+        self._with_memory = flag("memory", memory)
+        self._clock: Clock | None = check_clock(clock)
         self._iterations: Iterations | None = None
-        self._loop = Loop([], title=title)
+        self._loop = Loop([], title=text("title", title))
         self._is_open = False
         # Values of variables in the blocks so far, by identity.
         self._seen: set[int] = set()
@@ -166,6 +171,8 @@ def _new_roots(
     roots: Sequence[tuple[str, Any]], known: Sequence[tuple[str, Any]]
 ) -> list[tuple[str, Any]]:
     """The networks that are not known, under names of their own."""
+    if not roots:
+        return []
     links = {id(link) for _, root in known for link in root.links()}
     prefixes = {prefix for prefix, _ in known}
     return [

@@ -1,4 +1,4 @@
-"""The folders in which a program's measurements are kept while it runs."""
+"""Folders for the measurements of a program while it runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.files import make_folder, part_of, remove_file
+from chainer_profile.basics.files import make_folder, remove_file, temporary_path
 from chainer_profile.basics.words import TYPED
 from chainer_profile.measure import machine
 from chainer_profile.record.budget import ADVICE, BUDGET, Budget, write_json
@@ -23,18 +23,19 @@ from chainer_profile.runs.written import write
 if TYPE_CHECKING:
     from chainer_profile.advice.results import Advice
 
-#: The main folder.
+#: Name of the main folder.
 MAIN = ""
-#: Names of the kinds of trials; the second one of a kind has a number behind it.
+#: Kinds of trials. Further ones of the same kind have a number: ``test-2``.
 TRAINING, TEST = "train", "test"
 _IN_MEMORY = "trials are kept in memory, and lost if the program is killed"
 
 
 @dataclass
 class Results:
-    """The folder of a program, with further ones in it for further kinds of trials.
+    """The main folder of a program's measurements, and a subfolder for each further kind of trials.
 
-    A training's trials are in the main folder. Until one comes, those of the first network are.
+    The main folder has the trials of the training. Until there are any, it has the trials of the
+    network that was called first.
     """
 
     out: Path | None
@@ -48,46 +49,46 @@ class Results:
 
     def __post_init__(self) -> None:
         self._folders: dict[str, RunFolder] = {}
-        # The folder of each kind of trials, where its journal is.
-        self._homes: dict[str, str] = {}
+        # Name of the folder with the journal of each kind of trials.
+        self._folder_names: dict[str, str] = {}
         self._files = ExitStack()
-        self.close = self._files.close  #: Leave the folders. A journal without trials goes.
+        self.close = self._files.close  #: Release the folders, and remove journals without trials.
 
     def take(self, name: str = MAIN) -> RunFolder:
-        """The folder of this name; that of the whole program comes first."""
+        """Make and lock a folder unless that has been done; a subfolder needs the main folder."""
         if name not in self._folders:
-            taken = self._files.enter_context
+            enter = self._files.enter_context
             if name == MAIN:
-                self._folders[name] = taken(
+                self._folders[name] = enter(
                     take_folder(self.out, self.default, self.force, self.rank)
                 )
             else:
-                place = self.take().path / name
+                path = self.take().path / name
                 try:
-                    self._folders[name] = taken(take_folder(place, place, self.force))
-                except UsageError:  # files of the user's are in the way
-                    self._folders[name] = taken(take_folder(None, place, False))
+                    self._folders[name] = enter(take_folder(path, path, self.force))
+                except UsageError:  # it has the user's own files: add a number to its name
+                    self._folders[name] = enter(take_folder(None, path, False))
         return self._folders[name]
 
     @property
     def main(self) -> Path | None:
-        """The main folder, where it could be taken."""
+        """Path of the main folder; None if it could not be made or locked."""
         return self._folders[MAIN].path if MAIN in self._folders else None
 
     def folders(self) -> dict[str, str]:
         """The folder of each kind of trials, relative to the main folder."""
         return {
-            kind: os.path.relpath(self._folders[home].path, self._folders[MAIN].path)
-            for kind, home in self._homes.items()
-            if home in self._folders
+            kind: os.path.relpath(self._folders[name].path, self._folders[MAIN].path)
+            for kind, name in self._folder_names.items()
+            if name in self._folders
         }
 
     def journal(self, kind: str) -> Journal:
-        """The journal of a kind of trials; one in memory where no file can be had."""
+        """Open the journal of a kind of trials, in memory if no file can be written."""
         try:
-            if kind == TRAINING or not self._homes:
-                self._give_main_to(kind)
-            file = self.take(self._homes.setdefault(kind, kind)).journal
+            if kind == TRAINING or not self._folder_names:
+                self._move_to_main(kind)
+            file = self.take(self._folder_names.setdefault(kind, kind)).journal
         except ProfileError as error:
             problem = f"{error}: {_IN_MEMORY}"
             (self.say or self.warn)(problem)
@@ -96,7 +97,7 @@ class Results:
 
     def _explain(self, kind: str, reason: str) -> str:
         """What it means that a journal takes no more trials."""
-        folder = self._folders[self._homes[kind]].path
+        folder = self._folders[self._folder_names[kind]].path
         problem = f"{folder / JOURNAL}: {reason}"
         follows = f"from now on {_IN_MEMORY}; {TYPED} report {folder} recovers those before"
         if self.say is None:
@@ -104,42 +105,43 @@ class Results:
         self.say(f"the trials cannot be written: {problem}: {follows}")
         return problem
 
-    def _give_main_to(self, kind: str) -> None:
-        """Let a kind of trials have the main folder, where its files can be moved."""
-        others = [other for other, home in self._homes.items() if home == MAIN and other != kind]
-        elsewhere = [kind] if self._homes.get(kind, MAIN) != MAIN else []
+    def _move_to_main(self, kind: str) -> None:
+        """Move a kind of trials to the main folder, and the kind that is there to its own."""
+        names = self._folder_names
+        in_main = [other for other, name in names.items() if name == MAIN and other != kind]
+        elsewhere = [kind] if names.get(kind, MAIN) != MAIN else []
         try:
-            for other in (*others, *elsewhere):
-                self._exchange(other)
-        except OSError:  # Windows moves no open files
+            for other in (*in_main, *elsewhere):
+                self._swap_journals(other)
+        except OSError:  # Windows does not move open files
             return
-        self._homes[kind] = MAIN
+        names[kind] = MAIN
 
-    def _exchange(self, kind: str) -> None:
-        """Let the main folder and that of a kind of trials exchange their journals."""
-        # The files stay open, and each is whole in one of the two folders at any time.
+    def _swap_journals(self, kind: str) -> None:
+        """Exchange the journals of the main folder and of the folder named ``kind``."""
+        # The files stay open, and each is complete under some name at any time.
         main, other = self.take(), self.take(kind)
-        between = part_of(main.path / JOURNAL)
-        os.replace(other.path / JOURNAL, between)
+        temporary = temporary_path(main.path / JOURNAL)
+        os.replace(other.path / JOURNAL, temporary)
         os.replace(main.path / JOURNAL, other.path / JOURNAL)
-        os.replace(between, main.path / JOURNAL)
-        for folder in (main, other):  # advice is written again beside its trials
+        os.replace(temporary, main.path / JOURNAL)
+        for folder in (main, other):  # it belongs to the journal, and is written again
             remove_file(folder.path / ADVICE)
         self._folders[MAIN] = replace(main, journal=other.journal)
         self._folders[kind] = replace(other, journal=main.journal)
-        self._homes[kind] = MAIN if self._homes[kind] != MAIN else kind
+        self._folder_names[kind] = MAIN if self._folder_names[kind] != MAIN else kind
 
     def save(self, recordings: Mapping[str, Recording]) -> dict[Path, Recording]:
-        """Write recordings by the names of their kinds; gives them by their folders, main first."""
+        """Write the recordings of each kind; return them by their folders, the main one first."""
         saved = {}
         for number, (kind, recording) in enumerate(recordings.items()):
             try:
                 if not number:
-                    self._give_main_to(kind)
-                folder = self.take(self._homes.get(kind, kind))
+                    self._move_to_main(kind)
+                folder = self.take(self._folder_names.get(kind, kind))
                 make_folder(folder.path)  # the program may have removed it
                 if self.limits:
-                    recording = machine.with_kept_limits(recording, self.warn)
+                    recording = machine.with_saved_limits(recording, self.warn)
                 folder.save(recording)
                 saved[folder.path] = recording
             except ProfileError as error:
@@ -149,20 +151,21 @@ class Results:
         return saved
 
     def save_advice(self, kind: str, advice: Advice) -> None:
-        """Write what was tried so far in trials of a kind, beside them."""
-        if home := self._folders.get(self._homes.get(kind, kind)):
+        """Write the results of the changes that were tried so far to the folder of the trials."""
+        if folder := self._folders.get(self._folder_names.get(kind, kind)):
             from chainer_profile.advice.results import write_json as write_advice
 
             with self._warning():
-                write(home.path, {ADVICE: write_advice(advice)})
+                write(folder.path, {ADVICE: write_advice(advice)})
 
     def save_budget(self, budget: Budget) -> None:
-        """Write where the time went, so far."""
+        """Write the program's time budget so far."""
         with self._warning():
             write(self.take().path, {BUDGET: write_json(budget)})
 
     @contextmanager
     def _warning(self) -> Iterator[None]:
+        """Turn a ProfileError within the context into a warning."""
         try:
             yield
         except ProfileError as error:

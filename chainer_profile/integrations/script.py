@@ -1,4 +1,7 @@
-"""Runs a program as Python itself would, its own modules before those that we loaded."""
+"""Run a program as Python itself would.
+
+Its own modules replace modules of the same names that the profiler has loaded.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,9 @@ from chainer_profile.compat import install_in_children
 from chainer_profile.integrations.numpy_changes import OldNames, advice
 
 _PACKAGE = __name__.partition(".")[0]
-#: What names a program: its file, its module (``python -m``), or its own text (``python -c``).
+#: Kinds of programs: a file, a module (``python -m``), or text (``python -c``).
 FILE, MODULE, TEXT = "file", "module", "text"
-#: What a child process runs that ``multiprocessing`` starts anew for the program.
+#: Code for the interpreters that ``multiprocessing`` starts for the program.
 _OLD_NAMES_IN_CHILD = (
     "from chainer_profile.integrations.numpy_changes import OldNames; OldNames().__enter__()"
 )
@@ -34,15 +37,17 @@ _OLD_NAMES_IN_CHILD = (
 
 @dataclass(frozen=True)
 class Script:
-    #: Path of a file, a folder or an archive, or ``-`` for the standard input; or the name of a
-    #: module, or the program's own text.
+    """A program and its arguments."""
+
+    #: Path of a file, a folder or an archive, ``-`` for the standard input, the name of a module,
+    #: or the program's text.
     name: str
     args: tuple[str, ...] = ()
     kind: str = FILE
 
     @property
     def stem(self) -> str:
-        """Its name for a folder: a single printable name."""
+        """Printable name that can be used as the name of a folder."""
         path = Path(self.name)
         if self.kind == TEXT or self.name == "-":
             name = "text" if self.kind == TEXT else "stdin"
@@ -50,19 +55,19 @@ class Script:
             name = self.name.replace(".", "-")
         elif path.name.strip("."):
             name = path.stem
-        else:  # ``.`` and ``..`` have a name elsewhere
+        else:  # ``.`` or ``..``
             name = Path(os.path.realpath(path)).name
-        signs = (c if c.isprintable() and c not in "/\\" else "_" for c in name)
-        return "".join(signs).strip(". ") or "program"
+        chars = (c if c.isprintable() and c not in "/\\" else "_" for c in name)
+        return "".join(chars).strip(". ") or "program"
 
     @property
     def words(self) -> tuple[str, ...]:
-        """How it was called."""
+        """Arguments that would run the program with ``python``."""
         option = {FILE: (), MODULE: ("-m",), TEXT: ("-c",)}[self.kind]
         return (*option, self.name, *self.args)
 
     def prepare(self) -> Callable[[], None]:
-        """What runs it, once ``sys.argv`` and ``sys.path`` are as the program expects them."""
+        """Set ``sys.argv`` and ``sys.path`` as Python would, and return a function that runs it."""
         sys.argv[:] = ["-c" if self.kind == TEXT else self.name, *self.args]
         if self.kind == MODULE:
             sys.path[0] = os.getcwd()
@@ -87,12 +92,12 @@ class Script:
         return partial(_run_source, source, path, __file__=path, __loader__=loader)
 
 
-# A program's ``__main__`` stays in ``sys.modules`` when its last line has run: its ``atexit``
-# functions, threads and child processes need it. runpy's public functions take it away.
+# The program's ``__main__`` stays in ``sys.modules`` at its end, because its ``atexit`` functions,
+# threads and child processes need it. runpy's public functions would remove it.
 
 
 def _new_main(**names: object) -> dict[str, Any]:
-    """The names of a new module ``__main__``."""
+    """Make a new module ``__main__``, and return its namespace."""
     module = sys.modules["__main__"] = ModuleType("__main__")
     vars(module).update(__builtins__=builtins, **names)
     return vars(module)
@@ -103,23 +108,23 @@ def _run_source(source: str | bytes, path: str, **names: object) -> None:
 
 
 def _run_text(text: str) -> None:
-    if sys.version_info >= (3, 13):  # its tracebacks show the lines
+    if sys.version_info >= (3, 13):  # tracebacks of ``python -c`` show lines since then
         linecache.cache["<string>"] = (len(text), None, text.splitlines(True), "<string>")
     _run_source(text, "<string>")
 
 
 def _run_module(name: str, *, alter_argv: bool) -> None:
     _new_main()
-    as_python: Any = runpy
-    as_python._run_module_as_main(name, alter_argv)  # what Python itself calls
+    untyped: Any = runpy
+    untyped._run_module_as_main(name, alter_argv)  # ``python -m`` calls this, too
 
 
 @dataclass
 class Outcome:
-    """How a program ended: by an error, or by its last line."""
+    """The end of a program: by an exception, or after its last line."""
 
     error: BaseException | None = None
-    note: str = ""  #: What ``run`` changed for it.
+    note: str = ""  #: Advice on the old names of NumPy that it used.
 
     def __str__(self) -> str:
         if isinstance(self.error, SystemExit):
@@ -130,57 +135,58 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """The exit code that Python would give it."""
+        """Exit code that Python would end with."""
         if not isinstance(self.error, SystemExit):
             return int(self.error is not None)
         code = self.error.code
         return code if isinstance(code, int) else int(code is not None)
 
-    def tell(self) -> None:
-        """Print what Python prints of such an end."""
+    def print_error(self) -> None:
+        """Print the exception or exit message as Python would."""
         error = self.error
         if isinstance(error, SystemExit):
             if not isinstance(error.code, int | None):
-                _say(error.code)
+                _print(error.code)
         elif error is not None:
-            _leave_out_our_frames(error)
+            _remove_our_frames(error)
             try:
                 sys.excepthook(type(error), error, error.__traceback__)
             except BaseException:  # the program's own hook fails
                 sys.__excepthook__(type(error), error, error.__traceback__)
 
-    def explain(self) -> None:
-        """Say what NumPy changed and what to write: what the program used, and what ended it."""
-        with suppress(Exception):  # an exception of the program's may have no text
+    def print_advice(self) -> None:
+        """Print advice on changes in NumPy that affect the program or ended it."""
+        with suppress(Exception):  # str() of the program's exception may fail
             for note in filter(None, (self.note, advice(self.error))):
-                _say(f"{PROG}: {note}")
+                _print(f"{PROG}: {note}")
 
-    def leave(self) -> int:
-        """The exit code; an interrupt is raised again, so that Python ends in its own way."""
+    def exit(self) -> int:
+        """Return the exit code, or raise the program's interrupt again: Python handles it."""
         if type(self.error) is KeyboardInterrupt:
-            sys.excepthook = lambda *_: None  # it was printed before
+            sys.excepthook = lambda *_: None  # its traceback has been printed
             raise KeyboardInterrupt
         return self.exit_code
 
 
-def _say(message: object) -> None:
+def _print(message: object) -> None:
+    """Print a line to the standard error, if that is possible."""
     with suppress(Exception):  # the program may have replaced ``sys.stderr``
         sys.stderr.write(f"{message}\n")
         sys.stderr.flush()
 
 
 def run(script: Script) -> Outcome:
-    """Run a program, print what Python would print of its end, and return how it ended."""
+    """Run a program, print its exception as Python would, and return how it ended."""
     install_in_children(_OLD_NAMES_IN_CHILD)
     program = script.prepare()
-    give_way(sys.path[0])
+    unload_shadowed_modules(sys.path[0])
     outcome = Outcome()
     with OldNames() as old_names:
         try:
             program()
         except BaseException as error:
             outcome.error = error
-        outcome.tell()
+        outcome.print_error()
     outcome.note = old_names.note
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
@@ -188,74 +194,76 @@ def run(script: Script) -> Outcome:
     return outcome
 
 
-def _leave_out_our_frames(error: BaseException) -> None:
-    """Remove our frames from the tracebacks of an exception and of those that caused it."""
-    left: list[BaseException | None] = [error]
+def _remove_our_frames(error: BaseException) -> None:
+    """Remove this package's frames from all tracebacks that Python prints for an exception."""
+    pending: list[BaseException | None] = [error]
     seen: set[int] = set()
-    while left:
-        shown = left.pop()
-        if shown is not None and id(shown) not in seen:
-            seen.add(id(shown))
-            shown.__traceback__ = of_program(shown.__traceback__)
-            left += [shown.__cause__, shown.__context__, *getattr(shown, "exceptions", ())]
+    while pending:
+        printed = pending.pop()
+        if printed is not None and id(printed) not in seen:
+            seen.add(id(printed))
+            printed.__traceback__ = without_our_frames(printed.__traceback__)
+            nested = getattr(printed, "exceptions", ())
+            pending += [printed.__cause__, printed.__context__, *nested]
 
 
-def of_program(traceback: TracebackType | None) -> TracebackType | None:
-    """A traceback without our frames."""
+def without_our_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """Copy a traceback without the frames of this package."""
     frames = []
     ours = False
     while traceback is not None:
         name = str(traceback.tb_frame.f_globals.get("__name__", ""))
-        # The standard library's code enters and leaves our context managers.
+        # Frames of contextlib that ours call run our context managers.
         ours = name.partition(".")[0] == _PACKAGE or (ours and name == "contextlib")
         if not ours:
             frames.append((traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno))
         traceback = traceback.tb_next
-    for frame, at, line in reversed(frames):
-        traceback = TracebackType(traceback, frame, at, line)
+    for frame, instruction, line in reversed(frames):
+        traceback = TracebackType(traceback, frame, instruction, line)
     return traceback
 
 
-#: Modules that gave way; modules that imported them before still use them.
-_gone: dict[str, ModuleType] = {}
+#: Modules that were removed from ``sys.modules``. Modules that had imported them still use them.
+_unloaded: dict[str, ModuleType] = {}
 
 
-def give_way(folder: str) -> None:
-    """Forget loaded modules if a folder has others of their names, which come first in Python."""
+def unload_shadowed_modules(folder: str) -> None:
+    """Unload modules if a folder has modules of the same names, which the program would import."""
     loaded = {name.partition(".")[0] for name in sys.modules} - {_PACKAGE, "__main__"}
-    names = {name for name in loaded if _is_another(name, folder)}
+    names = {name for name in loaded if _is_shadowed(name, folder)}
     if names:
         names -= _loaded_by_python()
     for name in [name for name in sys.modules if name.partition(".")[0] in names]:
-        _gone[name] = sys.modules.pop(name)
+        _unloaded[name] = sys.modules.pop(name)
 
 
 @contextmanager
-def put_back() -> Iterator[None]:
-    """Within this, imports find the modules that gave way: libraries import some of them late."""
-    own = {name: sys.modules[name] for name in _gone if name in sys.modules}
-    sys.modules.update(_gone)
+def shadowed_modules_loaded() -> Iterator[None]:
+    """Load the unloaded modules again within the context, because libraries may import them."""
+    programs = {name: sys.modules[name] for name in _unloaded if name in sys.modules}
+    sys.modules.update(_unloaded)
     try:
         yield
     finally:
-        for name in _gone:
+        for name in _unloaded:
             del sys.modules[name]
-        sys.modules.update(own)
+        sys.modules.update(programs)
 
 
-def _is_another(name: str, folder: str) -> bool:
+def _is_shadowed(name: str, folder: str) -> bool:
+    """Whether a program in this folder would import a file of its own instead of this module."""
     if machinery.BuiltinImporter.find_spec(name) or machinery.FrozenImporter.find_spec(name):
         return False
-    beside = machinery.PathFinder.find_spec(name, [folder])
-    if beside is None or beside.loader is None:  # a folder without __init__.py comes last
+    found = machinery.PathFinder.find_spec(name, [folder])
+    if found is None or found.loader is None:  # a folder without __init__.py comes last
         return False
     loaded = getattr(sys.modules.get(name), "__spec__", None)
-    return loaded is None or loaded.origin != beside.origin
+    return loaded is None or loaded.origin != found.origin
 
 
 def _loaded_by_python() -> set[str]:
-    """Modules that a fresh interpreter has loaded before its program begins."""
+    """Names of the modules that Python has loaded before a program begins."""
     code = "import sys; print(*sys.modules)"
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    ran = subprocess.run([sys.executable, *flags, "-c", code], capture_output=True, text=True)
-    return set(ran.stdout.split())
+    done = subprocess.run([sys.executable, *flags, "-c", code], capture_output=True, text=True)
+    return set(done.stdout.split())

@@ -1,4 +1,4 @@
-"""What ``run`` writes and says of a program that has ended, in an interpreter of its own."""
+"""The reports of ``run`` after a program has ended, made in a separate interpreter."""
 
 from __future__ import annotations
 
@@ -22,29 +22,34 @@ if TYPE_CHECKING:
     from chainer_profile.report.content.profile import Beside
     from chainer_profile.report.document import Block, Text
 
-#: A shorter program gets no page and no pictures, which would take more than a second.
+#: A program that ran for less time gets no page and no pictures, which take more than a second.
 _SHORT_NS = 10_000_000_000
-_OF_SHORT = ("report.md", "advice.md", "layers.csv", "links.csv")
-#: Lines on the screen, at most, as far as rows can be left out.
+_FILES_IF_SHORT = ("report.md", "advice.md", "layers.csv", "links.csv")
+#: Rows are left out so that the report has at most this number of lines on the screen.
 _MOST_LINES = 24
-#: This module, for the interpreter that runs it.
+#: Name of this module, for the interpreter that runs it.
 REPORTING = __name__
 
 
 @dataclass(frozen=True)
 class Ended:
+    """A program that has ended, and the options of its reports."""
+
     budget: Budget
-    at_ns: int  #: By ``perf_counter_ns``, which all processes share.
-    folder: str | None  #: Its main folder; None where it could not be taken.
-    saved: tuple[str, ...]  #: The folders that hold a recording, the main one first.
-    problems: tuple[str, ...]  #: What went wrong with the profile.
-    formats: tuple[str, ...]  #: What ``--format`` takes.
+    at_ns: int  #: End of the program by ``perf_counter_ns``, which all processes share.
+    folder: str | None  #: Main folder; None if it could not be made or locked.
+    saved: tuple[str, ...]  #: Folders with a recording, the main one first.
+    problems: tuple[str, ...]  #: Problems with the profile, to print.
+    formats: tuple[str, ...]  #: Values of ``--format``.
     quiet: bool
-    first_rank: bool  #: Of several ranks.
+    first_rank: bool  #: Whether it is the first of several ranks.
 
 
 def main(job: Mapping[str, Any]) -> None:
-    """Write the reports of a program that has ended, and say where its time went."""
+    """Write the reports of a program that has ended, and print where its time went.
+
+    ``job`` has the fields of :class:`Ended`.
+    """
     from chainer_profile.analyse.program import ProgramTime, own_ns
     from chainer_profile.record.versioned import build
     from chainer_profile.report.content.profile import Beside
@@ -52,12 +57,12 @@ def main(job: Mapping[str, Any]) -> None:
 
     ended = build(Ended, job)
     problems = list(ended.problems)
-    summary, kept = None, Beside()
+    summary, beside = None, Beside()
     is_short = not ended.formats and own_ns(ended.budget) < _SHORT_NS
     try:
-        # Of the main folder alone: each further report would take a second.
+        # Only the main folder gets reports, because each one takes a second.
         if ended.saved and not (ended.quiet and NONE in ended.formats):
-            summary, kept = _write(Path(ended.saved[0]), ended.formats, is_short)
+            summary, beside = _write_reports(Path(ended.saved[0]), ended.formats, is_short)
     except ProfileError as error:
         problems.append(str(error))
     ns = max(0, time.perf_counter_ns() - ended.at_ns)
@@ -71,41 +76,42 @@ def main(job: Mapping[str, Any]) -> None:
         except ProfileError as error:
             problems.append(str(error))
     if not ended.quiet:
-        program = replace(kept.program or ProgramTime(budget), budget=budget)
+        program = replace(beside.program or ProgramTime(budget), budget=budget)
         last = [text(problem, note=True) for problem in dict.fromkeys(problems)]
         if written:
-            last.append(text(_places(written, ended, is_short)))
-        _say(program, summary, kept.advice, last)
+            last.append(text(_written_to(written, ended, is_short)))
+        _print(program, summary, beside.advice, last)
 
 
-def _write(folder: Path, formats: Sequence[str], is_short: bool) -> tuple[Summary, Beside]:
-    """Write the reports of a folder; gives what they are of, and what is kept beside that."""
+def _write_reports(folder: Path, formats: Sequence[str], is_short: bool) -> tuple[Summary, Beside]:
+    """Write the reports of a folder, and return the summary and further results they show."""
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.runs.folder import load_run
     from chainer_profile.runs.write import beside, write_reports
 
     summary = summarise(load_run(folder))
     if NONE not in formats:
-        write_reports(folder, summary, formats, only=_OF_SHORT if is_short else None)
+        write_reports(folder, summary, formats, only=_FILES_IF_SHORT if is_short else None)
     return summary, beside(folder, summary.recording)
 
 
-def _places(folders: Sequence[str], ended: Ended, is_short: bool) -> str:
-    """Where the files are, and which commands make more of them."""
-    places = [os.path.relpath(folder) for folder in folders]
-    more = []
+def _written_to(folders: Sequence[str], ended: Ended, is_short: bool) -> str:
+    """A line with the folder of the files, and the commands that make more reports."""
+    paths = [os.path.relpath(folder) for folder in folders]
+    commands = []
     if ended.first_rank:
-        more.append(f"to merge the ranks, run {TYPED} report {Path(places[0]).parent}")
+        commands.append(f"to merge the ranks, run {TYPED} report {Path(paths[0]).parent}")
     if is_short and ended.saved:
-        more.append(f"for the page and pictures, run {TYPED} report {places[0]}")
-    elif len(places) > 1:
-        more.append(f"for the reports of calls in test mode, run {TYPED} report {places[1]}")
-    return "; ".join([f"Written to {places[0]}", *more])
+        commands.append(f"for the page and pictures, run {TYPED} report {paths[0]}")
+    elif len(paths) > 1:
+        commands.append(f"for the reports of calls in test mode, run {TYPED} report {paths[1]}")
+    return "; ".join([f"Written to {paths[0]}", *commands])
 
 
-def _say(
+def _print(
     program: ProgramTime, summary: Summary | None, advice: Advice | None, last: Iterable[Text]
 ) -> None:
+    """Print the overview of a program, with as many rows as fit the screen, and the last lines."""
     from chainer_profile.report.content.budget import overview
     from chainer_profile.report.writers import terminal
 

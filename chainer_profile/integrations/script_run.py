@@ -20,7 +20,7 @@ from chainer_profile.basics.errors import UsageError, one_line
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import PROG
 from chainer_profile.integrations.isolated import Start, say
-from chainer_profile.integrations.script import Outcome, Script, put_back, run
+from chainer_profile.integrations.script import Outcome, Script, run, shadowed_modules_loaded
 from chainer_profile.integrations.script_report import REPORTING, Ended
 from chainer_profile.measure.accounts import Accounts
 from chainer_profile.record.budget import (
@@ -223,7 +223,7 @@ class ScriptRun:
     def _excused(self) -> Iterator[None]:
         """Print a line if anything fails behind the program; imports work as at the start."""
         try:
-            with self._start.again(), put_back():
+            with self._start.original_path(), shadowed_modules_loaded():
                 yield
         except BaseException as error:
             if not self.forked:

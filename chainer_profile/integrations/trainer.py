@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -14,11 +15,12 @@ from typing import Any
 import chainer
 from chainer.training import Extension
 
-from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.checks import flag, shown, text
+from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.warning import warner
 from chainer_profile.integrations.results import TRAINING, Results
 from chainer_profile.measure import patches
-from chainer_profile.measure.clock import Clock
+from chainer_profile.measure.clock import Clock, check_clock
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.iterations import Iterations
 from chainer_profile.measure.loop import loop_of
@@ -60,7 +62,10 @@ class LayerProfile(Extension):
             and of its slowest layers (``profile/layer/forward/res4/0/conv1``) to the trainer's
             observation, for LogReport and others.
         machine: Add this machine's limits if they were measured before; see
-            :func:`chainer_profile.measure.machine.with_kept_limits`.
+            :func:`chainer_profile.measure.machine.with_saved_limits`.
+
+    Raises:
+        UsageError: An argument is invalid.
     """
 
     def __init__(
@@ -73,12 +78,13 @@ class LayerProfile(Extension):
         machine: bool = True,
         report: bool = False,
     ) -> None:
+        if out is not None and not isinstance(out, str | os.PathLike):
+            raise UsageError(f"out is {shown(out)}: give the name of a folder")
         self._out = Path(out or "profile")
-        self._title = title
-        self._command = command
-        self._clock = clock
-        self._with_memory = memory
-        self._with_limits, self._with_report = machine, report
+        self._title, self._command = text("title", title), text("command", command)
+        self._clock: Clock | None = check_clock(clock)
+        self._with_memory = flag("memory", memory)
+        self._with_limits, self._with_report = flag("machine", machine), flag("report", report)
         self._warn: Callable[[str], None] = warner("LayerProfile: ")
         self._results: Results
         self._iterations: Iterations | None = None

@@ -115,7 +115,7 @@ class Watched:
                     live.begin()
             except Exception as error:
                 self._fail(error)
-            accounts.turn_to(self.spent)
+            accounts.switch_to(self.spent)
 
         def end(error: BaseException | None) -> None:
             into = error.into if isinstance(error, Abandoned) else None
@@ -125,7 +125,7 @@ class Watched:
             else:
                 if is_tried:
                     live.wait()
-                ns = accounts.turn_to(_AROUND, into, counted)
+                ns = accounts.switch_to(_AROUND, into, counted)
                 try:
                     ns = self._finish(live, is_tried, ns, error)
                 except Exception as failure:

@@ -1,4 +1,4 @@
-"""To what each moment of a program belongs: an account is open at any time, and one alone."""
+"""Accounts of a program's time: every moment counts for exactly one of them."""
 
 from __future__ import annotations
 
@@ -9,46 +9,54 @@ from contextlib import contextmanager
 from chainer_profile.measure.clock import NowNs
 from chainer_profile.record.budget import PARTS, REST, Spent
 
-#: A part of the budget, and what of it.
+#: A part of the budget, and a name within it.
 Account = tuple[str, str]
 
 
 class Accounts:
-    """Time by account; accounts are opened within others, whose time stands still meanwhile."""
+    """A stack of open accounts, of which the innermost one collects the time.
+
+    An account that is opened within another one interrupts it until it is closed.
+    """
 
     def __init__(self, now_ns: NowNs, start_ns: int) -> None:
-        self.at_ns = start_ns  # when an account was opened or closed last
+        self.at_ns = start_ns  # time of the last change, up to which all time is counted
         self.now_ns = now_ns
-        # The accounts that are open, outermost first, and their own time so far.
+        # Open accounts, outermost first, and the time that each has collected since it was opened.
         self.opened: list[Account] = [(REST, "")]
         self.own_times = [0]
-        # Time of each account, and how often it was opened.
+        # Nanoseconds in each account, and how often it was opened.
         self.totals: defaultdict[Account, list[int]] = defaultdict(lambda: [0, 0])
 
     @property
     def account(self) -> Account:
+        """The innermost open account."""
         return self.opened[-1]
 
     @property
     def part(self) -> str:
+        """The innermost open account's part of the budget."""
         return self.opened[-1][0]
 
     def _advance(self) -> int:
-        """Give the time since then to the account that is open; gives the time."""
+        """Add the time since the last change to the innermost account, and return the clock."""
         now_ns = self.now_ns()
         self.own_times[-1] += now_ns - self.at_ns
         self.at_ns = now_ns
         return now_ns
 
     def open(self, account: Account) -> int:
-        """Open an account, within the one that is open; gives when."""
+        """Open an account within the present one, and return the clock."""
         now_ns = self._advance()
         self.opened.append(account)
         self.own_times.append(0)
         return now_ns
 
     def close(self, into: Account | None = None, count: int = 1) -> int:
-        """Close it again, for itself or ``into`` another, which counts; gives its own time."""
+        """Close the innermost account, and return the time that it collected.
+
+        The time goes to the account itself or to ``into``, whose count grows by ``count``.
+        """
         self._advance()
         account, own_ns = self.opened.pop(), self.own_times.pop()
         total = self.totals[account if into is None else into]
@@ -56,8 +64,8 @@ class Accounts:
         total[1] += count
         return own_ns
 
-    def turn_to(self, account: Account, into: Account | None = None, count: int = 1) -> int:
-        """Close the account that is open, as :meth:`close` does, and open another in its place."""
+    def switch_to(self, account: Account, into: Account | None = None, count: int = 1) -> int:
+        """Close the innermost account as :meth:`close` does, and open another at the same time."""
         own_ns = self.close(into, count)
         self.opened.append(account)
         self.own_times.append(0)
@@ -65,6 +73,7 @@ class Accounts:
 
     @contextmanager
     def within(self, part: str, name: str = "", count: int = 1) -> Iterator[None]:
+        """Open an account within the context."""
         self.open((part, name))
         try:
             yield
@@ -72,16 +81,16 @@ class Accounts:
             self.close(count=count)
 
     def add(self, account: Account, ns: int) -> None:
-        """Add time that passed before the first account was opened."""
+        """Add time that passed before ``start_ns``."""
         self.totals[account][0] += ns
 
     def move(self, source: Account, target: Account, ns: int) -> None:
-        """Let time of one account be another's."""
+        """Move time from one account to another."""
         self.totals[source][0] -= ns
         self.totals[target][0] += ns
 
     def spent(self) -> tuple[Spent, ...]:
-        """All accounts until now, with what is still open, by part."""
+        """Times of all accounts until now, open ones included, in the order of the parts."""
         self._advance()
         totals = {account: tuple(total) for account, total in self.totals.items()}
         for account, own_ns in zip(self.opened, self.own_times, strict=True):

@@ -1,4 +1,4 @@
-"""What is profiled and what it is called with, in all forms that a caller may give them."""
+"""Networks, functions and arguments as callers pass them, in a common form."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Arguments:
 
     @classmethod
     def of(cls, x: Any) -> Arguments:
-        """What a caller gives as a network's input, in any of :data:`_FORMS`."""
+        """Convert a network's input, in any of the forms that :data:`_FORMS` lists."""
         # A list is one argument: Chainer's recurrent links take a list of sequences.
         arguments = (
             cls((), x) if isinstance(x, dict) else cls(x if isinstance(x, tuple) else (x,), {})
@@ -36,25 +36,25 @@ class Arguments:
         if not all(isinstance(name, str) for name in arguments.kwargs):
             raise UsageError(f"x has an argument whose name is not a string: {_FORMS}")
         if not arguments.arrays:
-            held = "None" if x is None else f"a {type(x).__name__} without an array"
-            raise UsageError(f"x is {held}: {_FORMS}")
+            problem = "None" if x is None else f"a {type(x).__name__} without an array"
+            raise UsageError(f"x is {problem}: {_FORMS}")
         return arguments
 
     @cached_property
     def arrays(self) -> tuple[Any, ...]:
-        """All arrays in them, in order, and those of Variables."""
+        """All arrays in order, including arrays of Variables."""
         return arrays_in((self.args, self.kwargs))
 
     def with_floats(self, dtype: Any) -> Arguments:
-        """The same with floats of another data type."""
+        """Convert arrays of floats to another data type."""
 
-        def of_dtype(array: Any) -> Any:
+        def to_dtype(array: Any) -> Any:
             return array.astype(dtype, copy=False) if array.dtype.kind == "f" else array
 
-        return self.converted(of_dtype)
+        return self.converted(to_dtype)
 
     def converted(self, convert: Callable[[Any], Any]) -> Arguments:
-        """The same with what a function makes of each array; Variables stay as they are."""
+        """Replace each array by ``convert(array)``, but no Variables."""
         return Arguments(*_converted((self.args, self.kwargs), convert))
 
     @property
@@ -64,43 +64,44 @@ class Arguments:
 
     @property
     def batchsize(self) -> int:
-        """Length of the first argument with an array in it: of its first axis, or of the list."""
+        """Length of the first argument with arrays: of its first axis, or of the list."""
         value: Any = (self.args, self.kwargs)
         while isinstance(value, tuple | dict):
-            parts = value.values() if isinstance(value, dict) else value
-            value = next(part for part in parts if arrays_in(part))
+            items = value.values() if isinstance(value, dict) else value
+            value = next(item for item in items if arrays_in(item))
         if isinstance(value, list):
             return len(value)
         return self.shape[0] if self.shape else 1
 
     @property
     def description(self) -> str:
-        """What they are beside the shape of the first array, in words; empty if that is all."""
+        """Text that qualifies :attr:`shape` if there are several arrays; empty for one array."""
         n_arrays = len(self.arrays)
         return "" if n_arrays < 2 else f"the first of {plural(n_arrays, 'array')}"
 
 
 def _converted(value: Any, convert: Callable[[Any], Any]) -> Any:
+    """Replace arrays in nested dicts, lists and tuples; other values stay."""
     if isinstance(value, dict):
-        return {name: _converted(part, convert) for name, part in value.items()}
+        return {name: _converted(item, convert) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_converted(part, convert) for part in value)
+        return type(value)(_converted(item, convert) for item in value)
     is_array = hasattr(value, "dtype") and not isinstance(value, chainer.Variable)
     return convert(value) if is_array else value
 
 
 def arrays_in(value: Any) -> tuple[Any, ...]:
-    """The arrays, and those of Variables, in tuples, lists and dicts; other values are none."""
+    """Find all arrays in nested tuples, lists and dicts, including arrays of Variables."""
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, (tuple, list)):
-        return tuple(array for part in value for array in arrays_in(part))
+        return tuple(array for item in value for array in arrays_in(item))
     array = getattr(value, "array", value)
     return (array,) if hasattr(array, "shape") and hasattr(array, "dtype") else ()
 
 
 class FunctionLink(chainer.Link):
-    """A plain function as a network without links: all that it calls is the network's own."""
+    """A network without links that calls a plain function."""
 
     def __init__(self, function: Callable[..., Any], arrays: tuple[Any, ...]) -> None:
         super().__init__()
@@ -112,7 +113,7 @@ class FunctionLink(chainer.Link):
 
 
 def as_network(model: Any, arrays: tuple[Any, ...]) -> chainer.Link:
-    """A network, or a function as one."""
+    """Return a network, or wrap a function as one; ``arrays`` choose the device."""
     if isinstance(model, chainer.Link):
         return model
     if isinstance(model, type):
@@ -123,7 +124,7 @@ def as_network(model: Any, arrays: tuple[Any, ...]) -> chainer.Link:
 
 
 def network_name(network: Any) -> str:
-    """Name of the class of a network; of a function its own, and that it has no links."""
+    """Class name of a network, or the name of a function with a note that it has no links."""
     if not isinstance(network, FunctionLink):
         return type(network).__name__
     function = network.function

@@ -1,4 +1,4 @@
-"""How fast the machine itself is at one moment: fixed work, timed before a run and after it."""
+"""The current speed of the machine: fixed work that is timed before and after a run."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 
 from chainer_profile.basics.describe import NS
-from chainer_profile.kernels.memory import apart
+from chainer_profile.kernels.memory import array_outside_heap
 from chainer_profile.measure.clock import Clock, NowNs
 from chainer_profile.record.recording import Calibration
 
-#: Sides of the float32 matrices, and bytes of the array that is copied: on a CPU, and on a GPU,
-#: where launching would hide smaller work.
+#: Side of the float32 matrices to multiply, and bytes of the array to copy. A GPU needs more work
+#: so that the launch of a kernel does not dominate.
 SIDE, GPU_SIDE = 384, 4096
 COPY_NBYTES, GPU_COPY_NBYTES = 1 << 24, 1 << 28
 _ROUNDS = 15
 
 
 def calibrate(now_ns: NowNs = time.perf_counter_ns, xp: Any = np) -> Calibration:
-    """Time the fixed work, which takes some 50 ms on a CPU."""
+    """Time a matrix product and a copy on the device of ``xp``; this takes 50 ms on a CPU."""
     side, nbytes = (SIDE, COPY_NBYTES) if xp is np else (GPU_SIDE, GPU_COPY_NBYTES)
-    a, b, product = (apart(xp, (side, side), 1 / side) for _ in range(3))
-    source, target = (apart(xp, (nbytes // 4,), 1.0) for _ in range(2))
+    a, b, product = (array_outside_heap(xp, (side, side), 1 / side) for _ in range(3))
+    source, target = (array_outside_heap(xp, (nbytes // 4,), 1.0) for _ in range(2))
 
     def multiply() -> None:
         xp.matmul(a, b, out=product)
@@ -36,15 +36,18 @@ def calibrate(now_ns: NowNs = time.perf_counter_ns, xp: Any = np) -> Calibration
 
 
 def calibrated(clock: Clock, xp: Any) -> Calibration | None:
-    """The same of a clock's device; None where that cannot be, such as on a full GPU."""
+    """Calibrate a clock's device; None if that fails, for example because a GPU's memory is full.
+
+    A failure must not end the run.
+    """
     try:
         return calibrate(clock.waiting().now_ns, xp)
-    except Exception:  # nothing of the program depends on it
+    except Exception:
         return None
 
 
 def _median_s(work: Callable[[], None], now_ns: NowNs) -> float:
-    """Median time of repeated work, in seconds; the first run warms up and does not count."""
+    """Median time of repeated work in seconds, after one warm-up."""
     work()
     times = []
     for _ in range(_ROUNDS):

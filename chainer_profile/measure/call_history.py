@@ -1,4 +1,4 @@
-"""All calls of functions in the order in which they ended, as Chainer's TimerHook has them."""
+"""All calls of functions with their times, in the order in which they ended."""
 
 from __future__ import annotations
 
@@ -15,53 +15,67 @@ Ints = NDArray[np.int64]
 
 
 class History:
-    """The calls of functions and their backwards, in trials and between them."""
+    """The calls of functions and their backwards, in trials and between them.
 
-    def __init__(self) -> None:
-        #: Time inside functions in nanoseconds; nested calls count once.
-        self.total_ns = 0
+    Events are kept as they are, and matched when the history is asked for.
+    """
+
+    def __init__(self, sites: Sequence[CallSite]) -> None:
+        self._sites = sites
         self._names: list[str] = []
         self._elapsed_ns, self._self_ns = array("q"), array("q")
-        # Events of calls that have not ended, and the time of all pauses so far.
-        self._event_ids, self._clock_ns = (np.zeros(0, np.int64) for _ in range(2))
+        # Events that are not matched: event ids, and clocks that stop during pauses.
+        self._events: list[tuple[Ints, Ints]] = []
         self._paused_ns = 0
+
+    @property
+    def total_ns(self) -> int:
+        """Time inside functions in nanoseconds; nested calls count once."""
+        self._match()
+        return sum(self._self_ns)
 
     def pairs(self, own: bool = False) -> list[tuple[str, float]]:
         """Names and times in seconds; with ``own`` without the time of nested calls."""
+        self._match()
         times = self._self_ns if own else self._elapsed_ns
         return [(name, time_ns / 1e9) for name, time_ns in zip(self._names, times, strict=True)]
 
-    def add(self, event_ids: Ints, clock_ns: Ints, sites: Sequence[CallSite]) -> None:
+    def add(self, event_ids: Ints, clock_ns: Ints) -> None:
         """Add events, which may end within calls."""
         if not len(event_ids):
             return
         event_ids, values, paused = without_pauses(event_ids, clock_ns[None])
         clock_ns = values[0] - self._paused_ns
         self._paused_ns += int(paused[0])
-        is_function = np.array([site.is_function for site in sites])
+        is_function = np.array([site.is_function for site in self._sites])
         kept = is_function[np.where(event_ids >= 0, event_ids, ~event_ids)]
-        self._event_ids = np.concatenate([self._event_ids, event_ids[kept]])
-        self._clock_ns = np.concatenate([self._clock_ns, clock_ns[kept]])
-        ended = np.flatnonzero(np.cumsum(np.where(self._event_ids >= 0, 1, -1)) == 0)
-        if len(ended):
-            end = int(ended[-1]) + 1
-            self._add(self._event_ids[:end], self._clock_ns[:end], sites)
-            self._event_ids, self._clock_ns = self._event_ids[end:], self._clock_ns[end:]
+        self._events.append((event_ids[kept], clock_ns[kept]))
 
-    def forget_open_calls(self) -> None:
+    def clear_running(self) -> None:
         """Calls that have not ended never will."""
-        self._event_ids, self._clock_ns = self._event_ids[:0], self._clock_ns[:0]
+        self._match()
+        self._events.clear()
 
-    def _add(self, event_ids: Ints, clock_ns: Ints, sites: Sequence[CallSite]) -> None:
+    def _match(self) -> None:
+        """Add the calls that have ended."""
+        if not self._events:
+            return
+        event_ids, clock_ns = (np.concatenate(parts) for parts in zip(*self._events, strict=True))
+        ended = np.flatnonzero(np.cumsum(np.where(event_ids >= 0, 1, -1)) == 0)
+        end = int(ended[-1]) + 1 if len(ended) else 0
+        self._events = [(event_ids[end:], clock_ns[end:])]
+        if end:
+            self._add(event_ids[:end], clock_ns[:end])
+
+    def _add(self, event_ids: Ints, clock_ns: Ints) -> None:
         """Add calls that have all ended."""
         spans = match_spans(event_ids.tolist())
         begins, ends = np.array(spans.begins), np.array(spans.ends)
         innermost = np.array(spans.innermost)[:-1]
-        passed, inside = np.diff(clock_ns), innermost >= 0
+        passed_ns, inside = np.diff(clock_ns), innermost >= 0
         self_ns = np.zeros(len(begins), np.int64)
-        np.add.at(self_ns, innermost[inside], passed[inside])
+        np.add.at(self_ns, innermost[inside], passed_ns[inside])
         order = np.argsort(ends, kind="stable")
-        self._names += [sites[spans.event_ids[span]].function for span in order.tolist()]
+        self._names += [self._sites[spans.event_ids[span]].function for span in order.tolist()]
         self._elapsed_ns.frombytes((clock_ns[ends] - clock_ns[begins])[order].tobytes())
         self._self_ns.frombytes(self_ns[order].tobytes())
-        self.total_ns += int(self_ns.sum())

@@ -1,4 +1,4 @@
-"""Chainer's configuration of a run: data type and kernels, as the settings ask for them."""
+"""Chainer's data type, the accelerated kernels and kept memory, as a run's settings ask for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIXED16 = "mixed16"
 
 @contextmanager
 def configured(settings: Settings) -> Iterator[None]:
-    """Within this, networks are built and run as the settings ask for."""
+    """Apply the settings to all networks that are built or run within the context."""
     dtype: Any = chainer.mixed16 if settings.dtype == MIXED16 else np.dtype(settings.dtype)
     with ExitStack() as stack:
         stack.enter_context(chainer.using_config("dtype", dtype))
@@ -30,17 +30,17 @@ def configured(settings: Settings) -> Iterator[None]:
 
 
 def dtype_name() -> str:
-    """Name of the data type that Chainer is set to now."""
+    """Name of Chainer's current data type: ``float32``, ``mixed16`` or another."""
     mixed = chainer.config.dtype is chainer.mixed16
     return MIXED16 if mixed else str(np.dtype(chainer.config.dtype))
 
 
 def as_now() -> dict[str, Any]:
-    """What of the present state is in a run's settings: data type, kernels, memory kept or not."""
+    """Current configuration as fields of :class:`Settings`."""
     return {"dtype": dtype_name(), "fast": kernels_now(), "keep_memory": is_kept()}
 
 
 def input_dtype() -> np.dtype[Any]:
-    """Data type of inputs that goes with it: ``float16`` for ``mixed16``."""
+    """Data type of inputs for Chainer's current data type: ``float16`` for ``mixed16``."""
     dtype: np.dtype[Any] = np.dtype(chainer.get_dtype(map_mixed16=np.float16))
     return dtype

@@ -1,6 +1,6 @@
-"""The counters pass: what the calling thread does in every row, beside passing time.
+"""The counters pass: CPU time, page faults and context switches of every row.
 
-The readings of a counter are folded as if they were times.
+The readings of a counter are aggregated as if they were times.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-#: Reads several counters at once; none of them ever falls.
+#: Reads several counters at once. They never decrease.
 Read = Callable[[], Sequence[int]]
 
-#: The pass takes this part of the time of the trials, and this many seconds at most, or all of
-#: these where it is asked for. Of a time limit a part is kept for it.
+#: The pass takes this fraction of the trials' time, up to a number of seconds; or all of these
+#: seconds if the user asks for it. A fraction of a time limit is reserved for it.
 _PART_OF_TRIALS = 0.1
 _MOST_SECONDS = 5.0
 _PART_OF_LIMIT = 0.05
 LEAST_TRIALS = 3
-#: Trials beyond this say nothing new.
+#: More trials would not make the result more precise.
 _MOST_TRIALS = 2000
 _EMPTY_WINDOWS = 500
-#: The kernel tells the system's part of a thread's CPU time by its ticks, which are 4 ms apart or
-#: so: that is right for the trials together, and far too small for most layers.
+#: Linux counts system time in ticks of about 4 ms. That is precise enough for all trials together,
+#: but not for a layer.
 _BY_TICKS = ("system_ns",)
-#: The pages that are touched to learn what a page fault costs, and how often.
+#: Number of pages that are touched to measure the cost of a page fault, and of repetitions.
 _TOUCHED_PAGES = 256
 _TIMES_TOUCHED = 7
 
 
 def thread_usage() -> tuple[tuple[str, ...], Read]:
-    """What the system counts for the thread that calls this: names, and what reads them."""
-    which = getattr(resource, "RUSAGE_THREAD", None)  # Linux
+    """Names of the system's counters for the calling thread, and a function that reads them."""
+    who = getattr(resource, "RUSAGE_THREAD", None)  # Linux
     cpu_ns = time.thread_time_ns
-    if which is None:
+    if who is None:
         return ("cpu_ns",), lambda: (cpu_ns(),)
     getrusage = resource.getrusage
 
     def read() -> tuple[int, ...]:
-        used = getrusage(which)
-        # Beside the system's time: faults with and without reading a disk; switches.
-        return cpu_ns(), round(used[1] * 1e9), used[6] + used[7], used[14], used[15]
+        # By index, which is faster: ru_stime, ru_minflt and ru_majflt, ru_nvcsw, ru_nivcsw.
+        usage = getrusage(who)
+        return cpu_ns(), round(usage[1] * 1e9), usage[6] + usage[7], usage[14], usage[15]
 
     return ("cpu_ns", "system_ns", "page_faults", "waits", "preemptions"), read
 
@@ -69,7 +69,10 @@ def _touch(pages: NDArray[np.uint8]) -> None:
 
 
 def _fault_ns(names: Sequence[str], read: Read) -> float | None:
-    """CPU time that a fault for a small page takes at least; None where that is not known."""
+    """Measure the CPU time of a page fault; None if the system does not count page faults.
+
+    The result is the median of several measurements that touch new pages.
+    """
     if "page_faults" not in names:
         return None
     costs_ns: list[float] = []
@@ -81,14 +84,14 @@ def _fault_ns(names: Sequence[str], read: Read) -> float | None:
         before = read()
         _touch(pages)
         used = dict(zip(names, np.subtract(read(), before).tolist(), strict=True))
-        if used["page_faults"] < len(pages):  # one fault may have brought several
+        if used["page_faults"] < len(pages):  # a fault may have mapped several pages
             return None
         costs_ns.append(used["cpu_ns"] / used["page_faults"])
     return median(costs_ns)
 
 
 def _new_pages() -> NDArray[np.uint8]:
-    """The first byte of every page of memory that the system has not handed out yet."""
+    """First bytes of pages that no memory backs yet: touching each causes a page fault."""
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     pages = mmap.mmap(-1, _TOUCHED_PAGES * mmap.PAGESIZE, flags=private)
     with suppress(OSError):  # a kernel without huge pages
@@ -104,7 +107,7 @@ def measure_counters(
     seconds: float,
     stop: Callable[[], object] = lambda: None,
 ) -> Counters | None:
-    """Run a step for so long, and say what the calling thread did in every row."""
+    """Run a step for this number of seconds, and add up the counters of every row."""
     counted, read = thread_usage()
     names = ("wall_ns", *counted)
     size = max(session.max_readings, 2 * _EMPTY_WINDOWS)
@@ -118,7 +121,7 @@ def measure_counters(
             step()
         if readings.failure:
             raise ProfileError(readings.failure)
-        # Trials that make other calls, or too many, are left out.
+        # Skip a trial with other calls than the first one, or with too many.
         with suppress(ProfileError):
             result = session.result(readings)
             n_layers, values = len(result.layers), result.values
@@ -144,7 +147,7 @@ def measure_counters(
 
 
 def _window(readings: Readings) -> NDArray[np.float64]:
-    """What each counter shows on average for a function that does nothing."""
+    """Mean difference of each counter between two successive readings."""
     readings.clear()
     for _ in range(2 * _EMPTY_WINDOWS):
         readings.read()

@@ -1,4 +1,4 @@
-"""Where a network runs: the CPU, or a GPU through CuPy."""
+"""The device of a network: the CPU, or a GPU through CuPy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chainer_profile.measure.clock import HOST_CLOCK, Clock, Event
 from chainer_profile.measure.environment import cuda_version
 
 _INSTALL = "python -m pip install -r requirements-gpu.txt"
-#: One thread that looks at the device's clock, in nanoseconds, until the time is over.
+#: A kernel of one thread that reads the GPU's clock in a loop until the time is over.
 _HOLD = """
 extern "C" __global__ void hold(long long nanoseconds) {
     unsigned long long start, now;
@@ -49,14 +49,14 @@ class CudaQueue:
         self._kernel((1,), (1,), (self._cupy.int64(nanoseconds),))
 
     def memory_nbytes(self) -> tuple[int, int]:
-        """Free and total bytes of the device's memory; what CuPy's pool holds unused is free."""
+        """Free and total bytes of the device's memory; unused blocks of CuPy's pool are free."""
         free, total = self._cupy.cuda.runtime.memGetInfo()
         pool = self._cupy.get_default_memory_pool()
         return int(free) + int(pool.free_bytes()), int(total)
 
 
 def use_gpu(gpu: int) -> Any:
-    """Make a GPU the current device."""
+    """Make a GPU the current device, and return Chainer's device object."""
     try:
         import cupy
     except Exception as error:  # not only ImportError: a broken installation raises anything
@@ -85,12 +85,12 @@ def use_gpu(gpu: int) -> Any:
 
 
 def _no_device(cupy: Any, error: Exception) -> str:
-    """Why CuPy finds no device. CUDA says of any driver that is missing that it is too old."""
+    """Explain why CuPy finds no device."""
     name = f"CuPy {cupy.__version__}"
     with suppress(Exception):
         driver = int(cupy.cuda.runtime.driverGetVersion())
         cuda = int(cupy.cuda.runtime.runtimeGetVersion())
-        if not driver:
+        if not driver:  # CUDA's own message would be that the driver is too old
             return f"{name} finds no NVIDIA driver; leave out --gpu to run on the CPU"
         if driver // 1000 < cuda // 1000:
             return (
@@ -125,32 +125,33 @@ def move_to_gpu(model: Any, array: Any, gpu: int) -> tuple[Any, Clock]:
 
 
 def _left_on_host(model: Any, xp: Any) -> str:
-    """Path of a parameter or persistent array that is not on the device, if any."""
+    """Path of the first parameter or persistent array that is not on the device, or empty."""
     for path, link in model.namedlinks():
         arrays = {name: getattr(link, name) for name in sorted(link._params | link._persistent)}
         for name, value in arrays.items():
             array = getattr(value, "array", value)
-            # A number that is kept as an array of no axes stays where it is.
+            # Chainer does not move numbers that are kept as arrays without axes.
             if getattr(array, "shape", ()) and not isinstance(array, xp.ndarray):
                 return f"{path.rstrip('/')}/{name}"
     return ""
 
 
 def clock_of(device: Any) -> Clock:
-    """The clock for work on one of Chainer's devices: on a GPU with its queue."""
+    """Clock for work on one of Chainer's devices; a GPU's clock has its queue."""
     if not getattr(device.xp, "__name__", "").startswith("cupy"):
         return HOST_CLOCK
     return Clock(time.perf_counter_ns, CudaQueue(device.xp))
 
 
 def device_of(model: Any) -> Any:
-    """Chainer's device that a network's parameters are on: a link around it may know nothing."""
+    """Chainer's device of a network's parameters, or else of the network itself."""
+    # The device of a link may be wrong if its children were moved without it.
     params = model.params(include_uninit=False)
     return next((param.device for param in params if param.array is not None), model.device)
 
 
 def only_device_of(model: Any) -> Any:
-    """The same of a network that is on one device."""
+    """Chainer's device of a network; raises a UsageError if its parameters are on several."""
     params = [param for param in model.params(include_uninit=False) if param.array is not None]
     names = sorted({device_name(param.device) for param in params})
     if len(names) > 1:
@@ -162,12 +163,12 @@ def only_device_of(model: Any) -> Any:
 
 
 def device_name(device: Any) -> str:
-    """``cpu``, or ``gpu:0`` and so on, of one of Chainer's devices."""
+    """Name of one of Chainer's devices in recordings: ``cpu``, ``gpu:0``."""
     number = getattr(getattr(device, "device", None), "id", None)
     return "cpu" if number is None else f"gpu:{number}"
 
 
 def _last_line(error: BaseException) -> str:
-    """The line of a long message that names the cause: CuPy's end with the original error."""
+    """Last line of an error's text; CuPy's long messages end with the original error."""
     lines = [line.strip(" =") for line in str(error).splitlines()]
     return next((line for line in reversed(lines) if line), type(error).__name__)

@@ -1,7 +1,7 @@
 """Machine, versions, threads, commit and GPU of a run.
 
-A GPU is asked through CuPy, and through NVML where that is installed; what cannot be
-read is left out: no run fails for it.
+CuPy and NVML (if it is installed) describe a GPU. A value that cannot be read is left out; it never
+ends the run.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from chainer_profile.record.recording import BlasLibrary, Environment, Gpu, GpuS
 
 T = TypeVar("T")
 
-#: Variables that choose which instructions libraries use, by the beginning of the library's name.
-#: OPENBLAS_L2_SIZE is none: kernels of current processors do not look at it.
+#: Environment variables that choose a library's instructions, by threadpoolctl's library name.
+#: OPENBLAS_L2_SIZE is not listed: kernels of current processors ignore it.
 _VARIABLES = {
     "openblas": ("OPENBLAS_CORETYPE",),
     "mkl": ("MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR", "MKL_DEBUG_CPU_TYPE"),
@@ -38,7 +38,7 @@ _VARIABLES = {
 
 
 def collect(device: str = "cpu") -> Environment:
-    """The environment as it is now. NumPy must have been imported, so that its BLAS is seen."""
+    """Collect the present environment. NumPy's BLAS is only found if NumPy has been imported."""
     gpu = gpu_number(device)
     blas: tuple[BlasLibrary, ...] = value_or(blas_libraries, ())
     chainer, numpy, cupy = map(sys.modules.get, ("chainer", "numpy", "cupy"))
@@ -64,7 +64,7 @@ def collect(device: str = "cpu") -> Environment:
 
 
 def _variables(libraries: list[str]) -> tuple[str, ...]:
-    """Those that are set of the variables that NumPy and these libraries obey, with values."""
+    """Environment variables of NumPy and these libraries that are set, as ``NAME=value``."""
     return tuple(
         f"{name}={os.environ[name]}"
         for library, names in _VARIABLES.items()
@@ -75,10 +75,13 @@ def _variables(libraries: list[str]) -> tuple[str, ...]:
 
 
 def blas_libraries() -> tuple[BlasLibrary, ...]:
-    """The BLAS that NumPy calls, with the threads it uses now; all in the process if unknown."""
+    """BLAS libraries that NumPy calls, with their current threads.
+
+    If their paths do not show that they are NumPy's, these are all BLAS libraries of the process.
+    """
     libraries = [info for info in threadpool_info() if info["user_api"] == "blas"]
-    # SciPy's wheels bring a second one, which Chainer's functions do not call.
-    of_numpy = [info for info in libraries if "numpy" in Path(info["filepath"]).parent.name]
+    # SciPy's wheels contain another BLAS, which Chainer's functions do not call.
+    numpys = [info for info in libraries if "numpy" in Path(info["filepath"]).parent.name]
     return tuple(
         BlasLibrary(
             name=str(info["internal_api"]),
@@ -86,12 +89,13 @@ def blas_libraries() -> tuple[BlasLibrary, ...]:
             threads=int(info["num_threads"]),
             kernels=str(info.get("architecture") or ""),
         )
-        for info in of_numpy or libraries
+        for info in numpys or libraries
     )
 
 
 def _processor() -> str:
-    """The processor's name; platform.processor() is empty or just an architecture on Linux."""
+    """Name of the processor."""
+    # platform.processor() is empty or only an architecture on Linux.
     with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
         for line in file:
             name, _, value = line.partition(":")
@@ -101,7 +105,7 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    """Commit of the repository in the current folder, with "-dirty" where it was changed."""
+    """Commit of the repository in the current folder, with "-dirty" if files have been changed."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=10)
     return result.stdout.strip() if result.returncode == 0 else ""
@@ -109,7 +113,7 @@ def _commit() -> str:
 
 # -- GPUs
 
-#: NVML's reasons for lower clocks, by their bits (nvmlClocksEventReasons); being idle is none.
+#: NVML's reasons for lower clocks, by their bits (nvmlClocksEventReasons), without idleness.
 _THROTTLE_REASONS = {
     0x2: "clocks set by an application",
     0x4: "power cap",
@@ -123,7 +127,7 @@ _THROTTLE_REASONS = {
 
 
 def collect_gpu(number: int) -> Gpu:
-    """What a GPU is, and the libraries that CuPy has for it."""
+    """Describe a GPU, its driver and the libraries that CuPy uses."""
     cupy = sys.modules.get("cupy")
     if cupy is None:
         return Gpu(number=number)
@@ -144,7 +148,7 @@ def collect_gpu(number: int) -> Gpu:
 
 
 def cudnn_version() -> str:
-    """Version of the cuDNN that Chainer calls through CuPy; empty where there is none."""
+    """Version of the cuDNN that Chainer calls through CuPy; empty without cuDNN."""
     from chainer.backends import cuda
 
     if not getattr(cuda, "cudnn_enabled", False):
@@ -156,7 +160,7 @@ def cudnn_version() -> str:
 
 
 def gpu_state(number: int) -> GpuState | None:
-    """Clocks, temperature and so on as they are now; None without NVML."""
+    """Read a GPU's clocks, temperature, power and throttling; None without NVML."""
     nvml, handle = _nvml(number)
     if nvml is None:
         return None
@@ -172,8 +176,8 @@ def gpu_state(number: int) -> GpuState | None:
 
 
 def _nvml(number: int) -> tuple[Any, Any]:
-    """The module pynvml, and its handle of a device; None where it or its driver is missing."""
-    # CUDA and NVML may number the devices differently, so it is found by its place on the bus.
+    """The module pynvml and its handle of a GPU; both None if it or the driver is missing."""
+    # CUDA and NVML may number the devices differently, but they agree on the PCI bus ID.
     with suppress(Exception):
         import pynvml
 
@@ -183,11 +187,11 @@ def _nvml(number: int) -> tuple[Any, Any]:
     return None, None
 
 
-def value_or(read: Callable[[], T], otherwise: T) -> T:
-    """What can be read; a system, a device or a driver may refuse each single figure."""
+def value_or(read: Callable[[], T], default: T) -> T:
+    """Return ``read()``, or the default if it fails: a driver may refuse any single value."""
     with suppress(Exception):
         return read()
-    return otherwise
+    return default
 
 
 def _text(value: Any) -> str:
@@ -195,7 +199,7 @@ def _text(value: Any) -> str:
 
 
 def cuda_version(version: int) -> str:
-    """12.9 for 12090."""
+    """Format CUDA's version number: ``12.9`` for 12090."""
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
@@ -203,13 +207,16 @@ def cuda_version(version: int) -> str:
 
 
 class CpuWatch:
-    """How many processor cores other programs keep busy, between two moments."""
+    """Measures how many cores other programs keep busy."""
 
     def __init__(self) -> None:
         self._start = value_or(self._read, None)
 
     def other_cpu(self) -> float | None:
-        """Cores that others kept busy on average since the start; None where it is not known."""
+        """Mean number of cores that other programs kept busy since this object was made.
+
+        None if it cannot be read or less than 0.1 s has passed.
+        """
         end = value_or(self._read, None)
         if self._start is None or end is None:
             return None
@@ -218,9 +225,9 @@ class CpuWatch:
 
     @staticmethod
     def _read() -> tuple[float, float, float]:
-        """Time, processor time of the whole machine, and of this process; in seconds."""
+        """Seconds of wall time, of the machine's CPU time, and of this process's CPU time."""
         machine = psutil.cpu_times()._asdict()
-        # "guest" time is contained in "user" already; "steal" went to other virtual machines.
+        # "user" includes "guest" time; "steal" is time of other virtual machines.
         names = ("user", "nice", "system", "irq", "softirq", "steal", "interrupt", "dpc")
         own = psutil.Process().cpu_times()
         return (

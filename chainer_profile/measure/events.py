@@ -1,7 +1,8 @@
-"""Events in a device's queue: a pool of them, and what their times say about the layers.
+"""Events in a device's queue, which time the layers on the device.
 
-One is recorded on entering and on leaving every layer; the times are read after the trial, when the
-device is done. So nothing waits in between, as Chainer's TimerHook does after every function.
+An event is recorded at the start and the end of every layer. The times are read after the trial,
+when the device has finished. So the host does not wait during the trial, as Chainer's TimerHook
+does after every function.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _NS_PER_MS = 1e6
 
 
 class EventPool:
-    """Events that are made once and recorded in every trial."""
+    """Device events that are made once and recorded again in every trial."""
 
     def __init__(self, queue: DeviceQueue) -> None:
         self.used = 0  # events recorded since the last clear
@@ -31,20 +32,23 @@ class EventPool:
 
     @property
     def begun(self) -> bool:
-        """Whether the device has passed the first event."""
+        """Whether the device has reached the first event."""
         return self.used > 0 and self._events[0].done
 
     def wait(self) -> None:
         self._queue.synchronize()
 
     def times_ns(self) -> NDArray[np.int64]:
-        """Times of the recorded events after the first one, (used,); the device is past them."""
-        # Neighbours are compared, and their differences added up: CUDA gives milliseconds in single
-        # precision, so the difference to the first event would get coarser along a long trial.
+        """Times of the recorded events since the first one, (used,).
+
+        The device must have reached all of them.
+        """
+        # Add up the differences between neighbours. CUDA returns milliseconds in single precision,
+        # so the difference to the first event would become coarser during a long trial.
         events, elapsed_ms = self._events, self._queue.elapsed_ms
-        spans = [elapsed_ms(events[i - 1], events[i]) for i in range(1, self.used)]
+        steps_ms = [elapsed_ms(events[i - 1], events[i]) for i in range(1, self.used)]
         times = np.zeros(self.used, np.int64)
-        np.cumsum(np.rint(np.array(spans) * _NS_PER_MS).astype(np.int64), out=times[1:])
+        np.cumsum(np.rint(np.array(steps_ms) * _NS_PER_MS).astype(np.int64), out=times[1:])
         return times
 
     def clear(self) -> None:
@@ -52,12 +56,12 @@ class EventPool:
 
 
 class DeviceReader:
-    """Reads the host's clock, and records an event of the device next to it."""
+    """Reads the host's clock, and records a device event before or after the reading."""
 
     def __init__(self, pool: EventPool, now_ns: NowNs) -> None:
         self._pool, self._now_ns = pool, now_ns
 
-    # Recording is the host's work, too: it is outside of the span.
+    # Recording takes time on the host. The span on the host's clock excludes it.
 
     def begin(self) -> int:
         self._pool.record()

@@ -1,4 +1,4 @@
-"""What of a network holds NaN or an infinity: looked at once, beside the trials."""
+"""A search for NaN and infinity in a network, which is made once outside the trials."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ OUTPUT = "the output"
 def not_finite(
     roots: Sequence[tuple[str, Any]], output: Any = None, gradients: bool = False
 ) -> tuple[str, ...]:
-    """Names of all that is not finite: the output, parameters by their paths, their gradients."""
-    parts = [] if all(map(_is_finite, arrays_in(output))) else [OUTPUT]
+    """Names of values with NaN or infinity: the output, parameters and, if asked, gradients.
+
+    ``roots`` are pairs of a path's prefix and a network.
+    """
+    names = [] if all(map(_is_finite, arrays_in(output))) else [OUTPUT]
     for prefix, root in roots:
         for path, parameter in root.namedparams(include_uninit=False):
             if not _is_finite(parameter.array):
-                parts.append(prefix + path)
+                names.append(prefix + path)
             elif gradients and parameter.grad is not None and not _is_finite(parameter.grad):
-                parts.append(f"the gradient of {prefix}{path}")
-    return tuple(dict.fromkeys(parts))
+                names.append(f"the gradient of {prefix}{path}")
+    return tuple(dict.fromkeys(names))
 
 
 def _is_finite(array: Any) -> bool:

@@ -1,9 +1,9 @@
-"""Layers as frames of the interpreter's stack, for samplers that know functions alone."""
+"""Layers as frames of the interpreter's stack, for samplers that only show functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from threading import get_ident
 from types import FunctionType
@@ -15,21 +15,21 @@ from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure import patches
 from chainer_profile.measure.links import Links, LinkTracker
 
-#: What a sampler shows as the file of such a frame.
+#: Name of the file that a sampler shows for a layer's frame.
 FILE = "<layers>"
-#: Where a function keeps its label for its backward.
+#: Attribute of a function node with the label that its backward needs.
 _LABEL = "_chainer_profile_label"
 
 
 @contextmanager
 def layer_frames(model: Any) -> Iterator[None]:
-    """Show the layers of a network to samplers: within this block each layer is a frame.
+    """Show the layers of a network to samplers as frames of the stack.
 
     py-spy, ``perf`` (``python -X perf``), memray, Scalene and Python 3.15's ``profiling.sampling``
-    attribute samples to Python functions. Within this block each call of a Chainer function runs
-    in a function named after its layer, such as ``6_Convolution2DFunction@/res2/0/conv2`` (the
-    label and path of a profile's row); its backward has the same name followed by ``backward``.
-    This adds about 7 us to a call. Calls in other threads are unchanged.
+    attribute samples to Python functions. This context runs each call of a Chainer function in a
+    function that is named after its layer, such as ``6_Convolution2DFunction@/res2/0/conv2`` (the
+    label and path of a profile's row). The name of a backward ends in ``backward``. This adds about
+    7 us to a call. Calls in other threads are unchanged.
 
     Args:
         model: The network, a :class:`chainer.Link`.
@@ -40,21 +40,21 @@ def layer_frames(model: Any) -> Iterator[None]:
 
 @contextmanager
 def labelled_frames(roots: Sequence[tuple[str, Any]] | None) -> Iterator[Callable[[], None]]:
-    """The same of several networks; gives what is to be called when a trial begins.
+    """Show the layers of several networks to samplers as :func:`layer_frames` does.
 
-    Without networks no link is looked at, and labels are such as ``6_Convolution2DFunction@``.
+    ``roots`` are pairs of a path's prefix and a network. Without them labels have no paths:
+    ``6_Convolution2DFunction@``. Yields a function to call at the start of each trial.
     """
     frames = _Frames(roots)
-    with Replacements() as replacements, ExitStack() as stack:
-        if roots is not None:
-            stack.enter_context(patches.observing(frames, calls=True))
+    observed = patches.observing(frames, calls=True) if roots is not None else nullcontext()
+    with observed, Replacements() as replacements:
         replacements.wrap(FunctionNode, "apply", partial(_labelled, frames))
         replacements.wrap(_backprop_utils, "backprop_step", partial(_labelled_backward, frames))
         yield frames.begin
 
 
 class _Frames:
-    """Which layer a call is, and the call below a frame that says so."""
+    """Finds the label of each function call, and runs the call in a frame of that name."""
 
     def __init__(self, roots: Sequence[tuple[str, Any]] | None) -> None:
         self._with_paths = roots is not None
@@ -62,9 +62,12 @@ class _Frames:
         self.tracker = LinkTracker(self._links, nullcontext)
         self.tracker.thread = get_ident()
         self._labels: dict[tuple[int, str, str], str] = {}
-        self.thread, self._count, self._within = get_ident(), 0, False
+        self.thread = get_ident()
+        self._count = 0  # calls of functions in this trial
+        self._in_frame = False
 
     def begin(self) -> None:
+        """Start a trial: number its function calls from 0."""
         self._count = 0
 
     # -- the interface of patches.CallObserver
@@ -78,16 +81,16 @@ class _Frames:
         return None
 
     def begin_elsewhere(self, operation: str) -> None:
-        """Other threads have no frames."""
+        """Do nothing: calls in other threads get no frame."""
 
     def fail(self, error: Exception) -> None:
-        """Calls have no frames any more."""
+        """Do nothing: further calls get no frame."""
 
     def function_raised(self, function: Any) -> None:
-        """Its frame has ended."""
+        """Do nothing: its frame has ended."""
 
     def label(self, function: Any, inputs: Any) -> str:
-        """Label of the layer that begins; whose it is is found out once."""
+        """Number a function call, and make its label with the path of its link."""
         number, name = self._count, function._impl_name
         self._count += 1
         if not self._with_paths:
@@ -95,24 +98,26 @@ class _Frames:
         links, caller = self._links, self.tracker.current
         key = number, name, caller.path
         label = self._labels.get(key)
-        if label is None:
+        if label is None:  # later trials find it
             links.update_parameters()
             arrays = [getattr(value, "array", value) for value in inputs]
             label = self._labels[key] = f"{number}_{name}@{links.owner(caller, arrays).path}"
         return label
 
     def run(self, label: Callable[[], str], call: Callable[..., Any], *args: Any) -> Any:
-        """Run a call below a frame of a label; what it calls in turn is a part of it."""
-        if self._within or get_ident() != self.thread:
+        """Make a call in a frame with this label; nested calls get no frame."""
+        if self._in_frame or get_ident() != self.thread:
             return call(*args)
-        self._within = True
+        self._in_frame = True
         try:
             return frame_named(label())(call, *args)
         finally:
-            self._within = False
+            self._in_frame = False
 
 
 def _labelled(frames: _Frames, stock: Any) -> Any:
+    """Wrap ``FunctionNode.apply`` to run in a layer's frame."""
+
     def apply(self: Any, inputs: Any) -> Any:
         def label() -> str:
             text = frames.label(self, inputs)
@@ -125,6 +130,8 @@ def _labelled(frames: _Frames, stock: Any) -> Any:
 
 
 def _labelled_backward(frames: _Frames, stock: Any) -> Any:
+    """Wrap ``backprop_step`` to run in the frame of the layer's backward."""
+
     def backprop_step(func: Any, *args: Any) -> Any:
         label = getattr(func, _LABEL, None)
         if label is None:
@@ -136,7 +143,7 @@ def _labelled_backward(frames: _Frames, stock: Any) -> Any:
 
 @cache
 def frame_named(label: str) -> Callable[..., Any]:
-    """A function of this name that calls what it is given."""
+    """Make a function of this name that calls its first argument with the others."""
     names = {"co_name": label, "co_filename": FILE}
     if hasattr(_trampoline.__code__, "co_qualname"):  # Python 3.11
         names["co_qualname"] = label

@@ -15,7 +15,7 @@ from chainer_profile.measure import environment, patches
 from chainer_profile.measure.aggregate import TrialTimes
 from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.call_history import History
-from chainer_profile.measure.clock import HOST_CLOCK, Clock
+from chainer_profile.measure.clock import HOST_CLOCK, Clock, check_clock
 from chainer_profile.measure.journal_writer import JournalWriter
 from chainer_profile.measure.links import Links
 from chainer_profile.measure.loop import Loop
@@ -50,17 +50,15 @@ class LayerTimerHook(TimerHook):
     name = "LayerTimerHook"
 
     def __init__(self, clock: Clock = HOST_CLOCK) -> None:
-        self._now_ns = clock.now_ns
-        self._history = History()
+        self._now_ns = check_clock(clock).now_ns
         self._session = Session(
             [],
             Clock(clock.now_ns),
             single_calls=True,
             warn=warner("LayerTimerHook: "),
-            on_read=lambda event_ids, clocks: self._history.add(
-                event_ids, clocks, self._session.recorder.sites
-            ),
+            on_read=lambda event_ids, clock_ns: self._history.add(event_ids, clock_ns),
         )
+        self._history = History(self._session.recorder.sites)
         self._networks: dict[int, _Network] = {}
         self._conditions: Conditions | None = None
         recorder = self._session.recorder
@@ -86,7 +84,7 @@ class LayerTimerHook(TimerHook):
         self._session.discard_trial()
         patches.remove_observer(self._session.recorder)
         self._read()
-        self._history.forget_open_calls()
+        self._history.clear_running()
 
     # -- TimerHook's interface
 

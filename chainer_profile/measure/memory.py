@@ -1,8 +1,9 @@
-"""The memory pass: what every layer of one trial allocates, keeps and needs at its peak.
+"""The memory pass: bytes that each layer of a trial allocates, retains and needs at its peak.
 
-On the CPU tracemalloc counts all that Python allocates, Chainer's own objects too (some kilobytes a
-call), and nothing that a BLAS library takes; on a GPU a hook of CuPy's pool counts its blocks. What
-the step before left is there when the trial begins: ``cleargrads`` retains a negative number.
+On the CPU tracemalloc counts every allocation of Python, including Chainer's own objects (some
+kilobytes a call), but none of a BLAS library. On a GPU a hook of CuPy's memory pool counts its
+blocks. Memory that the trial before left is allocated at the start, so ``cleargrads`` retains a
+negative number of bytes.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ from chainer_profile.measure.step import Step, TrialInfo
 from chainer_profile.record.recording import MemoryUse, PhaseMemory
 
 _OUTSIDE = -1
-#: The pass takes about as long as so many structure passes.
+#: The pass takes about as long as this number of structure passes.
 _STRUCTURE_PASSES = 4
 
 
 class Counter(Protocol):
-    """Counts allocated bytes within ``counting()``."""
+    """A counter of allocated bytes."""
 
     def counting(self) -> AbstractContextManager[None]:
-        """Within this, allocations are counted."""
+        """Count allocations within the context."""
 
     def read(self) -> tuple[int, int]:
-        """Bytes that are allocated now, and the most since the read before."""
+        """Allocated bytes at present, and at their peak since the previous read."""
 
 
 class PoolCounter:
-    """Counts the blocks that CuPy's memory pool hands out and takes back."""
+    """Counts the blocks that CuPy's memory pool allocates and frees."""
 
     def __init__(self, cupy: Any) -> None:
-        self._now = self._peak = 0  # from the begin of counting: they may become negative
+        self._now = self._peak = 0  # since the start: negative if older blocks are freed
         counter = self
 
         class PoolHook(cupy.cuda.MemoryHook):
@@ -52,7 +53,7 @@ class PoolCounter:
 
             def malloc_postprocess(self, **kwargs: Any) -> None:
                 if not kwargs["mem_ptr"]:
-                    return  # it failed: nobody will free it
+                    return  # a failed allocation
                 counter._now += int(kwargs["mem_size"])
                 counter._peak = max(counter._peak, counter._now)
 
@@ -76,12 +77,13 @@ def _is_cupy(module: Any) -> bool:
 
 
 def counter_of(arrays: list[Any]) -> Counter:
+    """Make a counter for the device of these arrays."""
     xp = chainer.backend.get_array_module(*arrays)
     return PoolCounter(xp) if _is_cupy(xp) else HostCounter()
 
 
 class IterationMemory:
-    """Traces one iteration that comes anyway; none is repeated."""
+    """Traces the memory of one iteration that the program makes anyway."""
 
     def __init__(self, trial: TrialInfo, is_due: bool = True) -> None:
         self.is_due, self.is_on = is_due, False
@@ -92,7 +94,7 @@ class IterationMemory:
         self._counting = ExitStack()
 
     def begin(self, counter: Counter | None = None) -> None:
-        """Count from now on, until an iteration was traced."""
+        """Count from now on until an iteration has been traced."""
         self.is_due = False
         try:
             self._counter = counter or counter_of(
@@ -106,18 +108,20 @@ class IterationMemory:
 
     @contextmanager
     def tracing(self, session: ReadingSession) -> Iterator[None]:
-        """Within this an iteration runs: find what its rows allocate."""
+        """Find what the rows of an iteration allocate that runs within the context."""
         assert self._counter is not None
         readings = Readings(self._counter.read, 2, session.max_readings)
-        # Cyclic garbage goes before, and not within: what only the collector frees counts as kept.
+        # Cyclic garbage is collected before, but not during the iteration: objects that only the
+        # collector frees count as retained.
         gc.collect()
         with ExitStack() as stack:
             stack.callback(self.end)
             with no_collection(), session.trial(readings):
                 yield
-            self._find(readings, session)
+            self._evaluate(readings, session)
 
     def end(self) -> None:
+        """Stop counting."""
         self.is_on = False
         try:
             self._counting.close()
@@ -125,11 +129,12 @@ class IterationMemory:
             self.problem = f"counting memory could not be ended: {one_line(error)}"
 
     def pause(self) -> None:
-        """Count no more; where no iteration was traced, another one begins anew."""
+        """Stop counting; if no iteration has been traced yet, a later one is due."""
         self.is_due = self.is_due or self.is_on
         self.end()
 
-    def _find(self, readings: Readings, session: ReadingSession) -> None:
+    def _evaluate(self, readings: Readings, session: ReadingSession) -> None:
+        """Set the use of memory, or the problem that prevents it."""
         if readings.failure:
             self.problem = f"memory cannot be counted: {readings.failure}"
             return
@@ -141,30 +146,30 @@ class IterationMemory:
             self.problem = f"the memory pass failed: {one_line(error)}"
 
     def use_of_rows(self, n_rows: int) -> MemoryUse | None:
-        """The traced iteration's use, for so many rows: later ones allocated nothing."""
+        """Use of memory in the traced iteration, cut or extended by zeros to ``n_rows``."""
         use = self.use
         if use is None:
             return None
-        # Of a trial that raised there may be rows that no profiled one has.
-        more = (0,) * (n_rows - len(use.peak_nbytes))
-        highest = use.high_water_layer
+        # A trial that raised an exception may have rows that no profiled trial has.
+        zeros = (0,) * (n_rows - len(use.peak_nbytes))
+        layer = use.high_water_layer
         return replace(
             use,
-            peak_nbytes=(use.peak_nbytes + more)[:n_rows],
-            retained_nbytes=(use.retained_nbytes + more)[:n_rows],
-            high_water_layer=None if highest is None or highest >= n_rows else highest,
+            peak_nbytes=(use.peak_nbytes + zeros)[:n_rows],
+            retained_nbytes=(use.retained_nbytes + zeros)[:n_rows],
+            high_water_layer=None if layer is None or layer >= n_rows else layer,
         )
 
 
 def measure_memory(
     step: Step, session: ReadingSession, n_rows: int, counter: Counter | None = None
 ) -> MemoryUse | None:
-    """Run a step twice, and say what the second trial allocates, for so many rows."""
+    """Run a step twice, and return what the ``n_rows`` rows of the second trial allocate."""
     memory = IterationMemory(step)
     memory.begin(counter)
     try:
         if memory.is_on:
-            step()  # makes the gradients and so on that the next one frees
+            step()  # allocates the gradients and graph that the second trial frees
             with memory.tracing(session):
                 step()
     finally:
@@ -187,18 +192,18 @@ MEMORY = Pass(
 
 
 def use_of(trial: ReadTrial, info: TrialInfo) -> MemoryUse:
-    """The memory that the rows of a trial use, and what exists besides them."""
+    """Evaluate the readings of a trial: memory of its rows and phases, and memory before it."""
     n_layers = len(trial.layers)
-    # Bytes at each event, and the most since the event before.
+    # Bytes at each event, and at the peak since the event before, each (events,).
     now, peaks = trial.values.T
     peak_nbytes = [0] * n_layers
     kept: int | None = None
-    for window in _windows(trial, now, peaks):
-        if 0 <= window.owner < n_layers:
-            peak_nbytes[window.owner] = max(peak_nbytes[window.owner], window.high - window.begin)
-        elif window.owner >= n_layers and trial.phases[window.owner - n_layers] == "forward":
-            # The graph of the iteration before may be freed within it, and is no part of this.
-            kept = max(kept or 0, window.end - window.low)
+    for span in _outermost_spans(trial, now, peaks):
+        if 0 <= span.owner < n_layers:
+            peak_nbytes[span.owner] = max(peak_nbytes[span.owner], span.high - span.begin)
+        elif span.owner >= n_layers and trial.phases[span.owner - n_layers] == "forward":
+            # Count from the lowest point: a forward may free the graph of the iteration before.
+            kept = max(kept or 0, span.end - span.low)
     highest = int(peaks[1:].argmax())
     highest_owner = int(trial.owners[highest])
     return MemoryUse(
@@ -208,15 +213,15 @@ def use_of(trial: ReadTrial, info: TrialInfo) -> MemoryUse:
         high_water_layer=highest_owner if 0 <= highest_owner < n_layers else None,
         kept_for_backward_nbytes=kept,
         phases=tuple(_phases(trial, peaks[1:] - now[0], np.diff(now))),
-        **_there(info),
+        **_allocated_before(info),
     )
 
 
-def _there(step: TrialInfo) -> dict[str, int]:
-    """Bytes that are there before a trial, by fields of :class:`.MemoryUse`."""
-    parameters, inputs = _parameters(step), _distinct(arrays_in(tuple(step.inputs)))
-    params = [param for _, root in step.roots for param in root.params(include_uninit=False)]
-    there = {
+def _allocated_before(info: TrialInfo) -> dict[str, int]:
+    """Bytes that are allocated before a trial, as fields of :class:`.MemoryUse`."""
+    parameters, inputs = _parameters(info), _distinct(arrays_in(tuple(info.inputs)))
+    params = [param for _, root in info.roots for param in root.params(include_uninit=False)]
+    nbytes = {
         "parameter_nbytes": _nbytes(parameters),
         "input_nbytes": _nbytes(inputs),
         "gradient_nbytes": _nbytes(_distinct(param.grad for param in params)),
@@ -225,39 +230,42 @@ def _there(step: TrialInfo) -> dict[str, int]:
     xp = chainer.backend.get_array_module(*parameters, *inputs)
     if _is_cupy(xp):
         pool = xp.get_default_memory_pool()
-        there["pool_used_nbytes"] = int(pool.used_bytes())
-        there["pool_total_nbytes"] = int(pool.total_bytes())
-    return there
+        nbytes["pool_used_nbytes"] = int(pool.used_bytes())
+        nbytes["pool_total_nbytes"] = int(pool.total_bytes())
+    return nbytes
 
 
 def _phases(
-    trial: ReadTrial, highs: NDArray[np.int64], grown: NDArray[np.int64]
+    trial: ReadTrial, highs: NDArray[np.int64], growth: NDArray[np.int64]
 ) -> Iterator[PhaseMemory]:
-    """What every phase allocates, in the order of their first rows."""
+    """Peak and growth of every phase, in the order of their first rows.
+
+    ``highs`` and ``growth`` have a value for every interval between two events.
+    """
     columns = [*(layer.phase for layer in trial.layers), *trial.phases]
     names = list(dict.fromkeys(columns))
-    # The last one is of moments outside of all phases, whose owner is -1.
+    # The last element is for intervals outside all phases, whose owner is -1.
     outside = 0 if len(names) == 1 and not trial.phases else _OUTSIDE
-    moments = np.array([*map(names.index, columns), outside])[trial.owners[:-1]]
+    phases = np.array([*map(names.index, columns), outside])[trial.owners[:-1]]
     for number, name in enumerate(names):
-        in_phase = moments == number
-        yield PhaseMemory(name, int(highs[in_phase].max()), int(grown[in_phase].sum()))
+        in_phase = phases == number
+        yield PhaseMemory(name, int(highs[in_phase].max()), int(growth[in_phase].sum()))
 
 
-class _Window(NamedTuple):
-    """Bytes that are allocated at the begin and the end of a span, the most and the least."""
+class _SpanMemory(NamedTuple):
+    """The owner of a span, and the bytes that are allocated during it."""
 
-    owner: int
+    owner: int  # index of a row, then of a phase
     begin: int
     end: int
     high: int
     low: int  # at events, not between them
 
 
-def _windows(
+def _outermost_spans(
     trial: ReadTrial, now: NDArray[np.int64], peaks: NDArray[np.int64]
-) -> Iterator[_Window]:
-    """The outermost spans of each owner."""
+) -> Iterator[_SpanMemory]:
+    """All spans except those that are nested in another one of the same owner."""
     spans, owners = trial.layout.spans, trial.layout.attribution.owners
     around: list[frozenset[int]] = []
     for span, parent in enumerate(spans.parents):
@@ -266,7 +274,7 @@ def _windows(
         if span == 0 or owners[span] in outer:
             continue
         begin, end = spans.begins[span], spans.ends[span]
-        yield _Window(
+        yield _SpanMemory(
             trial.column(owners[span]),
             int(now[begin]),
             int(now[end]),
@@ -275,10 +283,10 @@ def _windows(
         )
 
 
-def _parameters(step: TrialInfo) -> list[Any]:
-    """Arrays of the parameters and the persistent values of a step's networks; no gradients."""
+def _parameters(info: TrialInfo) -> list[Any]:
+    """Arrays of the parameters and persistent values of a trial's networks, without gradients."""
     arrays: list[Any] = []
-    for _, root in step.roots:
+    for _, root in info.roots:
         for link in root.links():
             arrays += [param.array for param in link.params(include_uninit=False)]
             arrays += [getattr(link, name) for name in sorted(link._persistent)]
@@ -286,7 +294,7 @@ def _parameters(step: TrialInfo) -> list[Any]:
 
 
 def _state(parameters: Iterable[Any]) -> Iterator[Any]:
-    """What an optimizer keeps for parameters; in mixed16 their float32 copies too."""
+    """An optimizer's state of parameters, and their float32 copies in ``mixed16``."""
     for parameter in parameters:
         rule = parameter.update_rule
         if rule is not None:

@@ -9,10 +9,12 @@ import chainer
 import numpy as np
 import pandas as pd
 
+from chainer_profile.basics.checks import text
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.paths import link_of
 from chainer_profile.basics.units import format_shape, plural
 from chainer_profile.measure.arguments import Arguments, arrays_in, as_network, network_name
+from chainer_profile.measure.state import preserved_state
 from chainer_profile.measure.step_session import StepError, StepSession
 from chainer_profile.measure.steps import ForwardStep, learn_first
 from chainer_profile.record.network import COUNTS, OWN, TEXTS, WORK, ModelSummary
@@ -32,8 +34,8 @@ def summary(
 
     Args:
         model: The network, a :class:`chainer.Link`, or a function. It runs on its own device.
-            Parameters that get their shape at the first call have it afterwards, and so has the
-            state of a link such as LSTM.
+            Its state is restored afterwards, and so is all else that is reached from it; see
+            :func:`.preserved_state`. Only parameters without an array keep the first that they get.
         shape: Shape of the input, batch included, or of each of several inputs; or the input
             itself, in all forms that :func:`~chainer_profile.profile` takes.
         dtype: Data type of the input, or of each input, if a shape is given. Floats are random and
@@ -47,24 +49,27 @@ def summary(
         ProfileError: The network fails with such an input, or the input does not fit into memory.
         UsageError: The shape or data type is invalid.
     """
+    text("name", name)
     as_given = bool(arrays_in(shape))
     given = Arguments.of(shape if as_given else tuple(_inputs(shape, dtype)))
-    model = as_network(model, given.arrays)
-    if not as_given:
-        given = Arguments(tuple(map(model.device.send, given.args)), {})
-    inputs = given.arrays
-    step = ForwardStep(model, given.args, keywords=given.kwargs)
-    with chainer.using_device(model.device), step.configured():
-        try:
-            session = learn_first(step)
-        except StepError as error:
-            raise error.with_input(inputs[0].shape) from error
-    counts, parameter_nbytes, persistent_nbytes = _own_arrays(model)
+    with preserved_state(model, given.args, given.kwargs):
+        model = as_network(model, given.arrays)
+        if not as_given:
+            given = Arguments(tuple(map(model.device.send, given.args)), {})
+        inputs = given.arrays
+        step = ForwardStep(model, given.args, keywords=given.kwargs)
+        with chainer.using_device(model.device), step.configured():
+            try:
+                session = learn_first(step)
+            except StepError as error:
+                raise error.with_input(inputs[0].shape) from error
+        counts, parameter_nbytes, persistent_nbytes = _own_arrays(model)
+        table = _layer_table(session, counts, _users(session.layers, model))
     return ModelSummary(
         name=name or network_name(model),
         input_shapes=tuple(tuple(map(int, array.shape)) for array in inputs),
         input_dtypes=tuple(str(array.dtype) for array in inputs),
-        table=_layer_table(session, counts, _users(session.layers, model)),
+        table=table,
         kinds={link.path: link.kind for link in session.links},
         input_nbytes=sum(map(_nbytes, inputs)),
         parameter_nbytes=parameter_nbytes,
@@ -83,7 +88,8 @@ def _inputs(shape: Any, dtype: str | Sequence[str]) -> list[Any]:
         shapes = [tuple(part) for part in parts]
     except TypeError:
         shapes = [(-1,)]
-    if not all(isinstance(n, _WHOLE) and n >= 0 for part in shapes for n in part):
+    numbers = [n for part in shapes for n in part]
+    if not all(isinstance(n, _WHOLE) and not isinstance(n, bool) and n >= 0 for n in numbers):
         raise UsageError(
             f"not a shape: {shape!r}; give integers including the batch, such as (1, 3, 32, 32)"
         )
@@ -96,8 +102,10 @@ def _inputs(shape: Any, dtype: str | Sequence[str]) -> list[Any]:
 
 def _input(shape: Shape, dtype: Any) -> Any:
     try:
+        if dtype is None:  # which NumPy takes for float64
+            raise TypeError
         kind = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):
         raise UsageError(f"unknown data type {dtype!r}: give, say, float32 or int32") from None
     if kind.kind not in "biuf":
         raise UsageError(f"an input cannot be {kind}: give, say, float32 or int32")

@@ -105,8 +105,8 @@ class _Patches:
         self.open = _OpenOperations()
         # By owner and name of an attribute: the owner, the value before, and our value.
         self._installed: dict[tuple[int, str], tuple[Any, Any, Any]] = {}
-        # The classes that are patched, with their numbers of subclasses, operations and methods.
-        self._classes: list[tuple[type, int, str, tuple[str, ...]]] = []
+        # The classes to patch, with their numbers of subclasses, operations and methods.
+        self._classes: list[tuple[type, int, list[tuple[str, str]]]] = []
         # By the keys of patches: the value before and our value, which need not be in place.
         self._wrappers: dict[tuple[int, str], tuple[Any, Any]] = {}
         self._lock = threading.RLock()
@@ -153,24 +153,14 @@ class _Patches:
         for name in _COMMUNICATIONS:
             for base in cls.__mro__:
                 if name in vars(base):
-                    wrap = functools.partial(_observed_communication, name)
-                    self._patch(base, name, wrap)
+                    self._patch(base, name, _observed_communication, name)
 
     def _install(self) -> None:
-        # Blocks of code may be observed one by one: the list of classes is kept between them.
-        if any(len(cls.__subclasses__()) != n for cls, n, _, _ in self._classes):
-            self._classes = []
-        if not self._classes:
-            self._wrappers.clear()
-            self._classes = [
-                (cls, len(cls.__subclasses__()), operation, names)
-                for operation, base, names in _METHODS
-                for cls in subclasses(base)
-            ]
-        for cls, _, operation, names in self._classes:
-            self._patch_methods(operation, cls, names)
+        if not self._patch_known_classes():
+            self._list_classes()
+            self._patch_known_classes()
         for base in {base for _, base, _ in _METHODS}:
-            self._patch(base, "__init_subclass__", functools.partial(self._init_subclass, base))
+            self._patch(base, "__init_subclass__", self._init_subclass, base)
         self._patch(convert, "_call_converter", _observed_converter)
         self._patch(FunctionNode, "apply", _observed_apply)
         self._patch(_backprop_utils, "_reduce", _observed_sum)
@@ -178,11 +168,30 @@ class _Patches:
             self._patch(module, name, _observed_backprop)
         self.patch_multi_node_optimizers()
 
+    def _patch_known_classes(self) -> bool:
+        """Patch the classes of the list; False if it no longer has all."""
+        for cls, n_subclasses, methods in self._classes:
+            if len(cls.__subclasses__()) != n_subclasses:
+                return False
+            own = cls.__dict__
+            for operation, name in methods:
+                if name in own:
+                    self._patch(cls, name, _wrap_method, operation, cls)
+        return bool(self._classes)
+
+    def _list_classes(self) -> None:
+        # Blocks of code may be observed one by one: the list is kept between them.
+        methods: dict[type, list[tuple[str, str]]] = {}
+        for operation, base, names in _METHODS:
+            for cls in subclasses(base):
+                methods.setdefault(cls, []).extend((operation, name) for name in names)
+        self._classes = [(cls, len(cls.__subclasses__()), names) for cls, names in methods.items()]
+        self._wrappers.clear()
+
     def _patch_methods(self, operation: str, cls: type, names: tuple[str, ...]) -> None:
-        own = cls.__dict__
         for name in names:
-            if name in own:
-                self._patch(cls, name, functools.partial(_wrap_method, operation, cls))
+            if name in vars(cls):
+                self._patch(cls, name, _wrap_method, operation, cls)
 
     def _init_subclass(self, base: type, _: Any) -> Any:
         """Patch classes that the program defines later."""
@@ -196,14 +205,15 @@ class _Patches:
 
         return init_subclass
 
-    def _patch(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+    def _patch(self, owner: Any, name: str, wrap: Callable[..., Any], *args: Any) -> None:
+        """Set an attribute of a class or module to ``wrap(*args, before)``."""
         key = id(owner), name
         if key in self._installed:  # below a patch of the program's
             return
         before = vars(owner).get(name, _ABSENT)
         known, ours = self._wrappers.get(key, (None, None))
         if known is not before:
-            ours = wrap(None if before is _ABSENT else before)
+            ours = wrap(*args, None if before is _ABSENT else before)
             self._wrappers[key] = before, ours
         self._installed[key] = owner, before, ours
         setattr(owner, name, ours)
@@ -226,9 +236,11 @@ _PATCHES_OPEN = _PATCHES.open
 
 def subclasses(base: type) -> list[type]:
     """A class and all classes below it."""
-    found, seen = [base], {base}
+    found: list[type] = [base]
+    seen = {base}
     for cls in found:
-        for subclass in cls.__subclasses__():
+        below: list[type] = cls.__subclasses__()
+        for subclass in below:
             if subclass not in seen:
                 seen.add(subclass)
                 found.append(subclass)
@@ -354,8 +366,13 @@ def _observed_link(definer: type, method: Any) -> Any:
         tracker = _PATCHES.only_tracker
         if tracker is None or tracker.current.is_outside or tracker.thread != get_ident():
             return _call_link(definer, observed, method, link, args, kwargs)
-        # Nearly all calls come here.
-        caller = tracker.enter(link, definer)
+        # Nearly all calls come here, so what enter() does for a known link is written out.
+        caller, callee = tracker.current, tracker.callers.get(id(link))
+        if callee is None or callee is caller:
+            tracker.enter(link, definer)
+        else:
+            tracker.log.append(callee)
+            tracker.current = callee
         try:
             return method(link, *args, **kwargs)
         finally:

@@ -1,4 +1,4 @@
-"""How far a run is, on standard error: a bar on a terminal, and else a line now and then."""
+"""The progress of a run on standard error: a bar on a terminal, or else lines."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from chainer_profile.basics.words import PROG
 if TYPE_CHECKING:
     from chainer_profile.measure.trials import Progress
 
-#: Seconds from line to line where standard error is no terminal.
+#: Seconds between lines if standard error is not a terminal.
 _LINE_SECONDS = 10.0
+#: Seconds between updates of the bar.
+_BAR_SECONDS = 0.5
 
 
 class ProgressBar:
-    """Shows how far a run is."""
+    """Shows the progress of a run, and messages without damaging the bar."""
 
     def __init__(
         self,
@@ -33,11 +35,12 @@ class ProgressBar:
         self._bar: Any = None
 
     def say(self, text: str) -> None:
+        """Print a line unless ``quiet``."""
         if not self._quiet:
             self.warn(text)
 
     def warn(self, text: str) -> None:
-        """A line of its own, also where nothing else is shown."""
+        """Print a line, even if ``quiet``."""
         text = f"{PROG}: {text}"
         if self._bar is None:
             print(text, file=sys.stderr, flush=True)
@@ -50,13 +53,13 @@ class ProgressBar:
         return self._on_terminal() if sys.stderr.isatty() else self._in_lines()
 
     def _in_lines(self) -> Progress:
-        begin = said = self._monotonic()
+        begin = last = self._monotonic()
 
         def update(done: int, total: int, mean_s: float) -> None:
-            nonlocal said
+            nonlocal last
             now = self._monotonic()
-            if now - said >= _LINE_SECONDS and done < total:
-                said = now
+            if now - last >= _LINE_SECONDS and done < total:
+                last = now
                 left = min(mean_s * (total - done), max(0.0, self._max_seconds - (now - begin)))
                 self.say(
                     f"{format_count(done)} of {plural(total, 'trial')}, mean "
@@ -69,7 +72,7 @@ class ProgressBar:
         from rich import console, progress
 
         text = progress.TextColumn
-        # Redrawn between trials only: a thread of its own would disturb them.
+        # Refreshed between trials only: a refreshing thread would disturb them.
         self._bar = progress.Progress(
             text("profiling"),
             progress.BarColumn(),
@@ -83,14 +86,14 @@ class ProgressBar:
             transient=True,
         )
         self._bar.start()
-        begin = shown = self._monotonic()
+        begin = last = self._monotonic()
         task = self._bar.add_task("", total=None, rate="", mean="-")
 
         def update(done: int, total: int, mean_s: float) -> None:
-            nonlocal shown
+            nonlocal last
             now = self._monotonic()
-            if now - shown >= 0.5 or done == total:
-                shown = now
+            if now - last >= _BAR_SECONDS or done == total:
+                last = now
                 self._bar.update(
                     task,
                     completed=done,

@@ -1,4 +1,4 @@
-"""Trials in which something else than the clock is read when a span begins or ends."""
+"""Trials that read counters other than the clock at the begin and end of every span."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chainer_profile.measure.session import Session
 from chainer_profile.measure.spans import TRIAL
 from chainer_profile.record.recording import Layer
 
-#: Readings that are kept beyond twice those of the longest trial so far.
+#: The buffer has room for this number of readings more than twice the longest trial so far.
 _MORE_READINGS = 20_000
 
 
@@ -25,15 +25,15 @@ class Readings:
     """A buffer of readings, each of several counters."""
 
     def __init__(self, read: Callable[[], Sequence[int]], width: int, size: int) -> None:
-        # All memory is written before: a buffer that grows, or a page that is touched for the
-        # first time, would count for a row.
+        # Write all memory now: if the buffer grew, or a page was touched for the first time, during
+        # a trial, that would count for a row.
         row = Struct(f"{width}q")
         self._buffer = bytearray(b"\1" * row.size * size)
         self._read, self._pack, self._nbytes = read, row.pack_into, row.size
         #: The readings, (readings, counters).
         self.values = np.frombuffer(self._buffer, np.int64).reshape(size, width)
         self._size, self.count = size, 0
-        #: Why reading failed, after which it is not tried again.
+        #: Why reading failed; empty if it has not. After a failure nothing more is read.
         self.failure = ""
 
     def read(self) -> int:
@@ -43,8 +43,8 @@ class Readings:
             try:
                 self._pack(self._buffer, index * self._nbytes, *self._read())
             except Exception as error:
-                is_said = isinstance(error, ProfileError)
-                self.failure = str(error) if is_said else one_line(error)
+                is_ours = isinstance(error, ProfileError)
+                self.failure = str(error) if is_ours else one_line(error)
         self.count += 1
         return index
 
@@ -64,8 +64,8 @@ class ReadTrial:
         layout: Its spans and their owners.
         layers: The rows.
         phases: The phases.
-        owners: For each event the owner of what follows: a row, ``len(layers) + n`` for phase n, -1
-            for neither.
+        owners: For each event the owner of the interval after it: the index of a row,
+            ``len(layers) + n`` for phase n, or -1 for neither.
         values: The readings at each event, (events, counters).
     """
 
@@ -76,31 +76,31 @@ class ReadTrial:
     values: NDArray[np.int64]
 
     def column(self, owner: int) -> int:
-        """A span's owner as an index of layers and then phases; -1 for neither."""
+        """Return a span's owner as an index of the rows and then the phases; -1 for neither."""
         return owner if owner >= -1 else len(self.layers) - 2 - owner
 
     def sums(self, counter: NDArray[np.int64]) -> NDArray[np.int64]:
         """Sums of a counter, (events,), by row and then phase."""
-        grown, owners = np.diff(counter), self.owners[:-1]
+        growth, owners = np.diff(counter), self.owners[:-1]
         sums = np.zeros(len(self.layers) + len(self.phases), np.int64)
-        np.add.at(sums, owners[owners >= 0], grown[owners >= 0])
+        np.add.at(sums, owners[owners >= 0], growth[owners >= 0])
         return sums
 
 
 class ReadingSession:
-    """Makes trials with readings, by the recorder of a session that knows their rows."""
+    """Makes trials with readings. Uses the recorder of a session that knows their rows."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         layout = session.target.aggregator.call_layout
         by_link = 2 * session.max_events + _MORE_READINGS
-        #: Readings of a trial at most.
+        #: Maximum number of readings of a trial.
         self.max_readings = by_link if layout is None else len(layout.owners)
         self._log: LoggedTrial | None = None
 
     @contextmanager
     def trial(self, readings: Readings) -> Iterator[None]:
-        """One trial runs within this block, which :meth:`result` gives."""
+        """Read at the spans of the trial that runs within the context."""
         session = self._session
         recorder = session.recorder
         recorder.read_by(Reader(readings.read, readings.read))
@@ -115,10 +115,10 @@ class ReadingSession:
             recorder.read_by(session.reader)
 
     def result(self, readings: Readings) -> ReadTrial:
-        """The readings of the last trial by row.
+        """Return the readings of the last trial by row.
 
         Raises:
-            ProfileError: It made other calls than the trials before.
+            ProfileError: It made other calls than the trials before, or too many.
         """
         if readings.is_full or self._log is None:
             raise ProfileError("its trial made many more calls than the earlier ones")

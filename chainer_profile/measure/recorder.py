@@ -32,6 +32,8 @@ from chainer_profile.measure.spans import PAUSE, TRIAL
 #: A function node keeps ``position of its begin event * MAX_SITES + its event id``: its position in
 #: the log, as if nothing had been taken from that.
 MAX_SITES = 1 << 24
+#: In place of that for a call that was not recorded: its position is before the log.
+_UNKNOWN_CALL = -2 * MAX_SITES + TRIAL
 #: Call sites of one function of one link that are distinguished by shape.
 MAX_SHAPES = 64
 #: Numbers in a log that is long: two for each event.
@@ -154,7 +156,10 @@ class Recorder(FunctionHook):
 
     def forward_preprocess(self, function: Any, in_data: Any) -> None:
         caller, events = self.tracker.current, self.events
-        event_id = caller.get((function.__class__, *[x.shape for x in in_data]))
+        try:
+            event_id = caller.get((function.__class__, *[x.shape for x in in_data]))
+        except AttributeError:  # an input may be missing
+            event_id = None
         if event_id is None or (
             caller.has_children and not self.links.parameters.keys().isdisjoint(map(id, in_data))
         ):
@@ -173,14 +178,17 @@ class Recorder(FunctionHook):
         self.events.extend((~event_id, now))
         if self._unfinished and event_id in self._unfinished:
             outputs = sys._getframe(1).f_locals.get("outputs", ())
-            with self.pause():
-                site = self._unfinished.pop(event_id)
-                site.add_outputs(function, in_data, outputs, self._warn)
+            try:
+                with self.pause():
+                    site = self._unfinished.pop(event_id)
+                    site.add_outputs(function, in_data, outputs, self._warn)
+            except Exception as error:
+                self.fail(error)
 
     def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
         if len(self.events) > MAX_EVENTS:
             self.on_long_log()
-        position, event_id = divmod(getattr(function, self._attribute, TRIAL), MAX_SITES)
+        position, event_id = divmod(getattr(function, self._attribute, _UNKNOWN_CALL), MAX_SITES)
         backward_id = self._backward_ids.get(event_id)
         if backward_id is None:
             backward_id = self._backward_id(function, event_id, out_grad)
@@ -189,7 +197,7 @@ class Recorder(FunctionHook):
 
     def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
         now = self._read_end()
-        event_id = getattr(function, self._attribute, TRIAL) % MAX_SITES
+        event_id = getattr(function, self._attribute, _UNKNOWN_CALL) % MAX_SITES
         backward_id = self._backward_ids.get(event_id)
         if backward_id is None:
             backward_id = self._unknown_backward_ids.get(function._impl_name, TRIAL)
@@ -198,11 +206,18 @@ class Recorder(FunctionHook):
 
     def _event_id(self, function: Any, in_data: Sequence[Any]) -> int:
         """Event id of a call that is new, or that may use the parameters of a link below."""
+        try:
+            return self._find_event_id(function, in_data)
+        except Exception as error:
+            self.fail(error)
+            return PAUSE
+
+    def _find_event_id(self, function: Any, in_data: Sequence[Any]) -> int:
         caller, links = self.tracker.current, self.links
         # An adapter stands for any function in the style of Chainer 1: none is found fast.
         is_adapter = function.__class__ is FunctionAdapter
         cls = function.function.__class__ if is_adapter else function.__class__
-        signature: tuple[Any, ...] = (cls, *[x.shape for x in in_data])
+        signature: tuple[Any, ...] = (cls, *[getattr(x, "shape", None) for x in in_data])
         owner = links.owner(caller, in_data)
         event_id = owner.get(signature)
         if event_id is None:  # a parameter may have a new array
@@ -229,6 +244,13 @@ class Recorder(FunctionHook):
 
     def _backward_id(self, function: Any, event_id: int, out_grad: Any) -> int:
         """Event id of the backward of a call; of a call that was not recorded by its name alone."""
+        try:
+            return self._find_backward_id(function, event_id, out_grad)
+        except Exception as error:
+            self.fail(error)
+            return PAUSE
+
+    def _find_backward_id(self, function: Any, event_id: int, out_grad: Any) -> int:
         name = str(function._impl_name)
         if event_id == TRIAL and name in self._unknown_backward_ids:
             return self._unknown_backward_ids[name]
@@ -256,10 +278,11 @@ class Recorder(FunctionHook):
         """Other threads are not recorded."""
 
     def fail(self, error: Exception) -> None:
-        """Record nothing more."""
-        self.failure = self.failure or one_line(error)
-        self.stop()
-        self._warn(f"measuring stopped: {self.failure}")
+        """What is recorded no longer counts."""
+        # The hook stays until the session stops: Chainer may be calling its hooks now.
+        if not self.failure:
+            self.failure = one_line(error)
+            self._warn(f"measuring stopped: {self.failure}")
 
     def begin_operation(
         self, operation: str, owner: Any, args: tuple[Any, ...]

@@ -8,7 +8,6 @@ that it begins when all is launched; another structure pass; then those of :data
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -18,11 +17,19 @@ from typing import Any
 import chainer
 import numpy as np
 
+from chainer_profile.basics.checks import (
+    callable_or_none,
+    choice,
+    flag,
+    number_between,
+    whole_number,
+)
 from chainer_profile.basics.describe import MIN_TRIALS, NS
-from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.free_memory import no_more_than_is_free
+from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.free_memory import limit_to_free_memory
 from chainer_profile.basics.parsing import check_threads
 from chainer_profile.basics.warning import warn_user, warner
+from chainer_profile.basics.words import LOSSES, PHASES
 from chainer_profile.measure import environment
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
 from chainer_profile.measure.calibration import calibrated
@@ -32,19 +39,20 @@ from chainer_profile.measure.counters import COUNTERS
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
 from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.inside import INSIDE
-from chainer_profile.measure.left_as_found import left_as_found
+from chainer_profile.measure.interrupts import KeptRecording, interrupts_that_stop
 from chainer_profile.measure.machine import LIMITS
 from chainer_profile.measure.memory import MEMORY
 from chainer_profile.measure.passes import Timed
+from chainer_profile.measure.state import preserved_state
 from chainer_profile.measure.step import Step
 from chainer_profile.measure.step_session import StepError, StepSession
-from chainer_profile.measure.steps import AnyStep, learn_first, make_step
+from chainer_profile.measure.steps import AnyStep, check_optimizer, learn_first, make_step
 from chainer_profile.measure.threads import (
     PROBE_PART,
     PROBE_SECONDS,
     Probe,
-    free_threads,
-    limited,
+    default_blas_threads,
+    limit_blas_threads,
     probe_threads,
 )
 from chainer_profile.measure.trials import (
@@ -108,8 +116,15 @@ def profile(
     (another branch, other shapes), a row is a function of a link, and
     :attr:`~.Recording.calls` has its calls in each trial.
 
-    On a GPU, after ``model.to_device("@cupy:0")``, the layers' times are the device's. The network,
-    the optimizer and ``numpy.random`` are left as they were found.
+    On a GPU, after ``model.to_device("@cupy:0")``, the layers' times are the device's.
+
+    Afterwards, also after an exception or Ctrl-C, the network, the optimizer, the input, the loss
+    and the random generators of NumPy and Python have the state that they had before, and so has
+    all that is reached from them; :func:`.preserved_state` names the limits. For a function or a
+    bound method this is its object, its closure and the global variables that it names. Only
+    parameters without an array keep the first array that they get, with its initial values.
+
+    Ctrl-C ends the run after the current trial, or at once when it is pressed again.
 
     Args:
         model: The network, a :class:`chainer.Link`; or a function, whose layers have no link paths.
@@ -148,84 +163,91 @@ def profile(
         The recording; :func:`chainer_profile.summarise` computes its statistics.
 
     Raises:
-        ProfileError: The network fails.
+        ProfileError: The network fails, or memory does not hold the copies that restore the state.
+            The ``recording`` of a :class:`RunError` has the trials before the failure.
         UsageError: An argument is invalid, or there are fewer cores than threads.
+        KeyboardInterrupt: After Ctrl-C. Its ``recording`` has the trials so far, or is None.
     """
-    check_threads(threads)
-    trials = _whole("trials", trials, 1)
-    if clean_trials is None:
-        clean_trials = default_clean_trials(trials)
-    if max_seconds is not None:
-        max_seconds = _between("max_seconds", max_seconds, math.inf, "a number of seconds above 0")
-    if until_ci is not None:
-        until_ci = _between("until_ci", until_ci, 1, "a fraction, such as 0.01 for 1 %")
-    given = Arguments.of(x)
-    network = as_network(model, given.arrays)
-    device = only_device_of(network)
+    trials = whole_number("trials", trials, 1)
+    clean_trials = default_clean_trials(trials) if clean_trials is None else clean_trials
     settings = Settings(
-        model=network_name(network),
+        phase=choice("phase", phase, PHASES),
+        train_mode=flag("train_mode", train_mode),
+        trials=trials,
+        clean_trials=whole_number("clean_trials", clean_trials, 0),
+        warmups=whole_number("warmups", warmups, 0),
+        threads=None if threads is None else whole_number("threads", threads, 1),
+        max_seconds=_between("max_seconds", max_seconds, math.inf, "a number of seconds above 0"),
+        until_ci=_between("until_ci", until_ci, 1, "a fraction, such as 0.01 for 1 %"),
+    )
+    check_threads(settings.threads)
+    passes = {
+        "memory": flag("memory", memory),
+        "counters": None if counters is None else flag("counters", counters),
+        "why": flag("why", why),
+    }
+    if not callable(loss):
+        choice("loss", loss, LOSSES)
+    check_optimizer(optimizer)
+    progress = callable_or_none("progress", progress)
+    given = Arguments.of(x)
+    try:
+        with interrupts_that_stop() as stop:
+            with preserved_state(model, given.args, given.kwargs, loss, optimizer):
+                step = make_step(
+                    phase,
+                    as_network(model, given.arrays),
+                    given.args,
+                    train_mode=settings.train_mode,
+                    loss=loss,
+                    optimizer=optimizer,
+                    keywords=given.kwargs,
+                )
+                recording = _profile(step, given, settings, stop, progress=progress, **passes)
+            if stop():
+                raise _interrupt(recording)
+            return recording
+    except KeyboardInterrupt as error:
+        # The network's own code may raise it before the first trial.
+        error.recording = getattr(error, "recording", None)  # type: ignore[attr-defined]
+        raise
+
+
+def _profile(
+    step: AnyStep, given: Arguments, settings: Settings, stop: Stop, **options: Any
+) -> Recording:
+    """Run a step with what the settings say of its network and input."""
+    device = only_device_of(step.model)
+    clock = clock_of(device)
+    settings = replace(
+        settings,
+        model=network_name(step.model),
         input=given.description,
         input_shape=given.shape,
         batchsize=given.batchsize,
-        phase=phase,
-        train_mode=train_mode,
-        trials=trials,
-        clean_trials=_whole("clean_trials", clean_trials, 0),
-        warmups=_whole("warmups", warmups, 0),
-        threads=threads,
-        max_seconds=max_seconds,
-        until_ci=until_ci,
         device=device_name(device),
         **as_now(),
     )
-    clock = clock_of(device)
-    with left_as_found(network, optimizer):
-        step = make_step(
-            phase,
-            network,
-            given.args,
-            train_mode=train_mode,
-            loss=loss,
-            optimizer=optimizer,
-            keywords=given.kwargs,
-        )
-        return run(
-            step,
-            settings,
-            clock=clock,
-            memory=memory,
-            counters=counters,
-            why=why,
-            calibration=calibration_of(step, clock),
-            progress=progress,
-            say=warner(),
-        )
+    return run(
+        step,
+        settings,
+        clock=clock,
+        calibration=calibration_of(step, clock),
+        say=warner(),
+        stop=stop,
+        **options,
+    )
 
 
-def _whole(name: str, value: Any, minimum: int) -> int:
-    """An argument that is a whole number; NumPy's are made Python's."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = minimum - 1
-    if number < minimum:
-        raise UsageError(f"{name} is {_shown(value)}: give a whole number, {minimum} or more")
-    return number
+def _interrupt(recording: Recording) -> KeyboardInterrupt:
+    """The exception after a run that Ctrl-C has stopped."""
+    error = KeyboardInterrupt()
+    error.recording = recording if recording.n_trials else None  # type: ignore[attr-defined]
+    return error
 
 
-def _between(name: str, value: Any, below: float, wanted: str) -> float:
-    """An argument that is a number between 0 and another."""
-    try:
-        fits = bool(0 < value < below)  # false for NaN
-    except (TypeError, ValueError):
-        fits = False
-    if not fits:
-        raise UsageError(f"{name} is {_shown(value)}: give {wanted}")
-    return float(value)
-
-
-def _shown(value: Any) -> str:
-    return " ".join(repr(value).split())[:60]
+def _between(name: str, value: Any, below: float, wanted: str) -> float | None:
+    return None if value is None else number_between(name, value, below, wanted)
 
 
 def default_clean_trials(trials: int) -> int:
@@ -256,7 +278,7 @@ def run(
     limit = TimeLimit(clock.now_ns, settings.max_seconds)
     with ExitStack() as stack:
         stack.enter_context(step.configured())
-        stack.enter_context(limited(settings.threads))
+        stack.enter_context(limit_blas_threads(settings.threads))
         begin_ns = clock.now_ns()
         outputs: list[Any] = []
         if by_link:
@@ -277,7 +299,7 @@ def run(
             run_s = (settings.trials + settings.clean_trials) * pass_s
             most_s = limit.at_most_s(max(PROBE_SECONDS, PROBE_PART * run_s), PROBE_PART)
             probe = _probe(step, where, clock, pass_s, most_s, stop)
-        stack.enter_context(limited(probe.threads))
+        stack.enter_context(limit_blas_threads(probe.threads))
         if probe.threads is not None:
             where = replace(where, blas=environment.blas_libraries())
         begin_ns = clock.now_ns()
@@ -303,6 +325,7 @@ def run(
             trial_s=pass_s,
             reserve_s=limit.at_most_s(rest_s, _RESERVE_PART),
         )
+        kept = stack.enter_context(KeptRecording(trials.interrupted))
         try:
             trials.run()
             if calibration and limit.left_s() >= calibration_s:
@@ -314,7 +337,7 @@ def run(
         recording = trials.recording()
         calibrated = tuple(times for times in calibrations if times is not None)
         conditions = replace(recording.conditions, calibrations=calibrated, not_finite=odd)
-        recording = replace(recording, conditions=conditions)
+        kept.recording = recording = replace(recording, conditions=conditions)
         for place, run_pass in enumerate(passes, 1):
             # A signal after the trials ends no run, but no further pass is made.
             if trials.ended not in _IN_ORDER or stop():
@@ -331,14 +354,15 @@ def run(
                 asked=asked.get(run_pass.part),
                 stop=stop,
             )
-            recording = replace(recording, **{run_pass.part: run_pass.find(timed, warn)})
+            found = run_pass.find(timed, warn)
+            kept.recording = recording = replace(recording, **{run_pass.part: found})
         return recording
 
 
 def _probe(
     step: Step, where: Environment, clock: Clock, trial_s: float, most_s: float, stop: Stop
 ) -> Probe:
-    free = free_threads(where)
+    free = default_blas_threads(where)
     try:
         return probe_threads(step, clock.now_ns, free, trial_s=trial_s, most_s=most_s, stop=stop)
     except Exception as error:  # the network's own
@@ -380,7 +404,7 @@ def learn(
     free: int | None = None
     try:
         # A GPU's driver reserves far more than it takes, and says by itself what is full.
-        with nullcontext() if clock.device else no_more_than_is_free() as free:
+        with nullcontext() if clock.device else limit_to_free_memory() as free:
             learn_first(step)
             session = StepSession(step, clock, warn=warn)
             session.learn()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from chainer_profile.basics.children import bound
+from chainer_profile.basics.children import killed_with_parent
 from chainer_profile.basics.errors import ProfileError
 
 #: Samples a second; and where the program is stopped for each.
@@ -104,7 +104,7 @@ def _attached(command: list[str], begins: str, run: Run) -> str:
     # Files without names: whatever ends this process leaves none behind.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said, may_attach():
         child = subprocess.Popen(
-            bound([*command, f"/dev/fd/{out.fileno()}"]),
+            killed_with_parent([*command, f"/dev/fd/{out.fileno()}"]),
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,

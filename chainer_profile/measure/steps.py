@@ -12,6 +12,7 @@ import chainer
 import chainer.functions as F
 import numpy as np
 
+from chainer_profile.basics.checks import shown
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import LOSSES, PHASES
 from chainer_profile.measure import patches
@@ -127,6 +128,16 @@ class TrainStep(BackwardStep):
 
     def __call__(self) -> None:
         self.optimizer.update(self.lossfun, *self._args, **self._kwargs)
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Refuse what is no optimizer; whether it is set up for the network is seen later."""
+    # ChainerMN's are of no common class.
+    if optimizer is not None and (isinstance(optimizer, type) or not hasattr(optimizer, "target")):
+        raise UsageError(
+            f"the optimizer is not set up for this network: {shown(optimizer)} is no optimizer; "
+            "give one of chainer.optimizers"
+        )
 
 
 #: Any of the three.

@@ -1,8 +1,9 @@
-"""How many threads BLAS is to have in a run: one, or as many as it takes by itself.
+"""The choice of BLAS threads for a run: one, or the library's own number.
 
-Threads of BLAS wait for one another by spinning. Where other programs keep the cores busy, one of
-them is often not running, and the others spin until it is: trials take many times as long, and the
-layers' times are noise. Small matrices are faster with one thread on a quiet machine, too.
+Threads of BLAS wait for one another by spinning. If other programs keep the cores busy, some of the
+threads are often not running, and the others spin until they are. Trials then take many times as
+long, and the layers' times are noise. Small matrices are faster with one thread even on a quiet
+machine.
 """
 
 from __future__ import annotations
@@ -20,45 +21,46 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.measure.clock import NowNs
 from chainer_profile.record.recording import Environment
 
-#: Seconds that the probe takes; and the part that it takes at most of a run whose trials are long,
-#: and of ``--max-seconds``.
+#: Longest duration of the probe in seconds. With long trials it may take longer, up to a fraction
+#: of the run and of ``--max-seconds``.
 PROBE_SECONDS = 2.0
 PROBE_PART = 0.1
 _MOST_ROUNDS = 10
-_TRIALS_A_TURN = 3
-#: More threads stay only where they are so much faster: one is steadier.
+_TRIALS_PER_TURN = 3
+#: All threads are chosen if they are faster by this fraction. Otherwise one is, which is steadier.
 _LEAST_GAIN = 0.03
-#: The libraries obey these.
+#: Environment variables that set the number of threads.
 _VARIABLES = (
     *("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"),
     *("VECLIB_MAXIMUM_THREADS", "OMP_NUM_THREADS"),
 )
-#: NumPy's OpenBLAS takes no more, however many cores there are.
+#: NumPy's OpenBLAS is built for at most this number of threads.
 _MOST_THREADS = 64
 
 
 @dataclass(frozen=True)
 class Probe:
-    """The trials of the probe, and which number of threads they choose."""
+    """Trials of the probe, and the number of threads that it chose."""
 
-    trials: tuple[tuple[int, int, int], ...] = ()  # start and wall time in ns, and threads of each
-    threads: int | None = None  # None: the library keeps its own number
+    trials: tuple[tuple[int, int, int], ...] = ()  # start in ns, wall time in ns, and threads
+    threads: int | None = None  # None keeps the library's own number
 
 
-def limited(threads: int | None) -> AbstractContextManager[Any]:
-    """Within this BLAS has so many threads; None changes nothing."""
+def limit_blas_threads(threads: int | None) -> AbstractContextManager[Any]:
+    """Set the number of BLAS threads within the context; None changes nothing."""
     return nullcontext() if threads is None else threadpool_limits(threads, user_api="blas")
 
 
-def free_threads(where: Environment) -> int:
-    """The number of threads that BLAS took by itself; 1 where somebody chose, or it has one."""
-    # A variable of the environment is a choice, and so is a number below that of the cores: the
-    # program itself has limited it, with threadpoolctl.
-    threads = max((library.threads for library in where.blas), default=1)
-    cores = [cores for cores in (where.physical_cores, where.usable_cores) if cores]
-    chosen = any(os.environ.get(name) for name in _VARIABLES)
-    least = min(*cores, _MOST_THREADS) if cores else threads
-    return 1 if chosen or threads < least else threads
+def default_blas_threads(environment: Environment) -> int:
+    """Number of threads that BLAS chose by itself; 1 if the user or the program chose it.
+
+    Fewer threads than cores show that the program has limited them, for example by threadpoolctl.
+    """
+    threads = max((library.threads for library in environment.blas), default=1)
+    cores = [n for n in (environment.physical_cores, environment.usable_cores) if n]
+    by_user = any(os.environ.get(name) for name in _VARIABLES)
+    by_default = min(*cores, _MOST_THREADS) if cores else threads
+    return 1 if by_user or threads < by_default else threads
 
 
 def probe_threads(
@@ -70,29 +72,34 @@ def probe_threads(
     most_s: float,
     stop: Callable[[], str],
 ) -> Probe:
-    """Time a few trials with all threads and with one, in turn, and choose the faster."""
+    """Time a few trials with ``threads`` and with one alternately, and choose the faster.
+
+    ``trial_s`` is the expected time of a trial, and ``most_s`` the time for all. ``stop`` returns a
+    reason to stop, or nothing.
+    """
     if threads < 2 or (threads + 1) * trial_s > most_s:
         return Probe()
     most_s = min(most_s, PROBE_SECONDS)
-    # The first trial after a change is slower: the other threads spin for a while.
-    few = 2 * (_TRIALS_A_TURN + 1) * trial_s > most_s
+    # The first trial after a change is slower, because the other threads still spin. It is left out
+    # if there is time.
+    few = 2 * (_TRIALS_PER_TURN + 1) * trial_s > most_s
     begin_ns = now_ns()
     timed: list[tuple[int, int, int]] = []
     for turn in range(2 * _MOST_ROUNDS):
         if turn >= 2 and (now_ns() - begin_ns) * NS >= most_s:
             break
         count = 1 if turn % 2 else threads
-        with limited(count):
+        with limit_blas_threads(count):
             if not few:
                 step()
-            for _ in range(1 if few else _TRIALS_A_TURN):
+            for _ in range(1 if few else _TRIALS_PER_TURN):
                 start_ns = now_ns()
                 step()
                 timed.append((start_ns, now_ns() - start_ns, count))
                 if stop():
                     return Probe(tuple(timed))
-    one_ns, many_ns = (
-        float(np.median([wall_ns for _, wall_ns, tried in timed if tried == count]))
+    one_ns, all_ns = (
+        float(np.median([wall_ns for _, wall_ns, used in timed if used == count]))
         for count in (1, threads)
     )
-    return Probe(tuple(timed), 1 if one_ns * (1 - _LEAST_GAIN) <= many_ns else None)
+    return Probe(tuple(timed), 1 if one_ns * (1 - _LEAST_GAIN) <= all_ns else None)

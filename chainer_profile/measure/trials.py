@@ -11,11 +11,12 @@ import numpy as np
 
 from chainer_profile.basics.describe import NS, PreciseEnough
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.basics.free_memory import does_not_fit, free_nbytes
+from chainer_profile.basics.free_memory import describe_memory_error, free_nbytes
 from chainer_profile.basics.parsing import gpu_number
 from chainer_profile.basics.units import format_count, format_nbytes, plural
 from chainer_profile.measure.clock import WARMUP_PART, WARMUP_SECONDS, Clock, TimeLimit
 from chainer_profile.measure.environment import CpuWatch, gpu_state
+from chainer_profile.measure.interrupts import INTERRUPTED
 from chainer_profile.measure.journal_writer import JournalWriter, int64
 from chainer_profile.measure.recorder_cost import cost_of_a_call, window_ns
 from chainer_profile.measure.session import GROUP_NS
@@ -115,7 +116,7 @@ def memory_full(
     # Of those of CuPy's some are MemoryError too.
     if isinstance(error, MemoryError) and clock.device is None:
         batch = format_count(settings.batchsize)
-        return f"a batch of {batch} {does_not_fit(error, free)}: use a smaller --batchsize"
+        return f"a batch of {batch} {describe_memory_error(error, free)}: use a smaller --batchsize"
     # CuPy's own exception types cannot be named without CuPy.
     if clock.device is None or type(error).__name__ != "OutOfMemoryError":
         return ""
@@ -372,6 +373,17 @@ class Trials:
     def _gpu_state(self) -> GpuState | None:
         gpu = gpu_number(self.settings.device)
         return None if gpu is None else gpu_state(gpu)
+
+    def interrupted(self) -> Recording | None:
+        """What a KeyboardInterrupt leaves; None before the first profiled trial."""
+        if not self._walls:
+            return None
+        if self.ended == COMPLETE and len(self._walls) < self.settings.trials:
+            self.ended = INTERRUPTED
+        try:
+            return self.recording()
+        except Exception:  # the interrupt came at any place
+            return None
 
     def failure(self, error: Exception) -> tuple[str, Recording]:
         """The message of a failure during the trials, and what had been measured."""

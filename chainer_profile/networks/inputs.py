@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.free_memory import does_not_fit, no_more_than_is_free
+from chainer_profile.basics.free_memory import describe_memory_error, limit_to_free_memory
 from chainer_profile.basics.parsing import InputSpec
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.networks.cifar import CIFAR10_CLASSES, load_cifar10_test
@@ -142,11 +142,11 @@ def make_input(
 @contextmanager
 def _in_memory(content: str) -> Iterator[None]:
     """Refuse arrays that do not fit into free memory; the message begins with ``content``."""
-    with no_more_than_is_free() as free:
+    with limit_to_free_memory() as free:
         try:
             yield
         except MemoryError as error:
-            raise ProfileError(f"{content} {does_not_fit(error, free)}") from error
+            raise ProfileError(f"{content} {describe_memory_error(error, free)}") from error
 
 
 def _random(shape: tuple[int, ...], batchsize: int, seed: int) -> tuple[NDArray[Any], str]:

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import pandas as pd
 
-from chainer_profile.basics.paths import cut, depth_first
-from chainer_profile.basics.views import Shown
+from chainer_profile.basics.paths import depth_first, truncate
+from chainer_profile.basics.views import Displayable
 from chainer_profile.record.recording import Shape
 
 #: The columns of the table by layer: texts, counts of the link, and counts of the call, of which
@@ -26,7 +26,7 @@ def _total(name: str, meaning: str) -> property:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ModelSummary(Shown):
+class ModelSummary(Displayable):
     """A network's layers, and their totals. ``str()`` gives all of it as a table.
 
     Sizes are bytes, other numbers are elements or operations of one forward pass in test mode.
@@ -69,7 +69,7 @@ class ModelSummary(Shown):
             One row per link, indexed by path, parents before children; the columns are explained
             in docs/columns.md.
         """
-        paths = self.table["path"].map(lambda path: cut(path, depth))
+        paths = self.table["path"].map(lambda path: truncate(path, depth))
         groups = self.table.groupby(paths, sort=False)
         links = pd.DataFrame(index=pd.Index(depth_first(paths), dtype=object, name="path"))
         links["kind"] = [self.kinds.get(path, "") for path in links.index]

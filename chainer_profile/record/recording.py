@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.basics.views import Shown
+from chainer_profile.basics.views import Displayable
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.checking import check_file
 from chainer_profile.record.inside import Inside as Inside
@@ -64,7 +64,7 @@ def _along(*axes: str) -> dict[str, tuple[str, ...]]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Recording(Shown):
+class Recording(Displayable):
     """Everything that one run measured. All times are integer nanoseconds.
 
     In every trial ``trial_ns = self_ns.sum(axis=1) + framework``. The framework time is the time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics import units
-from chainer_profile.basics.sentences import held
+from chainer_profile.basics.sentences import sentences_that_hold
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.recording import COMPLETE
 
@@ -325,4 +325,4 @@ def gaps(recording: Recording) -> list[str]:
         "inclusive": recording.settings.inclusive,
         "whole": recording.trial_ns is not None,
     }
-    return list(held(_GAPS, facts))
+    return list(sentences_that_hold(_GAPS, facts))

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.files import made, make_folder, numbered
+from chainer_profile.basics.files import make_folder, numbered, removed_if_empty
 from chainer_profile.engines.results import (
     RESULTS,
     EnginesRun,
@@ -35,7 +35,7 @@ def taken(out: Path | None, default: Path, force: bool, engines: Sequence[str]) 
         refuse_foreign(out, _FILES.__contains__, "run", (out / RESULTS).exists(), force)
         for name in folder_names(engines).values():
             refuse_folders(out / name, is_of_run)
-    with made(out):
+    with removed_if_empty(out):
         yield out
 
 

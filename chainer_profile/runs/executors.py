@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chainer_profile.basics.children import bound
+from chainer_profile.basics.children import killed_with_parent
 from chainer_profile.basics.errors import ProfileError, one_line
 
 #: The program that runs a case, in a clone and where pip has installed the package.
@@ -69,7 +69,7 @@ def _run(sweep: str, words: Sequence[str], folder: str, scratch: Path) -> tuple[
     with (
         open(log, "wb") as stderr,
         subprocess.Popen(
-            bound(command),
+            killed_with_parent(command),
             cwd=folder if os.path.isdir(folder) else None,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

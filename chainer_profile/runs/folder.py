@@ -61,7 +61,7 @@ def take_folder(
     new ones are written. All ranks of a run take the same folder, and each its ``rank-N`` in it.
     """
     for folder in _places(out, default, rank):
-        with files.made(folder):
+        with files.removed_if_empty(folder):
             if out is not None:
                 has_run = (folder / RECORDING).exists() or (folder / JOURNAL).exists()
                 refuse_foreign(folder, is_of_run, "run", has_run, force)

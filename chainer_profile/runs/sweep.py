@@ -18,7 +18,7 @@ from typing import Any
 
 from chainer_profile.analyse.case_result import CaseResult, result_of
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.files import as_json, locked, made
+from chainer_profile.basics.files import as_json, locked, removed_if_empty
 from chainer_profile.basics.units import format_input
 from chainer_profile.basics.words import COMMAND, DTYPES, PHASES
 from chainer_profile.record.parts import Settings
@@ -148,7 +148,7 @@ def take_sweep(path: Path, cases: Sequence[Case], force: bool) -> Iterator[Sweep
     """Within its block a folder belongs to this sweep; ``force`` measures all again."""
     if (path / RECORDING).exists() or (path / JOURNAL).exists():
         raise UsageError(f"--out {path} contains a run; name another folder for the sweep")
-    with made(path), locked(path, "another sweep is writing there"):
+    with removed_if_empty(path), locked(path, "another sweep is writing there"):
         folder = SweepFolder(path, cases, force)
         if folder.others and not force:
             raise UsageError(

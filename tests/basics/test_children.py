@@ -1,4 +1,4 @@
-"""No process that we start outlives us, whatever ends us, and none leaves a file behind."""
+"""No child process outlives a parent that is killed, and none leaves files."""
 
 import os
 import signal
@@ -14,14 +14,14 @@ from tests.command import ROOT
 CHILD = """
 import signal, sys
 with open(sys.argv[1], "w") as here:
-    if "ready" in sys.argv:  # a worker of advise would end by it, as it takes JSON alone
+    if "ready" in sys.argv:  # not for a worker of advise: it accepts JSON only, and would end
         print("ready", flush=True)
     here.write("here\\n")
     here.flush()
     signal.pause()
 """
-#: How each of our child processes begins, of those that may live long.
-DOORS = {
+#: Code that starts each kind of child process that may run for long.
+STARTS = {
     "a worker of advise": "worker.Worker([child, fifo], lambda: '').ask('ready', 600)",
     "a case of a sweep": "executors.PROGRAM = Path(child)\nexecutors.run_case('a', (fifo,), '.')",
     "a sampler": "words = sys.executable, child, fifo, 'ready'\n"
@@ -37,31 +37,31 @@ child, fifo = sys.argv[1:]
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells a child")
-@pytest.mark.parametrize("door", DOORS)
-def test_a_child_ends_with_its_parent(door, tmp_path):
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can kill a child with its parent")
+@pytest.mark.parametrize("kind", STARTS)
+def test_a_child_is_killed_with_its_parent(kind, tmp_path):
     child, fifo, folder = tmp_path / "child.py", tmp_path / "fifo", tmp_path / "tmp"
     child.write_text(CHILD)
     os.mkfifo(fifo)
     folder.mkdir()
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT + DOORS[door], str(child), str(fifo)],
+        [sys.executable, "-c", PARENT + STARTS[kind], str(child), str(fifo)],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": ROOT, "TMPDIR": str(folder)},
         stdout=subprocess.DEVNULL,
     )
 
     def wake():
-        """Let go of the fifo where the parent ends without a child."""
+        """Open the fifo for the reader below if the parent ends without starting a child."""
         parent.wait()
-        with suppress(OSError):  # nobody waits
+        with suppress(OSError):  # no reader is waiting
             os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
 
     threading.Thread(target=wake).start()
     with open(fifo) as here:
         assert here.readline() == "here\n"
         parent.send_signal(signal.SIGKILL)
-        assert here.read() == ""  # the child holds the other end
+        assert here.read() == ""  # ends when the child has ended
     assert parent.wait() == -signal.SIGKILL
-    # A case's folder has a name; its content goes with the folder for temporary files.
+    # Only a sweep's case leaves a folder, which has a name.
     assert [name for name in os.listdir(folder) if not name.startswith("sweep-")] == []

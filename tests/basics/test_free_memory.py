@@ -1,4 +1,4 @@
-"""How much memory is free to this process, and that no more is handed out."""
+"""Memory that is free to this process, and the limit that refuses other memory."""
 
 import mmap
 import resource
@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from chainer_profile.basics import free_memory
-from chainer_profile.basics.free_memory import Growth, free_nbytes, no_more_than_is_free
+from chainer_profile.basics.free_memory import MemoryGrowth, free_nbytes, limit_to_free_memory
 
 MIB = 1 << 20
 V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
@@ -19,7 +19,7 @@ V2 = ("memory.max", "memory.current", "")
 
 @pytest.fixture
 def process(tmp_path, monkeypatch):
-    """A process of a system with 1000 MiB left, without limits of its own."""
+    """Folder of a process without limits, on a system with 1000 MiB of free memory."""
     memory = SimpleNamespace(available=1000 * MIB)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     limits = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
@@ -32,12 +32,12 @@ def process(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("mount", "names"), [("memory", V1), (".", V2), ("unified", V2)])
-def test_memory_left_by_control_groups(mount, names, process, tmp_path):
+def test_the_smallest_rest_of_all_control_groups_is_free(mount, names, process, tmp_path):
     groups = tmp_path / "groups"
     limit_name, use_name, prefix = names
 
-    def make_group(place, limit, used, files=0):
-        folder = groups / mount / place
+    def make_group(path, limit, used, files=0):
+        folder = groups / mount / path
         folder.mkdir(parents=True, exist_ok=True)
         (folder / limit_name).write_text(f"{limit}\n")
         (folder / use_name).write_text(f"{used}\n")
@@ -46,17 +46,17 @@ def test_memory_left_by_control_groups(mount, names, process, tmp_path):
 
     make_group("job/step", "9223372036854771712" if names is V1 else "max", 0)
     assert free_nbytes(process, groups) == 1000 * MIB
-    # Pages of files are given back when memory is short.
+    # Cached pages of files are freed when memory is short.
     make_group("job", 500 * MIB, 300 * MIB, 50 * MIB)
     assert free_nbytes(process, groups) == 300 * MIB
     make_group("job/step", 100 * MIB, 20 * MIB)
     assert free_nbytes(process, groups) == 80 * MIB
-    # In a container the path is that of its host, and the limit stands at the mount.
+    # In a container the limit is at the mount, because the path is the host's.
     make_group("", 60 * MIB, 90 * MIB)
     assert free_nbytes(process, groups) == 0
 
 
-def test_the_limits_of_the_process_and_of_the_system(process, tmp_path, monkeypatch):
+def test_resource_limits_reduce_free_memory(process, tmp_path, monkeypatch):
     nowhere, none = tmp_path / "none", resource.RLIM_INFINITY
     assert free_nbytes(process, nowhere) == free_nbytes(nowhere, nowhere) == 1000 * MIB
     for kind, left in ((resource.RLIMIT_AS, 300), (resource.RLIMIT_DATA, 350)):
@@ -67,10 +67,10 @@ def test_the_limits_of_the_process_and_of_the_system(process, tmp_path, monkeypa
         assert free_nbytes(process, nowhere) == left * MIB
 
 
-def test_memory_that_is_not_there_is_refused_and_the_limit_is_put_back(monkeypatch):
+def test_allocations_beyond_free_memory_fail_and_the_limit_is_restored(monkeypatch):
     before = resource.getrlimit(resource.RLIMIT_DATA)
     monkeypatch.setattr(free_memory, "free_nbytes", lambda: 200 * MIB)
-    with no_more_than_is_free() as free:
+    with limit_to_free_memory() as free:
         assert free == 180 * MIB
         assert np.ones(100 * MIB, np.int8).all()
         with pytest.raises(MemoryError):
@@ -78,22 +78,22 @@ def test_memory_that_is_not_there_is_refused_and_the_limit_is_put_back(monkeypat
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
-def test_growth_by_held_memory_and_at_its_largest():
-    def taken(nbytes):
-        """Memory of the system's: malloc may have some that it kept, of other tests."""
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux reports it")
+def test_growth_counts_memory_in_use_and_its_peak():
+    def allocate(nbytes):
+        """Allocate new pages; malloc could reuse memory that other tests have freed."""
         block = mmap.mmap(-1, nbytes)
         np.frombuffer(block, np.uint8).fill(1)
         return block
 
-    growth = Growth()
-    taken(64 * MIB).close()
-    held = taken(32 * MIB)
+    growth = MemoryGrowth()
+    allocate(64 * MIB).close()
+    in_use = allocate(32 * MIB)
     growth.settle()
     before = growth.nbytes()
     if before is None:
-        pytest.skip("this system does not tell a process's most memory anew")
+        pytest.skip("this system does not reset a process's peak memory")
     assert 30 * MIB < before < 48 * MIB
-    taken(40 * MIB).close()
+    allocate(40 * MIB).close()
     assert 70 * MIB < growth.nbytes() < 90 * MIB
-    held.close()
+    in_use.close()

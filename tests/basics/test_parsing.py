@@ -1,4 +1,4 @@
-"""How values of options are read."""
+"""Parsers of the values of options."""
 
 import math
 
@@ -10,7 +10,7 @@ from chainer_profile.basics.parsing import InputSpec, parse_input
 from chainer_profile.networks.inputs import make_arguments
 from tests.refusing import refusal
 
-#: Inputs by their text.
+#: Texts, and the inputs that they describe.
 SPECS = {
     "3x32x32": InputSpec((3, 32, 32)),
     "784:float32": InputSpec((784,)),
@@ -23,7 +23,7 @@ SPECS = {
 }
 
 
-def test_inputs_as_text():
+def test_inputs_are_parsed_or_refused():
     assert {text: parse_input(text) for text in SPECS} == SPECS
     for text in (
         "3:int32:0:1",
@@ -53,7 +53,7 @@ def test_inputs_as_text():
     st.integers(1, 4),
     st.integers(0, 3),
 )
-def test_arguments_have_the_shapes_and_types_of_their_specs(specs, batchsize, seed):
+def test_random_arguments_have_the_shapes_and_types_of_their_specs(specs, batchsize, seed):
     made = make_arguments(specs, batchsize, seed)
     for spec, value in zip(specs, made.args, strict=True):
         for array in [value] if spec.lengths is None else value:

@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.basics.paths import (
-    below,
-    cut,
     depth_first,
     joined,
     link_of,
+    links_below,
     links_to,
+    truncate,
 )
 
 NAMES = st.sampled_from(["a", "b", "0", "1", "conv"])
@@ -17,13 +17,13 @@ PATHS = st.lists(NAMES, max_size=4).map(lambda names: "/" + "/".join(names))
 
 
 @given(PATHS, PATHS, st.integers(0, 5))
-def test_links_between_paths_and_cut_paths(path, holder, depth):
+def test_chains_of_links_divide_and_truncate_paths(path, holder, depth):
     chain = links_to(path)
-    ways = below(path, holder)
-    assert ways == chain[len(chain) - len(ways) :]
-    assert not set(ways) & set(links_to(holder))
-    assert set(chain) - set(ways) <= set(links_to(holder))
-    short = cut(path, depth)
+    lower = links_below(path, holder)
+    assert lower == chain[len(chain) - len(lower) :]
+    assert not set(lower) & set(links_to(holder))
+    assert set(chain) - set(lower) <= set(links_to(holder))
+    short = truncate(path, depth)
     assert short in links_to(path)
     assert len(links_to(short)) == min(depth + 1, len(links_to(path)))
     whole = joined(holder.rstrip("/"), path)
@@ -32,7 +32,7 @@ def test_links_between_paths_and_cut_paths(path, holder, depth):
 
 
 @given(st.lists(PATHS, max_size=12))
-def test_links_below_a_link_follow_it_together(paths):
+def test_depth_first_keeps_links_below_a_link_together(paths):
     ordered = depth_first(paths)
     assert sorted(ordered) == sorted(set(paths))
     for link in ordered:

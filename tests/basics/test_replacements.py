@@ -1,4 +1,4 @@
-"""Replacements: methods that stand in place of others, and that everything comes back."""
+"""Replacements of attributes are undone completely."""
 
 import itertools
 
@@ -15,7 +15,7 @@ class Thing:
 
 
 @pytest.mark.parametrize("before", [{}, {"method": None}, {"method": lambda: "mine"}])
-def test_the_attribute_comes_back(before):
+def test_attributes_are_restored(before):
     thing, replacements = Thing(), Replacements()
     vars(thing).update(before)
     for _ in range(2):
@@ -26,7 +26,7 @@ def test_the_attribute_comes_back(before):
         assert vars(thing) == before
 
 
-def test_several_are_undone_in_any_order():
+def test_wrappers_are_undone_in_any_order():
     for order in itertools.permutations(range(3)):
         thing, several = Thing(), [Replacements() for _ in range(3)]
         for number, replacements in enumerate(several):
@@ -41,8 +41,8 @@ def test_several_are_undone_in_any_order():
         assert vars(thing) == {}
 
 
-class Stands:
-    """Sets attributes of another, as ChainerMN's optimizers do."""
+class Proxy:
+    """Sets attributes of another object, as ChainerMN's optimizers do."""
 
     def __init__(self, actual):
         vars(self)["actual"] = actual
@@ -54,12 +54,12 @@ class Stands:
         setattr(self.actual, name, value)
 
 
-def test_objects_that_set_attributes_in_ways_of_their_own():
+def test_attributes_are_set_without_the_objects_own_setattr():
     thing, model = Thing(), chainer.Sequential(L.Linear(2, 2))
-    stands, before = Stands(thing), set(vars(model))
+    proxy, before = Proxy(thing), set(vars(model))
     with Replacements() as replacements:
-        replacements.put(stands, "method", lambda: "another")
+        replacements.put(proxy, "method", lambda: "another")
         replacements.put(model, "cleargrads", lambda: None)
-        assert (stands.method(), thing.method()) == ("another", "its own")
-    assert (vars(thing), list(vars(stands))) == ({}, ["actual"])
+        assert (proxy.method(), thing.method()) == ("another", "its own")
+    assert (vars(thing), list(vars(proxy))) == ({}, ["actual"])
     assert set(vars(model)) == before

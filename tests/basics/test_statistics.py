@@ -1,4 +1,4 @@
-"""Statistics against NumPy, SciPy and exact probabilities; when trials are enough."""
+"""Statistics, compared with NumPy, SciPy and exact probabilities; and the rule to stop."""
 
 import math
 from unittest import mock
@@ -65,7 +65,7 @@ def test_describe_agrees_with_numpy_in_any_unit(times, factor):
     assert scaled.spread == pytest.approx(statistics.spread, rel=1e-9, nan_ok=True)
 
 
-def test_describe_by_hand():
+def test_describe_of_constant_and_extreme_samples():
     with pytest.raises(ValueError, match="at least one sample"):
         describe(np.zeros(0, np.int64))
     for value in (0, 1, 333_333_333, 10**15 + 7):
@@ -76,12 +76,12 @@ def test_describe_by_hand():
     halves = describe(np.repeat([1000, 3000], 50))
     assert halves.half_width == relative(0.5)  # from 1,000 to 3,000
     assert describe(np.array([1000, 1000, 4000], np.int64)).spread == relative(math.sqrt(3) / 2)
-    # A sum of floats would lose the ones.
+    # A sum of floats would round the ones off.
     assert describe(np.array([2**53, 1, 1], np.int64)).mean_s == (2**53 + 2) / 3 * 1e-9
 
 
 @given(st.integers(1, 70), st.integers(0, 9), st.integers(0, 2**32 - 1), st.integers(1, 400))
-def test_many_columns_are_described_as_each_of_them(count, width, seed, chunk):
+def test_describe_columns_equals_describe_of_each_column(count, width, seed, chunk):
     times = np.random.default_rng(seed).integers(0, 10**10, (count, width))
     with mock.patch("chainer_profile.basics.describe._CHUNK", chunk):
         table = describe_columns(times)
@@ -92,23 +92,23 @@ def test_many_columns_are_described_as_each_of_them(count, width, seed, chunk):
     assert all(values.shape == (width,) for values in table.values())
 
 
-# -- batches, and the interval of trials that follow one another
+# -- batches, and the interval of correlated trials
 
 
-def test_the_interval_by_hand():
-    # Independent trials: as many lie outside as of a binomial number.
+def test_trials_interval_of_independent_and_disturbed_trials():
+    # Independent trials: the ranks are quantiles of the binomial distribution.
     times = np.random.default_rng(0).permutation(100)
     assert trials_interval(times) == median_interval(times.astype(float)) == (39, 60)
-    # Nothing tells how long a third level would be: the interval is all that was seen.
+    # Trials with two levels: the interval has both, as nothing shows which one will last.
     assert trials_interval(np.repeat([1_000, 1_010], 500)) == (1_000, 1_010)
-    # A sample whose second half was disturbed, as on a machine that another program takes over.
+    # The second half was disturbed by another program.
     rng = np.random.default_rng(3)
     times = np.concatenate([rng.integers(5_900, 6_300, 25), rng.integers(9_000, 18_000, 25)])
     assert trials_interval(times) == (times.min(), times.max())
 
 
 def ar1(rng, count, rho, rows=1):
-    """Series of times around 1 ms, each time correlated with the one before, (rows, count)."""
+    """Make first-order autoregressive series of times around 1 ms, (rows, count)."""
     steps = rng.normal(0, 1, (rows, count))
     steps[:, 1:] *= math.sqrt(1 - rho * rho)
     return (1e6 + 50_000 * signal.lfilter([1], [1, -rho], steps)).astype(np.int64)
@@ -120,10 +120,10 @@ def test_intervals_cover_the_median_and_the_mean_of_a_correlated_series(rho):
         times = ar1(np.random.default_rng(7), count, rho, rows=1_000)
         columns = describe_columns(times.T)
         low, high = columns["ci_low_s"], columns["ci_high_s"]
-        given = ~np.isnan(low)
-        # Of few and much correlated trials some have no interval.
-        assert given.mean() >= (0.6 if rho > 0.5 else 0.99)
-        covered = ((low <= 1e-3) & (high >= 1e-3))[given].mean()
+        known = ~np.isnan(low)
+        # Some series of few, strongly correlated trials have no interval.
+        assert known.mean() >= (0.6 if rho > 0.5 else 0.99)
+        covered = ((low <= 1e-3) & (high >= 1e-3))[known].mean()
         assert 0.90 <= covered <= 0.99
     rows = ar1(np.random.default_rng(5), 1_000, rho, rows=500)
     reach = stats.t.ppf(0.975, BATCHES - 1) * standard_errors(batches(rows).mean(axis=2))
@@ -131,7 +131,7 @@ def test_intervals_cover_the_median_and_the_mean_of_a_correlated_series(rho):
 
 
 @given(st.integers(1, 300), st.floats(0.5, 0.9999))
-def test_students_quantiles_are_those_of_scipy(degrees, confidence):
+def test_student_quantile_agrees_with_scipy(degrees, confidence):
     expected = stats.t.ppf((1 + confidence) / 2, degrees)
     assert student_quantile(degrees, confidence) == pytest.approx(expected, rel=1e-9)
 
@@ -139,8 +139,8 @@ def test_students_quantiles_are_those_of_scipy(degrees, confidence):
 # -- the median of independent samples
 
 
-def test_the_interval_of_the_median_covers_it():
-    # The ranks are whole numbers, so the chance is 95 % or somewhat more; one rank less is too few.
+def test_median_interval_has_the_narrowest_ranks_of_95_per_cent():
+    # The ranks are integers, so the probability is 95 % or more, and less than 95 % for one less.
     for count in (*range(6, 60), 100, 101, 625, 2500, 10_000, 999_999):
         low, high = median_interval(np.arange(count, dtype=float))
         assert low + high == count - 1  # as many values below as above
@@ -156,7 +156,7 @@ def test_the_interval_of_the_median_covers_it():
         assert all(map(math.isnan, median_interval(np.arange(count, dtype=float))))
 
 
-def test_halves_that_differ_beyond_chance():
+def test_halves_differ_only_beyond_chance():
     assert halves_differ(np.repeat([1000, 1200], 100)) == (pytest.approx(0.2), True)
     assert halves_differ(np.repeat([1200, 900], 100)) == (pytest.approx(-0.25), True)
     assert halves_differ(np.full(200, 1000)) == (0.0, False)
@@ -166,11 +166,11 @@ def test_halves_that_differ_beyond_chance():
     assert halves_differ(7 * noise) == (pytest.approx(change), False)
 
 
-# -- the rule that ends the trials when they are enough: honest however often it looks
+# -- the rule that ends the trials, whose error probability does not depend on the number of looks
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 5 * FIRST_LOOK), st.floats(0.001, 0.05))
-def test_an_interval_that_ends_the_trials_is_reported_as_narrow(seed, count, wanted):
+def test_trials_end_only_if_the_reported_interval_is_narrow(seed, count, wanted):
     samples = np.random.default_rng(seed).integers(900, 1_100, count)
     if PreciseEnough(wanted).reached(samples):
         low, high = trials_interval(samples)
@@ -178,7 +178,7 @@ def test_an_interval_that_ends_the_trials_is_reported_as_narrow(seed, count, wan
     assert not PreciseEnough(1.0).reached(np.full(count % FIRST_LOOK, 1_000, np.int64))
 
 
-def test_the_chances_of_all_looks_add_up_to_five_per_cent(monkeypatch):
+def test_error_probabilities_of_all_looks_add_up_to_five_per_cent(monkeypatch):
     asked = []
 
     def interval(samples, confidence):
@@ -195,7 +195,7 @@ def test_the_chances_of_all_looks_add_up_to_five_per_cent(monkeypatch):
 
 
 @pytest.mark.parametrize("name", coverage.KINDS)
-def test_the_interval_is_right_when_the_trials_end(name):
+def test_the_interval_contains_the_median_when_the_trials_end(name):
     kind, typical = coverage.KINDS[name]
     rng = np.random.default_rng(11)
     wanted = 0.1 if "50 %" in name else 0.02

@@ -1,4 +1,4 @@
-"""Numbers to text and back."""
+"""Formatting and parsing of numbers."""
 
 import math
 import re
@@ -13,8 +13,8 @@ from tests.refusing import refusal
 
 NAN = math.nan
 
-#: Functions that make a text, with arguments and texts.
-SHOWN = {
+#: Functions that format a number, with arguments and texts.
+FORMATTED = {
     units.format_duration: {
         **{1.0: "1.000 s", 0.005021: "5.021 ms", 1e-3: "1.000 ms", 0.9999e-3: "999.9 us"},
         **{999.94e-6: "999.9 us", 999.96e-6: "1.000 ms", 999.96e-3: "1.000 s"},
@@ -49,8 +49,8 @@ SHOWN = {
     units.format_shapes: {(((1, 3), (), (5,)),): "1x3 scalar 5", ((),): ""},
     units.format_giga: {225.18e9: "225.2", 12_345.6e9: "12,346", 1e6: "0.001000", NAN: "-"},
 }
-#: The same for functions that read a text.
-READ = {
+#: Functions that parse a text, with texts and numbers.
+PARSED = {
     units.parse_duration: {
         "0.36ms": 0.36e-3,
         **dict.fromkeys(("360 us", "360µs", "360\u03bcs"), 360e-6),
@@ -60,18 +60,20 @@ READ = {
 }
 
 
-def test_numbers_as_text_and_text_as_numbers():
-    for show, texts in SHOWN.items():
-        shown = {of: show(*of if isinstance(of, tuple) else (of,)) for of in texts}
-        assert shown == texts, show
-    for read, values in READ.items():
-        assert {text: read(text) for text in values} == pytest.approx(values, rel=1e-15)
+def test_numbers_are_formatted_and_parsed():
+    for function, texts in FORMATTED.items():
+        formatted = {
+            args: function(*args if isinstance(args, tuple) else (args,)) for args in texts
+        }
+        assert formatted == texts, function
+    for parse, values in PARSED.items():
+        assert {text: parse(text) for text in values} == pytest.approx(values, rel=1e-15)
 
 
 @given(st.floats(1e-12, 1e6))
 @example(999.96e-6)
 @example(1 - 1e-9)
-def test_a_duration_has_four_digits_and_the_unit_that_fits_and_is_read_back(seconds):
+def test_durations_have_four_digits_and_can_be_parsed_again(seconds):
     text = units.format_duration(seconds).replace(",", "")
     assert units.parse_duration(text) == pytest.approx(seconds, rel=0.5001e-3)
     if 1e-9 <= seconds <= 999.9:
@@ -80,28 +82,37 @@ def test_a_duration_has_four_digits_and_the_unit_that_fits_and_is_read_back(seco
 
 
 @given(st.floats(1e-9, 1e12), st.integers(1, 9))
-def test_significant_digits_are_enough_and_none_is_lost_before_the_point(value, digits):
+def test_significant_digits_are_exact_and_keep_all_before_the_point(value, digits):
     text = units.format_significant(value, digits).replace(",", "")
     assert float(text) == pytest.approx(value, rel=0.5001 * 10 ** (1 - digits))
     before_point = text.split(".")[0].lstrip("0")
     assert len(text.replace(".", "").lstrip("0")) == max(digits, len(before_point))
 
 
-NONE = ["", " ", ".", "-1", "1.2.3", "nan", "inf", "1,5", "0x10", "1e", "--5", "x\ny", "1 2"]
-#: Functions that read a text, their advice, and texts that they refuse.
+INVALID = ["", " ", ".", "-1", "1.2.3", "nan", "inf", "1,5", "0x10", "1e", "--5", "x\ny", "1 2"]
+#: Functions that parse a text, their advice, and texts that they refuse.
 REFUSED = {
     units.parse_duration: (
         "give a number with s, ms, us or ns, such as 0.36ms",
-        ["5", "5 m", "5 min", "5 MS", "0ms", "1e999s", "1e-999s", *(f"{text}ms" for text in NONE)],
+        [
+            "5",
+            "5 m",
+            "5 min",
+            "5 MS",
+            "0ms",
+            "1e999s",
+            "1e-999s",
+            *(f"{text}ms" for text in INVALID),
+        ],
     ),
     units.parse_percent: (
         "give a number above 0 and up to 100, such as 5%",
-        ["0%", "100.1%", "5%%", "5ms", "1e9%", *NONE],
+        ["0%", "100.1%", "5%%", "5ms", "1e9%", *INVALID],
     ),
 }
 
 
-def test_nonsense_is_refused_with_advice():
+def test_invalid_text_is_refused_with_advice():
     for parse, (advice, texts) in REFUSED.items():
         for text in texts:
             message = refusal(parse, text, error=UsageError)

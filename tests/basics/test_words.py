@@ -1,8 +1,8 @@
-"""Commands that are named in advice."""
+"""Commands in advice."""
 
-from chainer_profile.basics.words import trying_again
+from chainer_profile.basics.words import same_command_with_try
 
-#: Commands, and what they run; None where nothing is to be tried.
+#: Commands, and the arguments after ``--try``; None for commands to which it cannot be added.
 COMMANDS = {
     "python profile.py run train.py -o result --epoch 1": "train.py -o result --epoch 1",
     "chainer-profile run -o a --force -q train.py": "-q train.py",
@@ -12,7 +12,7 @@ COMMANDS = {
 }
 
 
-def test_the_same_command_that_tries():
+def test_try_is_added_to_a_run_of_a_program():
     for command, words in COMMANDS.items():
         expected = "" if words is None else f"python profile.py run --try {words}"
-        assert trying_again(command) == expected
+        assert same_command_with_try(command) == expected

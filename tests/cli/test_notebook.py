@@ -22,6 +22,7 @@ from chainer_profile.basics import warning  # noqa: E402
 from chainer_profile.cli import notebook  # noqa: E402
 from chainer_profile.measure import memory  # noqa: E402
 from tests.command import raising  # noqa: E402
+from tests.measure.describing import describe, differences  # noqa: E402
 from tests.nets import MLP  # noqa: E402
 from tests.scripts import python  # noqa: E402
 
@@ -201,6 +202,32 @@ def test_interrupts(shell):
     twice = "if n == 69: [signal.raise_signal(signal.SIGINT) for _ in 'ab']"
     error = shell.cell("-n 1000 -w 1", "n += 1", "model(x)", twice)
     assert isinstance(error, KeyboardInterrupt)
+
+
+def test_an_interrupt_that_raises_shows_the_trials_so_far(shell, capsys):
+    def interrupt(y, calls):
+        if calls == 20:
+            raise KeyboardInterrupt
+        return y
+
+    shell.names["model"] = MLP(interrupt)
+    for run in (shell.line, lambda call: shell.cell(call.split("model")[0], "model(x)")):
+        assert isinstance(run("-n 1000 -w 1 -o s model(x)"), KeyboardInterrupt)
+        recording = shell.names.pop("s").recording
+        assert (recording.ended, recording.settings.model) == ("interrupted", "MLP")
+        assert 0 < recording.n_trials < 20
+        assert "fc1" in capsys.readouterr().out
+    shell.names["model"] = MLP(lambda y, calls: interrupt(y, calls + 19))
+    assert isinstance(shell.line("-o s model(x)"), KeyboardInterrupt)
+    assert "s" not in shell.names
+
+
+@pytest.mark.parametrize("call", ["model(x)", "model.forward(x)", "(lambda x: model(x))(x)"])
+def test_a_line_restores_the_state_of_its_network(shell, call):
+    before = describe(model=shell.names["model"], x=shell.names["x"])
+    for phase in ("forward", "forward-backward"):
+        shell.of_call(call, f"{FEW} -q --phase {phase}")
+    assert not differences(before, describe(model=shell.names["model"], x=shell.names["x"]))
 
 
 def test_options_choose_what_is_shown_and_the_extension_can_be_unloaded(shell, monkeypatch):

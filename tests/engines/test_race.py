@@ -177,7 +177,7 @@ def test_memory_is_that_of_the_runs(clock, monkeypatch):
         def nbytes(self):
             return (engine.calls - self.before) << 20
 
-    monkeypatch.setattr("chainer_profile.engines.race.Growth", FakeGrowth)
+    monkeypatch.setattr("chainer_profile.engines.race.MemoryGrowth", FakeGrowth)
     for run_ns, warmups, device, nbytes in (
         (1000, 3, "cpu", 3 << 20),
         (4 * 10**9, 50, "cpu", 3 << 20),  # a warm-up takes about ten seconds at most

@@ -1,4 +1,4 @@
-"""The end of a program: its exit code stays its own, and its measurements are kept."""
+"""The end of a program: its exit code is unchanged, and its measurements are saved."""
 
 import signal
 from pathlib import Path
@@ -41,8 +41,8 @@ def kill():
 
 small, large = L.Linear(4, 3), L.Linear(4, 100_000)
 """
-#: Programs that remove something that saving needs, before it trains or behind that.
-TAKES = {
+#: Programs that break or remove something that saving needs.
+BREAKS = {
     "open": "builtins.open = None\ntrain()",
     "modules": "train()\nsys.path.clear(); sys.path_importer_cache.clear(); sys.meta_path.clear()",
     "results": "train()\n__import__('shutil').rmtree('here')",
@@ -59,9 +59,9 @@ def said():
     return " ".join(Path("err").read_text().split())
 
 
-@pytest.mark.parametrize("takes", TAKES)
-def test_a_program_that_removes_what_saving_needs(takes):
-    assert run(f"{TAKES[takes]}\nsys.exit(3)", "-q") == 3
+@pytest.mark.parametrize("breaks", BREAKS)
+def test_results_are_saved_after_a_program_that_breaks_builtins_or_folders(breaks):
+    assert run(f"{BREAKS[breaks]}\nsys.exit(3)", "-q") == 3
     assert said() == ""
     assert files() == ["budget.json", "recording.npz"]
     recording, budget = load_run(Path("here")), read_budget(Path("here"))
@@ -74,7 +74,7 @@ def test_a_program_that_removes_what_saving_needs(takes):
     assert sum(spent.ns for spent in budget.spent) == budget.wall_ns
 
 
-def test_limits_are_taken_and_never_measured(monkeypatch):
+def test_a_program_run_uses_saved_limits_and_measures_none(monkeypatch):
     monkeypatch.setattr(machine, "measure_limits", None)
     assert run("train()", "-q") == 0
     recording = load_run(Path("here"))
@@ -84,7 +84,7 @@ def test_limits_are_taken_and_never_measured(monkeypatch):
     assert load_run(Path("here")).limits is not None
 
 
-def test_what_was_tried_before_a_kill_is_kept(monkeypatch):
+def test_results_of_changes_survive_a_kill(monkeypatch):
     monkeypatch.setattr(script_run, "_SAVED_EVERY_NS", 0)
     monkeypatch.setattr(turns, "BLOCK_NS", 0)
     assert run("train()", "-q") == 0  # its files are replaced
@@ -98,13 +98,13 @@ def test_what_was_tried_before_a_kill_is_kept(monkeypatch):
     assert advice.trials_s == read_budget(Path("here")).of(ITERATIONS).ns * NS
 
 
-def test_advice_is_beside_the_trials_that_it_is_of(monkeypatch):
+def test_advice_is_in_the_folder_of_its_trials(monkeypatch):
     monkeypatch.setattr(script_run, "_SAVED_EVERY_NS", 0)
     assert run("call(small); call(large, 200)", "-q", "--try") == 0
     assert files() == [*("budget.json", "recording.npz", "test/advice.json", "test/recording.npz")]
 
 
-#: Programs, and the outputs of the first layer of the trials in each folder.
+#: Programs, and the output size of the first layer of the trials in each folder.
 KINDS = {
     "call(small)": {"here": 3},
     "call(small); call(large, 200)": {"here": 100_000, "here/test": 3},
@@ -120,18 +120,19 @@ ENDS = [
 
 @pytest.mark.parametrize(("end", "code", "outcome"), ENDS)
 @pytest.mark.parametrize("program", KINDS)
-def test_where_the_trials_are(program, end, code, outcome):
+def test_each_kind_of_trials_has_its_folder(program, end, code, outcome):
     outputs = KINDS[program]
-    if end and "train" not in program and len(outputs) == 2:  # only the end shows which took more
+    if end and "train" not in program and len(outputs) == 2:
+        # Only a program that ends normally shows which network took more time.
         outputs = {"here": 3, "here/test-2": 100_000}
     assert run(f"{program}\n{end}") == code
     assert read_budget(Path("here")).outcome == outcome
-    holding = JOURNAL if end else RECORDING
+    expected = JOURNAL if end else RECORDING
     paths = [path for name in (JOURNAL, RECORDING) for path in Path().rglob(name)]
-    assert {path.name for path in paths} == {holding}
+    assert {path.name for path in paths} == {expected}
     assert {str(path.parent) for path in paths} == outputs.keys()
-    for place, n_out in outputs.items():
-        recording = load_run(Path(place))
+    for out, n_out in outputs.items():
+        recording = load_run(Path(out))
         assert recording.n_trials
         assert recording.ended == (KILLED if end else COMPLETE)
         assert recording.layers[0].output_shapes[0][1] == n_out

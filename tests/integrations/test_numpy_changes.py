@@ -1,4 +1,4 @@
-"""Names that NumPy removed, which programs get back."""
+"""Names that NumPy has removed, and advice on its other changes."""
 
 import numpy as np
 import pytest
@@ -27,12 +27,12 @@ GAVE = {
     "np.MachAr().eps": "2.220446049250313e-16",
     "np.disp('said')": "None",
 }
-#: Names that this NumPy has removed: an older one has some of them still.
+#: Names that the installed NumPy has removed; an older one still has some of them.
 GONE = [name for name in WRITE if name not in vars(np)]
-pytestmark = pytest.mark.filterwarnings("ignore")  # of names that are only deprecated
+pytestmark = pytest.mark.filterwarnings("ignore")  # deprecated names warn
 
 
-def test_names_have_their_old_values_and_are_gone_again_afterwards():
+def test_old_names_have_their_old_values_within_the_context_only():
     assert {"float", "NaN", "product", "sctypes"} <= set(GONE)
     assert not {"bool", "long", "ulong"} & set(WRITE)  # they have another meaning today
     with OldNames():
@@ -44,7 +44,7 @@ def test_names_have_their_old_values_and_are_gone_again_afterwards():
     assert [name for name in GONE if hasattr(np, name)] == []
 
 
-def test_the_note_tells_names_of_the_program_with_their_places():
+def test_the_note_lists_old_names_with_the_lines_of_the_program():
     def use(file):
         exec(compile("\n\nnp.float, np.float, np.NaN", file, "exec"), {"np": np})
 
@@ -62,7 +62,7 @@ def test_the_note_tells_names_of_the_program_with_their_places():
     )
 
 
-#: Code of old programs that fails, and what to write.
+#: Code of old programs that fails, and parts of the advice.
 FAILS = {
     "np.array([[1], [1, 2]])": "write np.array(rows, dtype=object)",
     "np.array([1, 2], np.int32).astype(float).__array__(copy=False, dtype=int)": "np.asarray(x)",
@@ -72,7 +72,7 @@ FAILS = {
 
 
 @pytest.mark.parametrize("code", FAILS)
-def test_what_to_write_is_told_of_what_fails_since_numpy_changed(code):
+def test_errors_that_numpys_changes_cause_get_advice(code):
     with pytest.raises((AttributeError, TypeError, ValueError, OverflowError)) as raised:
         eval(code, {"np": np})
     assert FAILS[code] in advice(raised.value)

@@ -1,4 +1,4 @@
-"""A program's own modules are the ones that it gets, and are none that the profiler takes."""
+"""A program imports its own modules, and the profiler never imports them."""
 
 import sys
 
@@ -10,14 +10,14 @@ from tests.scripts import python
 
 pytestmark = pytest.mark.process
 
-#: Packages that Chainer or the profiler import, and every module of the standard library but for
-#: those that any module or this test itself imports.
+#: Packages that Chainer or the profiler import, and the modules of the standard library, except a
+#: few that this test or every module needs.
 NAMES = "PIL cycler dateutil filelock h5py matplotlib msgspec packaging pandas psutil rich six yaml"
 NAMES = sys.stdlib_module_names.union(NAMES.split(), ["scipy", "threadpoolctl"])
 NAMES -= {*sys.builtin_module_names, "__future__", "distutils", "runpy"}
 #: Modules that `python -m` itself imports from the current folder.
 OF_PYTHON = "collections contextlib functools importlib keyword operator reprlib types warnings"
-#: A module that nobody but the program may import, and no program behind its end.
+#: A module that only the program may import, and only before its end.
 MODULE = """
 import sys
 assert getattr(sys.modules["__main__"], "running", False), __name__
@@ -44,7 +44,7 @@ COMMAND = "import re, sys\nfrom chainer_profile.__main__ import main\nsys.exit(m
 
 
 @pytest.mark.parametrize("way", ["command", "module"])
-def test_modules_beside_a_program(way, tmp_path):
+def test_a_program_imports_its_own_modules_and_the_profiler_does_not(way, tmp_path):
     names = NAMES if way == "command" else NAMES - set(OF_PYTHON.split())
     for name in names:
         (tmp_path / f"{name}.py").write_text(MODULE)

@@ -8,9 +8,9 @@ from contextlib import suppress
 import chainer
 import numpy as np
 import pytest
+from chainer_profile.measure.entries import _ENTRIES
 
 from chainer_profile import ProfileError, UsageError, profiling
-from chainer_profile.measure.entries import _ENTRIES
 from tests.nets import MLP
 
 X = np.ones((5, 3), np.float32)

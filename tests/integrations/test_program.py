@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from chainer import training
 from chainer.training import extensions
+from chainer_profile.measure.live import LiveTrials
 
 from chainer_profile.integrations import watched
 from chainer_profile.integrations.program import Program
 from chainer_profile.measure.accounts import Accounts
-from chainer_profile.measure.live import LiveTrials
 from chainer_profile.record import budget
 from chainer_profile.record.budget import EVALUATION, EXTENSIONS, ITERATIONS, REST, SNAPSHOTS
 from chainer_profile.record.journal import Journal

@@ -1,4 +1,4 @@
-"""Running a program as Python runs it: its view, its output, and its end."""
+"""A program runs as under Python: what it sees, what it prints, and how it ends."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ from tests.scripts import files, python, run_in_child
 
 pytestmark = pytest.mark.process
 
-#: Programs that call nothing of Chainer.
+#: Programs that do not use Chainer.
 SCRIPTS = {
     "what it sees": "'''What it does.'''\n"
     "import sys, beside, __main__\nprint(sys.argv, sys.path[0], beside.__file__)\n"
@@ -55,7 +55,7 @@ SCRIPTS = {
     "handles SIGTERM": "import os, signal\nsignal.signal(15, lambda *_: print('heard'))\n"
     "os.kill(os.getpid(), 15)\nprint('goes on')",
 }
-#: Says where it is.
+#: Prints what identifies a program.
 WHO = (
     "import sys, __main__\n"
     "print(ascii([sys.argv, sys.path[0], getattr(__main__, '__file__', None), __name__]))"
@@ -77,7 +77,7 @@ WAYS = {
     "text": ("-c", f"{WHO}\n1 / 0", "-x"),
     "the standard input": ("-", "-x"),
 }
-#: Programs of which the end of the process tells.
+#: Programs with functions, threads and children that run at the end of the process.
 ENDS = {
     "interrupted": "import atexit, multiprocessing, os, signal, threading\n"
     "def wait():\n    threading.main_thread().join()\n    print('the thread')\n"
@@ -101,7 +101,7 @@ ENDS = {
 
 
 def interruptible():
-    # A shell's background job, such as these tests may be, passes over Ctrl-C.
+    # A shell's background job, such as these tests may be, ignores Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -113,45 +113,45 @@ def said_by_python(words, stdin=os.devnull, before=()):
 
 
 RUN = ("-m", "chainer_profile", "run", "-q")
-MEND = (*RUN, "--compat-only")
+COMPAT_ONLY = (*RUN, "--compat-only")
 
 
-def all_ways(*words, stdin=""):
-    """Python and ``run``, which mends alone or measures, say the same, and end in the same way."""
+def check_same(*words, stdin=""):
+    """Check that ``run`` has the output and exit code of Python, with and without measuring."""
     Path("input").write_text(stdin or "some\nlines\n")
     said = said_by_python(words, "input")
-    shutil.rmtree("a", ignore_errors=True)  # made by the one, and to be made by the other
-    assert said_by_python([*MEND, *words], "input") == said
+    shutil.rmtree("a", ignore_errors=True)  # a folder that the program makes
+    assert said_by_python([*COMPAT_ONLY, *words], "input") == said
     shutil.rmtree("a", ignore_errors=True)
     code = run_in_child("-q", "-o", "run", *words, stdin="input", path=os.getcwd())
     out = sorted(Path("out").read_text().split("\n"))
     assert (Path("err").read_text(), out, code) == said
 
 
-def write(place, modules):
+def write(path, modules):
     for name, text in modules.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_text(text)
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(text)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_as_python_runs_it(name, tmp_path):
+def test_a_script_runs_as_under_python(name, tmp_path):
     write(tmp_path / "old", {"script.py": SCRIPTS[name] + "\n", "beside.py": ""})
-    all_ways("old/script.py", "--out", "a b", "-m", "--", "-o")
+    check_same("old/script.py", "--out", "a b", "-m", "--", "-o")
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_modules_and_folders_as_python_runs_them(name, tmp_path):
+def test_modules_folders_and_text_run_as_under_python(name, tmp_path):
     write(tmp_path, MODULES)
     zipapp.create_archive("app", "app.zip")
-    all_ways(*WAYS[name], stdin=f"{WHO}\n1 / 0" if "-" in WAYS[name] else "")
+    check_same(*WAYS[name], stdin=f"{WHO}\n1 / 0" if "-" in WAYS[name] else "")
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_the_end_of_a_process_as_python_ends_it(name):
+def test_a_process_ends_as_under_python(name):
     Path("script.py").write_text(ENDS[name])
     said = said_by_python(["script.py"])
-    assert said_by_python([*MEND, "script.py"]) == said
+    assert said_by_python([*COMPAT_ONLY, "script.py"]) == said
     assert said_by_python([*RUN, "script.py"]) == said
 
 
@@ -196,15 +196,15 @@ def test_backports_of_standard_modules_in_site_packages_are_not_imported(tmp_pat
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_output_that_cannot_be_written():
+def test_output_to_a_full_disk_fails_as_under_python():
     Path("script.py").write_text("print('lost')")
     full = ["sh", "-c", 'exec "$@" >/dev/full', "sh"]
     said = said_by_python(["script.py"], before=full)
     assert "No space left on device" in said[0]
-    assert said_by_python([*MEND, "script.py"], before=full) == said
+    assert said_by_python([*COMPAT_ONLY, "script.py"], before=full) == said
 
 
-#: Modules that take as long as they say.
+#: Modules whose imports take given times on a fake clock.
 TAKES = {
     "outer.py": "import timed; timed.advance(5); import inner.part; timed.advance(7)",
     "inner/__init__.py": "import timed; timed.advance(11)",
@@ -215,17 +215,17 @@ TAKES = {
 }
 
 
-def test_imports_by_package(tmp_path, clock, monkeypatch):
+def test_import_times_are_counted_by_package(tmp_path, clock, monkeypatch):
     write(tmp_path, TAKES)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "timed", SimpleNamespace(advance=clock.advance))
     accounts = Accounts(clock.now_ns, clock.time_ns)
     with counted_imports(accounts):
         __import__("outer")
-        __import__("outer")  # there already
+        __import__("outer")  # imported already
         with pytest.raises(ModuleNotFoundError, match="no_such_module"):
             __import__("fails")
-        # Those of the profiler and of other threads are no program's.
+        # Imports of the profiler and in other threads do not count.
         with accounts.within(PROFILER, "importing itself"):
             __import__("ours")
         thread = Thread(target=__import__, args=("elsewhere",))

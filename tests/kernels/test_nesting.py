@@ -1,4 +1,4 @@
-"""accelerate() and keeping_memory() in any order, cut short anywhere: the last brings all back."""
+"""accelerate() and keeping_memory() restore everything, in any order and after any interrupt."""
 
 import linecache
 import sys
@@ -21,12 +21,12 @@ from chainer_profile.kernels.accelerate import accelerate
 from chainer_profile.kernels.memory import is_kept, keeping_memory
 
 OWN_THREADS = 7
-#: Their first lines are outside of every ``try``: Python has nothing that guards them.
+#: Functions whose first lines are outside every ``try``, where Python cannot guard them.
 _ENTRIES = {"undo", "__enter__", "__exit__"}
 
 
 class Process:
-    """What ``accelerate()`` changes in a process, with a glibc and a PyTorch that note it."""
+    """The state of a process that ``accelerate()`` changes, with a fake glibc and fake PyTorch."""
 
     def __init__(self):
         self.mallopts = []
@@ -43,7 +43,7 @@ class Process:
 
     @property
     def wrapped(self):
-        """How many kernels stand around Chainer's own convolution."""
+        """Number of wrappers around Chainer's own convolution."""
         method, depth = Convolution2DFunction._forward_cpu_core, 0
         while hasattr(method, "__wrapped__"):
             method, depth = method.__wrapped__, depth + 1
@@ -64,21 +64,22 @@ def process():
             yield here
             assert not module._ACTIVE
             assert not replacements.Replacements._all
-        finally:  # where a check failed the next example begins anew
+        finally:  # after a failed check, clean up for the next example
             for keeper in (*module._ACTIVE, *memory._KEEPERS):
                 is_fast = isinstance(keeper, module.Accelerated)
                 keeper.undo() if is_fast else memory.give_back(keeper)
 
 
 def _is_guarded(code, line):
-    """Whether an interrupt may come there: none does between a block's end and its lock's."""
+    """Whether the code must survive an interrupt at this line."""
+    # CPython handles no signal between the end of a block and the release of its lock.
     if linecache.getline(code.co_filename, line).lstrip().startswith("with "):
         return False
     return code.co_filename != module.__file__ or code.co_name not in _ENTRIES
 
 
-def interrupted(at, does):
-    """Do it, with an interrupt at so many lines of the code under test, if it has as many."""
+def interrupted(at, function):
+    """Call a function, with an interrupt at the ``at``-th line of the code under test."""
     files = {memory.__file__, module.__file__, replacements.__file__}
     left = at
 
@@ -96,17 +97,17 @@ def interrupted(at, does):
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        return does()
+        return function()
     finally:
         sys.settrace(before)
 
 
-def in_thread(does):
+def in_thread(function):
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(does).result()
+        return pool.submit(function).result()
 
 
-#: What opens one, whether it keeps memory, and its threads: None where it is not fast.
+#: A function to open a context, whether it keeps memory, and its threads (None: not accelerated).
 OPENINGS = [
     (keeping_memory, True, None),
     *(
@@ -118,7 +119,7 @@ STEPS = st.lists(
     st.tuples(
         st.sampled_from(OPENINGS),
         st.integers(-3, 5),
-        st.sampled_from([lambda does: does(), in_thread]),
+        st.sampled_from([lambda function: function(), in_thread]),
         st.one_of(st.just(0), st.integers(1, 120)),
     ),
     max_size=12,
@@ -126,8 +127,8 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_any_nesting(steps):
-    """Opened where the place is negative, otherwise the one at that place is closed."""
+def test_all_changes_are_undone_after_any_nesting_and_interrupt(steps):
+    """A step opens a context if its index is negative, and otherwise closes that open one."""
     with process() as here:
         opened = []
 
@@ -138,8 +139,8 @@ def test_any_nesting(steps):
             assert here.keeps == is_kept() == any(keep for _, keep, _ in opened)
             assert here.threads == (wanted[-1] if wanted else OWN_THREADS)
 
-        for (make, keep, threads), place, where, at in steps:
-            if place < 0:
+        for (make, keep, threads), index, call, at in steps:
+            if index < 0:
 
                 def enter(make=make):
                     keeper = make()
@@ -148,28 +149,28 @@ def test_any_nesting(steps):
                     return keeper
 
                 with suppress(KeyboardInterrupt):
-                    keeper = where(partial(interrupted, at, enter))
+                    keeper = call(partial(interrupted, at, enter))
                     opened.append((keeper, keep, threads))
             elif opened:
-                keeper, *_ = opened.pop(place % len(opened))
-                error = (ValueError, ValueError(), None) if place == 1 else (None, None, None)
+                keeper, *_ = opened.pop(index % len(opened))
+                error = (ValueError, ValueError(), None) if index == 1 else (None, None, None)
                 with suppress(KeyboardInterrupt, ValueError):
-                    where(partial(interrupted, at, partial(keeper.__exit__, *error)))
+                    call(partial(interrupted, at, partial(keeper.__exit__, *error)))
             check()
         for keeper, *_ in opened:
             keeper.__exit__(None, None, None)
         opened.clear()
         check()
-        if not any(keep for (_, keep, _), place, *_ in steps if place < 0):
+        if not any(keep for (_, keep, _), index, *_ in steps if index < 0):
             assert here.mallopts == []
 
 
-def test_a_glibc_that_refuses_is_as_it_was(monkeypatch):
+def test_a_glibc_that_refuses_is_restored(monkeypatch):
     with process() as here:
         refused = memory._M_TRIM_THRESHOLD
 
         def mallopt(name, value):
-            keeps = (name, value) in memory._KEPT
+            keeps = (name, value) in memory._KEEPING
             return 0 if name == refused and keeps else Process.mallopt(here, name, value)
 
         monkeypatch.setattr(here, "mallopt", mallopt, raising=False)

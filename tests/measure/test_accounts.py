@@ -1,4 +1,4 @@
-"""Accounts of a program's time: exact by a fake clock, and whole whatever is opened and closed."""
+"""Accounts of a program's time: exact by a fake clock, and complete for any use."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,13 +13,13 @@ _STEPS = st.one_of(
     st.tuples(st.just("close"), st.none() | _ACCOUNT, st.integers(0, 2)),
     st.tuples(st.just("move"), _ACCOUNT, _ACCOUNT, st.integers(0, 1000)),
     st.tuples(st.just("add"), _ACCOUNT, st.integers(0, 1000)),
-    st.tuples(st.just("tell")),
+    st.tuples(st.just("read")),
 )
 
 
 @given(steps=st.lists(st.tuples(st.integers(0, 1000), _STEPS)), read_ns=st.integers(0, 5))
-def test_each_account_has_its_own_time_and_all_are_the_whole(steps, read_ns):
-    """An account stands still within another, and open accounts count until now."""
+def test_accounts_have_their_own_time_and_add_up_to_all_time(steps, read_ns):
+    """An inner account interrupts an outer one, and open accounts count until now."""
     clock = FakeClock(read_ns=read_ns)
     begin_ns, added_ns = clock.time_ns, 0
     accounts = Accounts(clock.now_ns, begin_ns)
@@ -29,12 +29,12 @@ def test_each_account_has_its_own_time_and_all_are_the_whole(steps, read_ns):
         before = totals.get(account, (0, 0))
         totals[account] = before[0] + ns, before[1] + count
 
-    for passed_ns, (kind, *given_) in [*steps, (0, ("tell",))]:
+    for passed_ns, (kind, *arguments) in [*steps, (0, ("read",))]:
         clock.advance(passed_ns)
         opened[-1][1] += passed_ns
-        if kind == "tell" or kind == "open" or (kind == "close" and len(opened) > 1):
+        if kind == "read" or kind == "open" or (kind == "close" and len(opened) > 1):
             opened[-1][1] += read_ns  # each of these reads the clock once
-        match kind, given_:
+        match kind, arguments:
             case "open", [account]:
                 assert accounts.open(account) == clock.time_ns
                 opened.append([account, 0])
@@ -50,7 +50,7 @@ def test_each_account_has_its_own_time_and_all_are_the_whole(steps, read_ns):
                 accounts.add(account, ns)
                 add(account, ns)
                 added_ns += ns
-            case "tell", _:
+            case "read", _:
                 closed = dict(totals)
                 for part in opened:
                     add(*part)

@@ -1,6 +1,7 @@
 """Networks and functions that can be profiled, and their arguments."""
 
 import math
+import time
 
 import chainer
 import chainer.functions as F
@@ -8,7 +9,7 @@ import chainer.links as L
 import pytest
 
 import chainer_profile
-from chainer_profile import UsageError, profile
+from chainer_profile import LayerProfile, UsageError, profile, profiling
 from chainer_profile.measure.arguments import Arguments
 from tests.nets import Chain, image
 from tests.refusing import refusal
@@ -18,18 +19,19 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 A, B = image(5, 3), image(2, 3)
 
 
-class Taking(chainer.Chain):
-    """Takes anything, and concatenates the arrays in it."""
+class AnyArguments(chainer.Chain):
+    """Keeps its arguments, and concatenates their arrays."""
 
-    def __init__(self):
+    def __init__(self, note=lambda *taken: None):
         super().__init__(a=L.Linear(3, 2))
+        self.note = note
 
     def forward(self, *args, **kwargs):
-        self.taken = args, kwargs
+        self.note(args, kwargs)
         return self.a(F.concat(Arguments(args, kwargs).arrays, axis=0))
 
 
-#: The argument x; the first array's shape, the batch, and the description of the input.
+#: An input; the first array's shape, the batch size and the description in the settings.
 FORMS = {
     "array": (A, ((5, 3), 5, "")),
     "tuple": ((A, B), ((5, 3), 5, "the first of 2 arrays")),
@@ -41,15 +43,17 @@ FORMS = {
 
 @pytest.mark.parametrize("phase", ["forward", "train"])
 @pytest.mark.parametrize("form", FORMS)
-def test_an_input_in_every_form(form, phase):
+def test_inputs_of_every_form_reach_the_network_and_are_described(form, phase):
     x, described = FORMS[form]
-    taken = ((), x) if isinstance(x, dict) else (x if isinstance(x, tuple) else (x,), {})
-    model = Taking()
-    recording = profile(model, x, trials=3, warmups=0, phase=phase)
-    assert model.taken == taken  # the same arrays: others have no single truth
-    made = recording.settings
-    assert (made.input_shape, made.batchsize, made.input) == described
-    summary = chainer_profile.summary(Taking(), x)
+    passed = ((), x) if isinstance(x, dict) else (x if isinstance(x, tuple) else (x,), {})
+
+    def note(*given):
+        assert given == passed  # true only of identical arrays: == of others is an array
+
+    recording = profile(AnyArguments(note), x, trials=3, warmups=0, phase=phase)
+    settings = recording.settings
+    assert (settings.input_shape, settings.batchsize, settings.input) == described
+    summary = chainer_profile.summary(AnyArguments(), x)
     assert summary.table["function"].tolist() == ["Concat", "LinearFunction"]
     assert summary.input_nbytes == sum(array.nbytes for array in Arguments.of(x).arrays)
 
@@ -70,7 +74,7 @@ class Doubling:
     ("function", "name"),
     [(double, "double"), (lambda x: double(x), "<lambda>"), (Doubling(), "Doubling")],
 )
-def test_a_function_has_no_links_and_says_so(function, name):
+def test_a_function_is_profiled_as_a_network_without_links(function, name):
     name += " (a function, no links)"
     recording = profile(function, A, trials=3, warmups=0)
     assert [(a.path, a.function) for a in recording.layers] == [("/", "ReLU"), ("/", "MulConstant")]
@@ -88,10 +92,25 @@ def each(name, values, said):
     ("changes", "words"),
     [
         *each("trials", (0, -3, 2.5, "many", None), "is {!r}: give a whole number, 1 or more"),
-        *each("warmups", (-1,), "is -1: give a whole number, 0 or more"),
-        *each("clean_trials", (-1,), "is -1: give a whole number, 0 or more"),
-        *each("max_seconds", (0, -1.0, math.nan, "1"), "is {!r}: give a number of seconds above 0"),
-        *each("until_ci", (0, 1, -0.1, math.nan), "is {!r}: give a fraction, such as 0.01 for 1 %"),
+        *each("trials", (True, math.nan), "is {!r}: give a whole number, 1 or more"),
+        *each("warmups", (-1, False), "is {!r}: give a whole number, 0 or more"),
+        *each("clean_trials", (-1, True, 0.5), "is {!r}: give a whole number, 0 or more"),
+        *each("threads", (0, -1, 1.5, True, "2"), "is {!r}: give a whole number, 1 or more"),
+        *each("max_seconds", (0, -1.0, "1", True), "is {!r}: give a number of seconds above 0"),
+        *each("max_seconds", (math.nan, math.inf), "is {!r}: give a number of seconds above 0"),
+        *each("until_ci", (0, 1, -0.1, True), "is {!r}: give a fraction, such as 0.01 for 1 %"),
+        *each("until_ci", (math.nan, "1"), "is {!r}: give a fraction, such as 0.01 for 1 %"),
+        *each("train_mode", (1, None, "yes"), "is {!r}: give True or False"),
+        *each("memory", (0, None), "is {!r}: give True or False"),
+        *each("counters", (1, "all"), "is {!r}: give True or False"),
+        *each("why", (1, None), "is {!r}: give True or False"),
+        *each("progress", (True, "bar"), "is {!r}: give a function"),
+        ({"phase": A}, "unknown phase array"),
+        ({"phase": ["train"]}, "unknown phase ['train']: choose forward, "),
+        ({"loss": "no"}, "unknown loss 'no': choose "),
+        ({"loss": 3, "phase": "train"}, "unknown loss 3: choose "),
+        ({"optimizer": 3}, "the optimizer is not set up for this network: 3 is no optimizer; "),
+        ({"optimizer": chainer.optimizers.SGD}, "the optimizer is not set up for this network: "),
         ({"until_ci": A}, "until_ci is array"),
         ({"phase": "sideways"}, "unknown phase 'sideways'"),
         ({"phase": None}, "unknown phase None"),
@@ -107,8 +126,51 @@ def each(name, values, said):
         ({"model": double, "phase": "train"}, "a function has no parameters to update: "),
     ],
 )
-def test_nonsense_is_refused_in_one_line(changes, words, clock):
+def test_invalid_arguments_raise_usage_error_before_the_network_runs(changes, words, clock):
     model = Chain(clock)
     said = refusal(profile, error=UsageError, **({"model": model, "x": A} | changes))
     assert said.startswith(words)
     assert model.calls == 0
+
+
+@pytest.mark.parametrize("make", [profiling, LayerProfile])
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"title": 42}, "title is 42: give a string"),
+        ({"title": None}, "title is None: give a string"),
+        ({"memory": "no"}, "memory is 'no': give True or False"),
+        ({"clock": time.perf_counter}, "clock is <built-in function perf_counter>: give a "),
+    ],
+)
+def test_hooks_and_extensions_refuse_nonsense_when_they_are_made(make, changes, said):
+    assert refusal(make, error=UsageError, **changes).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"out": 3}, "out is 3: give the name of a folder"),
+        ({"command": ["train.py"]}, "command is ['train.py']: give a string"),
+        ({"machine": 1}, "machine is 1: give True or False"),
+        ({"report": None}, "report is None: give True or False"),
+    ],
+)
+def test_the_extension_refuses_nonsense_when_it_is_made(changes, said):
+    assert refusal(LayerProfile, error=UsageError, **changes) == said
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"name": 3}, "name is 3: give a string"),
+        ({"dtype": None}, "unknown data type None: give, say, float32 or int32"),
+        ({"dtype": 3}, "unknown data type 3: give, say, float32 or int32"),
+        ({"shape": (True, 3)}, "not a shape: (True, 3); give integers"),
+        ({"shape": "1x3"}, "not a shape: '1x3'; give integers"),
+        ({"shape": None}, "not a shape: None; give integers"),
+    ],
+)
+def test_summary_refuses_nonsense(changes, said, clock):
+    given = {"model": L.Linear(3, 2), "shape": (1, 3)} | changes
+    assert refusal(chainer_profile.summary, error=UsageError, **given).startswith(said)

@@ -1,4 +1,4 @@
-"""Clocks, and how long a run takes: its warm-up, and all of it under ``max_seconds``."""
+"""Clocks, and the duration of a run: of its warm-up, and in total with ``max_seconds``."""
 
 import pytest
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Slow(Chain):
-    """Takes so many seconds more."""
+    """A network whose call takes this number of seconds more."""
 
     def __init__(self, clock, seconds):
         super().__init__(clock)
@@ -30,16 +30,16 @@ def run(model, calibration=None, **changes):
     return queues.run(model, made, memory=True, calibration=calibration)
 
 
-def test_a_warm_up_takes_about_ten_seconds_at_most(clock):
-    for seconds, made in ((0.0, 50), (0.1, 50), (1.0, 10), (4.0, 3), (10.0, 1), (60.0, 1)):
+def test_warm_up_stops_after_ten_seconds(clock):
+    for seconds, count in ((0.0, 50), (0.1, 50), (1.0, 10), (4.0, 3), (10.0, 1), (60.0, 1)):
         recording = run(Slow(clock, seconds), trials=5, clean_trials=5)
-        assert len(recording.warmup_ns) == made, seconds
+        assert len(recording.warmup_ns) == count, seconds
         assert recording.settings.warmups == 50
     assert not len(run(Slow(clock, 1), trials=5, clean_trials=5, warmups=0).warmup_ns)
 
 
 @pytest.mark.parametrize(("seconds", "memory_passes"), [(0.01, 2), (0.05, 4), (0.2, 2), (1.0, 4)])
-def test_all_passes_end_in_time_with_trials_of_both_kinds(
+def test_all_passes_end_within_max_seconds_with_profiled_and_unprofiled_trials(
     clock, seconds, memory_passes, monkeypatch
 ):
     def calibration():
@@ -62,7 +62,7 @@ def test_all_passes_end_in_time_with_trials_of_both_kinds(
     assert len(recording.warmup_ns) * seconds <= 2 + seconds
 
 
-def test_the_first_cycle_in_parts():
+def test_opening_divides_the_first_cycle():
     for cycle, parts in (
         ((25, 5, 25), [(1, 1, 9), (5, 1, 5), (10, 2, 10), (5, 1, 5)]),
         ((5, 1, 5), [(1, 1, 9)]),
@@ -72,7 +72,7 @@ def test_the_first_cycle_in_parts():
         assert list(opening(*cycle)) == parts
 
 
-def test_a_clock_that_waits_for_its_device():
+def test_a_waiting_clock_synchronizes_before_each_reading():
     assert HOST_CLOCK.device is None
     assert HOST_CLOCK.waiting() is HOST_CLOCK
     host = FakeClock(time_ns=100)

@@ -10,6 +10,8 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import pytest
+from chainer_profile.measure.taped_step import TapedStep
+from chainer_profile.measure.windows import Mark, time_optimizer
 from chainermn import create_multi_node_optimizer
 
 from chainer_profile.basics.replacements import Replacements
@@ -17,8 +19,6 @@ from chainer_profile.costs.work import ArraySpec
 from chainer_profile.measure.communication import collectives
 from chainer_profile.measure.ranks import rank_of
 from chainer_profile.measure.rows import Rows
-from chainer_profile.measure.taped_step import TapedStep
-from chainer_profile.measure.windows import Mark, time_optimizer
 from chainer_profile.record.parts import Rank
 from tests.nets import net
 

@@ -10,13 +10,13 @@ from chainer_profile.record.recording import Settings
 from models import REGISTRY
 
 
-def test_networks_are_built_in_the_data_type_and_it_is_put_back():
+def test_configured_sets_the_data_type_and_restores_it():
     for dtype in ("float32", "float16", "mixed16"):
         half = np.float32 if dtype == "float32" else np.float16
         with configured(Settings(dtype=dtype)):
             assert dtype_name() == dtype
             assert input_dtype() == L.Linear(2, 3).W.dtype == half
-            # Chainer keeps statistics in float32 in mixed16 alone.
+            # Only with mixed16 does Chainer keep statistics in float32.
             statistics = np.float32 if dtype == "mixed16" else half
             assert L.BatchNormalization(3).gamma.dtype == statistics
         with pytest.raises(ValueError, match="no"), configured(Settings(dtype=dtype)):
@@ -25,7 +25,7 @@ def test_networks_are_built_in_the_data_type_and_it_is_put_back():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "mixed16"])
-def test_a_run_in_it(dtype):
+def test_a_run_records_the_data_type_of_its_layers(dtype):
     with configured(Settings(dtype=dtype)):
         model = REGISTRY["resnet20"].build(depth=8)
         x = np.zeros((1, 3, 8, 8), input_dtype())

@@ -1,4 +1,4 @@
-"""The counters pass: counts are folded as times are, with fake counters."""
+"""The counters pass: fake counters are aggregated as times are."""
 
 import mmap
 import subprocess
@@ -6,6 +6,7 @@ import sys
 
 import chainer.functions as F
 import pytest
+from chainer_profile.measure.taped_step import learned
 
 from chainer_profile.measure import counters as counters_module
 from chainer_profile.measure import runner
@@ -14,7 +15,6 @@ from chainer_profile.measure.clock import HOST_CLOCK
 from chainer_profile.measure.counters import LEAST_TRIALS, measure_counters, thread_usage
 from chainer_profile.measure.readings import ReadTrials
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.taped_step import learned
 from chainer_profile.record.recording import Settings
 from tests.conftest import FakeClock
 from tests.nets import Chain, Trained, Wait, image, slow_loss
@@ -23,7 +23,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts 
 
 
 def measure(clock, step, usage=None, touch=None):
-    """The pass with fake counters: by default half a ns of CPU time and seven page faults a ns."""
+    """Run the pass; the default usage is half a ns of CPU time and seven page faults per ns."""
     usage = usage or (("cpu_ns", "page_faults"), lambda: (clock.time_ns // 2, clock.time_ns * 7))
     with pytest.MonkeyPatch.context() as patch, step.configured():
         patch.setattr(counters_module, "thread_usage", lambda: usage)
@@ -34,11 +34,11 @@ def measure(clock, step, usage=None, touch=None):
 
 
 def step_of(network):
-    """Of a function."""
+    """Make a forward step of a function."""
     return make_step("forward", as_network(network, [image()]), (image(),))
 
 
-def test_a_counter_is_folded_like_the_clock(clock):
+def test_counters_are_aggregated_like_times(clock):
     step = make_step("train", Trained(clock), (image(),), loss=slow_loss(clock))
     taped, counters = measure(clock, step)
     assert counters.trials == LEAST_TRIALS
@@ -52,8 +52,8 @@ def test_a_counter_is_folded_like_the_clock(clock):
     assert sum(cpu.trial) == pytest.approx(sum(wall.trial) / 2, abs=counters.trials)
 
 
-def test_trials_of_other_calls_are_left_out(clock):
-    calls = iter([1, 1, 2, 1, *(1, 2, 2, 2)])  # of the trial that teaches, and of those after it
+def test_trials_with_other_calls_are_left_out(clock):
+    calls = iter([1, 1, 2, 1, *(1, 2, 2, 2)])  # the first of each four determines the rows
 
     def network(x):
         for _ in range(next(calls)):
@@ -68,7 +68,7 @@ def test_trials_of_other_calls_are_left_out(clock):
 
 
 class Faulting(Wait):
-    """Touches 500 pages of new memory, which it gives back."""
+    """Touches 500 new pages, and frees them."""
 
     def forward(self, inputs):
         pages = mmap.mmap(-1, 500 * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -78,7 +78,7 @@ class Faulting(Wait):
 
 
 @linux
-def test_page_faults_are_those_of_the_layer_that_has_them():
+def test_page_faults_count_for_the_layer_that_causes_them():
     def network(x):
         for kind in (Wait, Faulting):
             (x,) = kind(FakeClock(), 0).apply((x,))
@@ -89,14 +89,14 @@ def test_page_faults_are_those_of_the_layer_that_has_them():
     assert quiet < 50
     assert touched / counters.trials == pytest.approx(500, abs=20)
     assert counters["wall_ns"].window < 1e6
-    # Of the system's time only the trials' is right.
+    # Linux counts system time too coarsely for layers.
     assert counters["system_ns"].layers == ()
     assert len(counters["system_ns"].trial) == counters.trials
-    # No fault of the layer is cheaper than those whose cost was measured; both are CPU times.
+    # The layer's faults cost at least as much as the measured ones.
     assert 0 < counters.fault_ns * touched < 1.5 * counters["cpu_ns"].layers[1]
 
 
-def test_a_fault_costs_the_median_of_touching_new_pages(clock):
+def test_the_cost_of_a_page_fault_is_the_median_of_touching_new_pages(clock):
     costs_ns = iter([9000, *[1200] * 4, 100, 100])
     faults = []
 
@@ -109,20 +109,20 @@ def test_a_fault_costs_the_median_of_touching_new_pages(clock):
     assert counters.fault_ns == 1200
 
 
-def test_a_run_makes_the_pass_by_default(clock):
+def test_a_run_counts_by_default(clock):
     asked = Settings(trials=4, clean_trials=1, warmups=1)
     step = make_step("forward", Chain(clock), (image(),))
     assert runner.run(step, asked, clock=clock, memory=False).counters is None
     recording = runner.run(step, asked, clock=clock, memory=False, counters=None)
     assert recording.counters.trials == LEAST_TRIALS == 3
-    # The clock that measures has the same times in the timed trials.
+    # The counter of wall time agrees with the timed trials.
     own_ns = [at / 3 for at in recording.counters["wall_ns"].layers]
     assert own_ns == recording.self_ns.mean(axis=0).tolist()
 
 
 @linux
-def test_a_run_leaves_malloc_s_rule_as_it_is():
-    """Freeing a large array teaches glibc to keep others: the network's memory would be faster."""
+def test_calibration_does_not_change_how_malloc_keeps_memory():
+    """If calibration freed a large array, glibc would keep memory, and the network be faster."""
     code = """
 import ctypes
 from chainer_profile.measure.calibration import calibrate
@@ -134,7 +134,7 @@ libc.mallinfo2.restype = Info
 calibrate()
 before = libc.mallinfo2().hblks
 arrays = [np.empty(1 << 20, np.uint8) for _ in range(8)]
-# Another thread may have given a block back meanwhile.
+# Another thread may have freed a block in this time.
 print(libc.mallinfo2().hblks - before > 4)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

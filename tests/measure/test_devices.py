@@ -1,4 +1,4 @@
-"""GPUs, as far as they can be tested without one: each missing part is named in one line."""
+"""GPUs without a GPU: messages about missing software and devices, and moving a network."""
 
 import sys
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ Original error:
         ("", f"CuPy is not installed; install it with: {INSTALL}"),
     ],
 )
-def test_a_cupy_that_cannot_be_imported(source, message, tmp_path, monkeypatch):
+def test_a_missing_or_broken_cupy_is_explained(source, message, tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     if source:
@@ -47,7 +47,7 @@ def test_a_cupy_that_cannot_be_imported(source, message, tmp_path, monkeypatch):
 
 
 CPU = "; leave out --gpu to run on the CPU"
-# CUDA's message about a driver that is too old is also its message about no driver.
+# CUDA reports a missing driver as one that is too old.
 TOO_OLD, NONE_FOUND = "cudaErrorInsufficientDriver: too old", "cudaErrorNoDevice: no CUDA-capable"
 
 
@@ -71,7 +71,7 @@ TOO_OLD, NONE_FOUND = "cudaErrorInsufficientDriver: too old", "cudaErrorNoDevice
         (2, None, "no such device; this machine has --gpu 0 to 1"),
     ],
 )
-def test_a_gpu_that_is_not_there(count, driver, message, cupy):
+def test_a_missing_driver_or_gpu_is_explained(count, driver, message, cupy):
     vars(cupy.cuda.runtime).update(
         getDeviceCount=raising(RuntimeError(count)) if isinstance(count, str) else lambda: count,
         driverGetVersion=lambda: driver,
@@ -82,17 +82,19 @@ def test_a_gpu_that_is_not_there(count, driver, message, cupy):
 
 @pytest.fixture
 def device(cupy, monkeypatch):
-    """Chainer's device for the stand-in, whose arrays are Chainer's too."""
-    cupy.ndarray = type("There", (np.ndarray,), {})
-    made = SimpleNamespace(use=lambda: None, send=lambda a: a.view(cupy.ndarray), xp=cupy)
+    """A device of Chainer with the fake CuPy."""
+    cupy.ndarray = type("DeviceArray", (np.ndarray,), {})
+    device = SimpleNamespace(use=lambda: None, send=lambda a: a.view(cupy.ndarray), xp=cupy)
     stock = chainer.get_device
-    monkeypatch.setattr(chainer, "get_device", lambda of: made if of == "@cupy:0" else stock(of))
-    return made
+    monkeypatch.setattr(
+        chainer, "get_device", lambda name: device if name == "@cupy:0" else stock(name)
+    )
+    return device
 
 
 def moving(device, left=""):
-    """A network of parameters, averages and numbers; one of its arrays does not move."""
-    model = chainer.Chain(bn=L.BatchNormalization(3), later=L.Linear(None, 2))  # without a W yet
+    """Make a network with parameters, averages and numbers; the array ``left`` does not move."""
+    model = chainer.Chain(bn=L.BatchNormalization(3), later=L.Linear(None, 2))  # no W yet
     for name, value in (("own", np.zeros(2)), ("step", 3), ("scalar", np.array(1.5))):
         model.add_persistent(name, value)
 
@@ -109,7 +111,7 @@ def moving(device, left=""):
     return model
 
 
-def test_the_network_moves_and_reading_the_clock_does_not_wait(cupy, device):
+def test_move_to_gpu_returns_a_clock_that_does_not_wait(cupy, device):
     array, clock = move_to_gpu(moving(device), np.zeros(3), 0)
     assert isinstance(array, cupy.ndarray)
     assert isinstance(clock.device, CudaQueue)
@@ -128,7 +130,7 @@ def test_an_array_that_stays_on_the_host_is_named(device, path):
     )
 
 
-def test_what_the_pool_holds_unused_is_free(cupy):
+def test_unused_blocks_of_the_pool_count_as_free(cupy):
     queue = CudaQueue(cupy)
     before = queue.memory_nbytes()
     cupy.empty(4096, np.uint8)

@@ -1,4 +1,4 @@
-"""The environment: machine, software and GPU. What cannot be read is left out, and fails no run."""
+"""The environment: machine, software and GPU. Values that cannot be read are left out."""
 
 import re
 import sys
@@ -20,7 +20,7 @@ from chainer_profile.record.recording import BlasLibrary, Gpu, GpuState
 from tests.command import raising
 
 
-def test_collect_knows_this_process(monkeypatch):
+def test_collect_describes_this_process(monkeypatch):
     collected = collect()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", collected.started)
     assert (collected.chainer, collected.profiler) == ("7.8.1", chainer_profile.__version__)
@@ -35,10 +35,10 @@ def test_collect_knows_this_process(monkeypatch):
     assert collect().chainer == ""
 
 
-def test_only_the_blas_of_numpy_is_noted(monkeypatch):
-    def library(place, threads, api="blas", **more):
+def test_only_numpys_blas_is_listed_if_it_is_known(monkeypatch):
+    def library(folder, threads, api="blas", **more):
         fields = {"user_api": api, "internal_api": "openblas", "version": None}
-        return fields | {"filepath": f"/lib/{place}/libopenblas.so", "num_threads": threads} | more
+        return fields | {"filepath": f"/lib/{folder}/libopenblas.so", "num_threads": threads} | more
 
     libraries = [
         library("scipy.libs", 8),
@@ -55,13 +55,13 @@ def test_only_the_blas_of_numpy_is_noted(monkeypatch):
     ("end", "cores"),
     [
         ((10.0, 12.0, 7.0), 0.5),  # 12 s busy, 7 s of them ours, in 10 s
-        ((10.0, 6.9, 7.0), 0.0),  # the two clocks tick in steps of their own
-        ((0.1, 5.0, 0.0), None),  # too short to say
+        ((10.0, 6.9, 7.0), 0.0),  # the two clocks have different resolutions
+        ((0.1, 5.0, 0.0), None),  # too short
     ],
 )
-def test_cores_that_others_kept_busy(end, cores, monkeypatch):
+def test_other_cpu_is_the_mean_number_of_cores_of_other_programs(end, cores, monkeypatch):
     _, busy, own = CpuWatch._read()
-    assert 0 < own <= busy + 1  # the machine used about as much as this process at least
+    assert 0 < own <= busy + 1  # the machine's CPU time includes this process's
     reads = iter([(0.0, 0.0, 0.0), end])
     monkeypatch.setattr(CpuWatch, "_read", staticmethod(lambda: next(reads)))
     assert CpuWatch().other_cpu() == cores
@@ -77,7 +77,7 @@ STATE = GpuState(1755, 1980, 2619, 41, 118.25, ("power cap", "temperature (hardw
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """CUDA's runtime with two devices, and NVML, by the functions that are called."""
+    """A fake CUDA runtime with two devices, and a fake NVML."""
     runtime = SimpleNamespace(
         getDeviceProperties=lambda number: PROPERTIES,
         driverGetVersion=lambda: 12090,
@@ -104,19 +104,19 @@ def gpu(monkeypatch):
     return runtime, nvml
 
 
-def test_all_figures_of_a_gpu(gpu):
+def test_gpu_and_state_have_all_values(gpu):
     assert collect_gpu(1) == ALL
     assert gpu_state(1) == STATE
     gpu[0].getDeviceProperties = lambda number: {"name": b"A\xff"}
     assert collect_gpu(0).name == "A\ufffd"
 
 
-def test_what_a_driver_refuses_or_lacks_is_left_out(gpu):
+def test_values_that_a_driver_refuses_are_left_out(gpu):
     of_state = 0
     for owner in gpu:
         for name, function in list(vars(owner).items()):
             for refused in (raising(RuntimeError("not supported")), None):
-                setattr(owner, name, refused)  # None: an older version has it not
+                setattr(owner, name, refused)  # None: an older version does not have it
                 now = vars(collect_gpu(1)) | vars(gpu_state(1) or GpuState())
                 lost = [
                     key for key, value in (vars(ALL) | vars(STATE)).items() if now[key] != value

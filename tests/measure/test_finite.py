@@ -1,4 +1,4 @@
-"""NaN and infinities in a network are looked for once, beside the trials, and are a finding."""
+"""NaN and infinity in a network are found and reported."""
 
 import chainer.functions as F
 import chainer.links as L
@@ -9,7 +9,7 @@ from tests.nets import net
 
 
 def network(log=False):
-    """The logarithm of the first layer's output is no number where that is negative."""
+    """A network that may take the logarithm of a negative output, which is NaN."""
     links = {"first": L.Linear(3, 4, initialW=-1), "second": L.Linear(4, 2)}
     return net(lambda self, x: self.second((F.log if log else F.identity)(self.first(x))), **links)
 
@@ -21,7 +21,7 @@ def profiled(phase, log, weight):
         return profile(model, np.ones((2, 3), "f"), phase=phase, trials=4, memory=False)
 
 
-def test_values_that_are_not_finite_are_named_and_a_finding():
+def test_nan_and_infinity_are_named_in_conditions_and_findings():
     for phase, log, weight, names in (
         ("forward", False, 1, ()),
         ("forward", True, 1, ("the output",)),
@@ -30,7 +30,7 @@ def test_values_that_are_not_finite_are_named_and_a_finding():
         ("train", False, 1, ()),
     ):
         assert profiled(phase, log, weight).conditions.not_finite == names
-    # Of a training step parameters and gradients tell.
+    # A training step shows NaN in parameters and gradients.
     for phase in ("forward-backward", "train"):
         names = profiled(phase, True, 1).conditions.not_finite
         assert any(name.endswith("/first/W") for name in names)

@@ -1,4 +1,4 @@
-"""Layers as frames: the stack that a sampler would see."""
+"""Layers as frames of the stack that a sampler sees."""
 
 import traceback
 
@@ -13,16 +13,16 @@ from chainer_profile.measure.layer_frames import FILE, layer_frames
 from tests.nets import image, net
 
 
-def test_every_call_runs_below_its_layer():
+def test_each_call_and_its_backward_run_in_a_frame_of_their_layer():
     seen = []
 
     def look():
-        """Note the layers on the stack, outermost first."""
+        """Record the layers on the stack, outermost first."""
         seen.append([frame.name for frame in traceback.extract_stack() if frame.filename == FILE])
 
     class Nested(FunctionNode):
         def forward(self, inputs):
-            look()  # this call has no frame of its own
+            look()  # a nested call has no frame
             return (inputs[0] * 2,)
 
     class Looking(FunctionNode):
@@ -47,7 +47,7 @@ def test_every_call_runs_below_its_layer():
     assert [*([forward, backward] * 2), forward] == seen
     layer = chainer_profile.profile(model, image(4, 3), trials=1).layers[2]
     assert [f"{layer.label}@{layer.path}"] == forward
-    # Afterwards nothing is seen.
+    # There are no frames outside the context.
     seen.clear()
     loss.backward()
     model(image(4, 3))

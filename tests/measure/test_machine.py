@@ -25,9 +25,9 @@ ENVIRONMENT = Environment(
 
 
 class Arrays:
-    """In place of NumPy: its operations take exactly as long as its rates (per second) say.
+    """A fake NumPy whose operations have given rates on a fake clock.
 
-    First runs take twice as long, and so does every third run.
+    The first run of an operation and every third one take twice as long.
     """
 
     def __init__(self, clock):
@@ -42,7 +42,7 @@ class Arrays:
 
     def negative(self, array, out):
         assert out is array
-        assert array[-1]  # its pages are there
+        assert array[-1]  # its pages have been touched
         self.pass_time("in place", 2 * array.nbytes, 4e10)
 
     def copyto(self, target, source):
@@ -71,7 +71,7 @@ def _cache(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "half"), [("cpu", None), ("gpu:1", 4e11)])
-def test_the_rates_of_the_fastest_runs(clock, name, half):
+def test_limits_are_the_rates_of_the_fastest_runs_and_are_saved(clock, name, half):
     device = make_device(clock, name)
     limits = measure_limits(ENVIRONMENT, device)
     assert limits.flops_per_s == pytest.approx(1e11, rel=1e-3)
@@ -84,14 +84,14 @@ def test_the_rates_of_the_fastest_runs(clock, name, half):
     assert machine.load_limits()[limits.key] == limits
 
 
-def test_numpy_itself_is_measured(monkeypatch):
+def test_limits_of_numpy_are_measured(monkeypatch):
     monkeypatch.setattr(machine, "MATRIX_S", 0)
     monkeypatch.setattr(machine, "PASS_S", 0)
     limits = measure_limits(ENVIRONMENT, Device("cpu", np, HOST_CLOCK, 1 << 25, (4, 8)))
     assert min(limits.flops_per_s, limits.copy_nbytes_per_s, limits.fresh_nbytes_per_s) > 0
 
 
-def test_limits_that_cannot_be_measured_are_refused(clock):
+def test_a_failed_measurement_raises_one_line(clock):
     little = "there is not enough memory to measure the machine's limits"
     full, broken = make_device(clock), make_device(clock, "gpu:0")
     full.xp.empty = raising(MemoryError("Unable to allocate"))
@@ -112,12 +112,12 @@ def test_the_key_names_processor_libraries_and_threads(clock):
 
     assert key() == "cpu, A processor, 2 cores, NumPy 2.4.6, openblas 0.3.31 x2"
     assert ", 1 core, " in key(usable_cores=1)
-    # When the run was, and in which folder, is nothing to them.
+    # The time and commit of the run do not matter.
     assert key(started="2026-01-02T03:04:05Z", commit="abc", chainer="7.8.1") == key()
     assert key(gpu) == key(gpu, blas=()) == "gpu:0, A GPU, CuPy 13.6.0"
 
 
-def test_marked_limits_are_measured_once_more_after_quiet_trials_and_the_best_are_kept(
+def test_limits_of_a_busy_machine_are_measured_again_when_it_is_quiet(
     monkeypatch,
 ):
     measured = []
@@ -146,7 +146,7 @@ def test_marked_limits_are_measured_once_more_after_quiet_trials_and_the_best_ar
     assert len(measured) == 2
 
 
-def test_the_device_and_the_size_of_its_array(cupy, monkeypatch):
+def test_find_device_chooses_the_array_size_by_free_memory(cupy, monkeypatch):
     sizes = {None: 128 << 20, 64 << 30: 128 << 20, 1 << 30: 107_372_544, 0: 4096}
     assert {free: machine.array_nbytes(free) for free in sizes} == sizes
     device = machine.find_device("cpu")

@@ -1,6 +1,6 @@
-"""The memory pass: exact bytes of small networks, and that it leaves everything as it was.
+"""The memory pass: exact bytes of small networks, and that it restores everything.
 
-That all bytes of any network are found, and each once, is in tests/ledger.
+tests/ledger checks that the bytes of any network are counted once each.
 """
 
 import gc
@@ -11,15 +11,15 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import pytest
+from chainer_profile.measure.taped_step import learned
 
 from chainer_profile.measure.memory import HostCounter, PoolCounter, counter_of
 from chainer_profile.measure.memory import measure_memory as measure_by
 from chainer_profile.measure.readings import ReadTrials
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.taped_step import learned
 from tests.nets import MLP, Wait, image, net
 
-# Bytes that Python objects of a call may take: variables, nodes of the graph, tuples.
+# Most bytes of a call's Python objects: variables, nodes of the graph, tuples.
 OBJECTS = 8_000
 MB = 1_000_000
 
@@ -45,12 +45,12 @@ def ones(*shape):
 
 
 def about(nbytes):
-    """These bytes and the objects of a call."""
+    """Compare bytes up to the objects of a call."""
     return pytest.approx(nbytes, abs=OBJECTS)
 
 
 class Workspace(Wait):
-    """Allocates 3 MB that it frees, and hands on its input."""
+    """Allocates and frees 3 MB, and returns its input."""
 
     def forward(self, inputs):
         np.empty(3 * MB, np.uint8)
@@ -58,30 +58,30 @@ class Workspace(Wait):
 
 
 class Around(Wait):
-    """Calls the same in its own forward."""
+    """Calls a Workspace in its forward."""
 
     def forward(self, inputs):
         (y,) = Workspace(self._clock, 1).apply(inputs)
         return (y.array,)
 
 
-def test_peaks_and_retained_bytes_of_rows_and_the_high_water(clock):
+def test_rows_have_their_peak_and_retained_bytes(clock):
     def workspace(x):
         return Workspace(clock, 1).apply((x,))[0]
 
-    def beside(x):
+    def outside_layers(x):
         np.empty(5 * MB, np.uint8)
         return F.relu(x)
 
     for does, rows, high_water, layer in (
         (F.relu, [(MB, MB)], MB, 0),
         (F.identity, [(0, 0)], 0, None),
-        # Freed before the output, and not retained.
+        # The workspace is freed before the output is allocated, and is not retained.
         (workspace, [(3 * MB, MB)], 3 * MB, 0),
-        # A nested call is in the peak and retains for itself.
+        # A nested call adds to the peak of the outer one, but not to its retained bytes.
         (lambda x: Around(clock, 1).apply((x,))[0], [(3 * MB, 0), (3 * MB, MB)], 3 * MB, 1),
         (lambda x: F.relu(workspace(F.relu(x))), [(MB, MB), (3 * MB, MB), (MB, MB)], 4 * MB, 1),
-        (beside, [(MB, MB)], 5 * MB, None),
+        (outside_layers, [(MB, MB)], 5 * MB, None),
     ):
         use = measure(net(lambda self, x, does=does: does(x)), ones(1, MB // 4))
         peaks, retained = zip(*rows, strict=True)
@@ -99,7 +99,7 @@ def test_parameters_persistent_arrays_and_inputs_count_once():
     model = net(lambda self, x, y: self.b(self.a(x)) + y, a=norm, b=norm)
     for inputs, count in (((x, x), 1), ((chainer.Variable(x), ones(3, 10)), 2)):
         use = measure(model, *inputs, phase="train", loss=F.sum)
-        # gamma, beta, running mean and variance; the count of batches is no array.
+        # gamma, beta, running mean and variance; the number of batches is a plain integer.
         assert (use.parameter_nbytes, use.input_nbytes) == (4 * 10 * 4, count * 3 * 10 * 4)
 
 
@@ -107,7 +107,7 @@ def test_parameters_persistent_arrays_and_inputs_count_once():
     ("optimizer", "states"),
     [(None, 1), (chainer.optimizers.Adam, 2), (chainer.optimizers.SGD, 0)],
 )
-def test_memory_before_a_training_trial_is_the_sum_of_its_parts(optimizer, states):
+def test_memory_before_a_training_trial_is_the_sum_of_its_arrays(optimizer, states):
     tracemalloc.start()
     try:
         gc.collect()
@@ -123,18 +123,18 @@ def test_memory_before_a_training_trial_is_the_sum_of_its_parts(optimizer, state
     assert use.parameter_nbytes == use.gradient_nbytes == weights
     assert use.state_nbytes == states * weights
     assert use.there_nbytes == (2 + states) * weights + use.input_nbytes
-    # The trial changes nothing, so the memory that is traced now was there at its begin.
+    # The trial leaves as much memory allocated as it found.
     assert after - before == pytest.approx(use.there_nbytes, abs=60 * OBJECTS)
 
 
-def test_only_activations_for_the_backward_are_kept():
+def test_only_activations_that_the_backward_needs_count_as_kept():
     def dropping(self, x):
         with chainer.no_backprop_mode():
             total = F.sum(F.relu(x)).array
         return F.get_item(self.W, (0, slice(1))) + total
 
     def keeping(self, x):
-        """Keeps its output, as Classifier keeps its loss: 2 MB of activations."""
+        """Keep the output as Classifier keeps its loss: 2 MB of activations."""
         self.y = None
         self.y = F.tanh(F.relu(x + self.W))
         return self.y
@@ -143,13 +143,13 @@ def test_only_activations_for_the_backward_are_kept():
         model = net(forward, W=chainer.Parameter(ones(1, MB // 4)))
         use = measure(model, ones(1, MB // 4), phase="train", loss=F.sum)
         assert use.kept_for_backward_nbytes == pytest.approx(kept, abs=30_000)
-        # It was there when the trial began.
+        # The trial before had kept as much.
         assert by_phase(use)["forward"].retained_nbytes == pytest.approx(0, abs=30_000)
 
 
 @pytest.mark.parametrize("traced", [False, True])
 @pytest.mark.parametrize("failing_call", [2, 3])
-def test_a_failure_leaves_all_as_it_was(traced, failing_call):
+def test_an_exception_restores_hooks_and_tracing(traced, failing_call):
     def fails(y, calls):
         if calls == failing_call:
             raise ValueError("broken")
@@ -170,7 +170,7 @@ def test_a_failure_leaves_all_as_it_was(traced, failing_call):
     assert gc.isenabled()
 
 
-def test_blocks_of_the_pool(cupy, monkeypatch):
+def test_pool_counter_counts_blocks_of_the_pool(cupy, monkeypatch):
     assert isinstance(counter_of([]), HostCounter)
     monkeypatch.setattr(chainer.backend, "get_array_module", lambda *arrays: cupy)
     counter, before = counter_of([ones(1)]), cupy.empty(2048, np.uint8)
@@ -184,7 +184,7 @@ def test_blocks_of_the_pool(cupy, monkeypatch):
         del before
         assert counter.read() == (-1536, 512)
         cupy.memory_nbytes = 0
-        with pytest.raises(MemoryError):  # nobody will free it
+        with pytest.raises(MemoryError):  # a failed allocation does not count
             cupy.empty(10_000, np.uint8)
         assert counter.read() == (-1536, -1536)
     del second

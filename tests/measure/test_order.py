@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from chainer import optimizer_hooks as hooks
 from chainer import optimizers
+from chainer_profile.measure.taped_step import learned
 
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.taped_step import learned
 from chainer_profile.record.recording import LinkCalls
 from tests import nets
 from tests.nets import SlowOptimizer, Step, Trained, image, net, slow_loss

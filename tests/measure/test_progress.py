@@ -1,4 +1,4 @@
-"""Messages during a run: its progress, and that its trials became slow."""
+"""Messages during a run: its progress, and warnings about slow trials."""
 
 import pytest
 
@@ -17,7 +17,7 @@ MS = 1_000_000
     [
         (1000, 0.03, None, ["334 of 1,000; about 20 s", "668 of 1,000; about 10 s"]),
         (3, 60, None, ["1 of 3; about 2 min", "2 of 3; about 60 s"]),
-        # With a time limit, no more than its rest is left.
+        # The time that is left is at most the rest of the limit.
         (4, 10, 25, ["1 of 4; about 15 s", "2 of 4; about 5 s", "3 of 4; about 0 s"]),
     ],
 )
@@ -43,12 +43,12 @@ def other_cpu(monkeypatch):
     return cores
 
 
-def test_slow_trials_are_told_once_with_who_is_to_blame(other_cpu):
+def test_slow_trials_are_reported_once_with_their_cause(other_cpu):
     says = "trials take 12 times as long as the fastest: "
     for group in (1, 7, 1000):
         said = []
         slow = SlowTrials(said.append)
-        # In the first two seconds the trials are as they should be.
+        # The trials have their normal time in the first two seconds.
         for walls in ([10 * MS] * 200, [120 * MS] * 200, [500 * MS] * 100):
             for at in range(0, len(walls), group):
                 slow.add(walls[at : at + group])
@@ -60,7 +60,7 @@ def test_slow_trials_are_told_once_with_who_is_to_blame(other_cpu):
         assert said == [says + "something else slows this machine"]
 
 
-def test_one_slow_trial_is_chance():
+def test_one_slow_trial_is_not_reported():
     SlowTrials(pytest.fail).add([10 * MS] * 4 + [10_000 * MS])
 
 

@@ -8,10 +8,10 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import pytest
-
 from chainer_profile.measure.repeats import Repeats
-from chainer_profile.measure.steps import make_step
 from chainer_profile.measure.taped_step import TapedStep
+
+from chainer_profile.measure.steps import make_step
 from tests.conftest import FakeClock
 from tests.nets import net
 

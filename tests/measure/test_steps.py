@@ -5,10 +5,10 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import pytest
+from chainer_profile.measure.taped_step import TapedStep, learned
 
 from chainer_profile.basics.words import LOSSES
 from chainer_profile.measure.steps import choose_loss, make_step
-from chainer_profile.measure.taped_step import TapedStep, learned
 from tests.nets import Trained, image, net, slow_loss
 from tests.refusing import refusal
 

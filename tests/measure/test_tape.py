@@ -11,13 +11,13 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import pytest
+from chainer_profile.measure.entries import Entries
+from chainer_profile.measure.live import LiveTrials
+from chainer_profile.measure.row import MOST_SHAPES
 
 from chainer_profile import profiling
 from chainer_profile.measure import live
-from chainer_profile.measure.entries import Entries
-from chainer_profile.measure.live import LiveTrials
 from chainer_profile.measure.loop import LoopTrial
-from chainer_profile.measure.row import MOST_SHAPES
 from chainer_profile.measure.rows import Rows
 from tests.nets import SlowOptimizer, Trained, Wait, image, net, slow_loss
 from tests.queues import PlannedNet, calls, device_clock, kernel

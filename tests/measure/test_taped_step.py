@@ -10,9 +10,9 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 import pytest
+from chainer_profile.measure.taped_step import StepError, TapedStep
 
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.taped_step import StepError, TapedStep
 from tests.ledger.drawn import nothing_left
 from tests.nets import Nesting, SlowHook, SlowOptimizer, SlowRule, Trained, image, slow_loss
 

@@ -1,4 +1,4 @@
-"""The BLAS threads of a run: chosen before the trials, held through it, undone at its end."""
+"""BLAS threads: chosen before the trials, used in the whole run, and restored at its end."""
 
 from contextlib import contextmanager
 
@@ -19,7 +19,7 @@ PROBE = ([MANY] * 4 + [1] * 4) * 10
 
 
 class Blas:
-    """A BLAS library of four cores; a network takes other times with one thread."""
+    """A fake BLAS library on four cores, and its number of threads."""
 
     def __init__(self):
         self.threads = MANY
@@ -54,7 +54,7 @@ def blas(monkeypatch):
 
 
 class Net(Chain):
-    """Takes so many nanoseconds more with one thread, and with several; keeps its threads."""
+    """Takes ``one_ns`` more with one thread and ``many_ns`` with all; records the threads."""
 
     def __init__(self, clock, blas, one_ns, many_ns):
         super().__init__(clock)
@@ -71,7 +71,7 @@ def run(net, stop=lambda: "", journal=None, **changes):
     return queues.run(net, asked(**changes), memory=True, stop=stop, journal=journal)
 
 
-def test_one_thread_where_it_is_faster_from_the_probe_to_the_memory_pass(clock, blas, tmp_path):
+def test_one_thread_is_used_in_all_passes_if_it_is_faster(clock, blas, tmp_path):
     net, path = Net(clock, blas, 0, 10_000), tmp_path / "journal"
     with open(path, "w+b") as file:
         recording = run(net, journal=Journal(file))
@@ -85,14 +85,14 @@ def test_one_thread_where_it_is_faster_from_the_probe_to_the_memory_pass(clock, 
         assert set(same.probe_ns[same.probe_threads == MANY].tolist()) == {10_208}
 
 
-def test_all_threads_where_they_are_clearly_faster(clock, blas):
-    # One thread is as good as several that gain little.
+def test_all_threads_are_used_if_they_are_clearly_faster(clock, blas):
+    # One thread is preferred to all threads that gain less than 3 %.
     for one_ns, many_ns, chosen in ((100, 0, MANY), (0, 0, 1), (0, -4, 1), (0, -20, MANY)):
         net = Net(clock, blas, one_ns, many_ns)
         assert run(net).environment.blas[0].threads == chosen
         assert set(net.ran[3 + len(PROBE) :]) == {chosen}, (one_ns, many_ns)
 
-    class Disturbed(Net):  # one slow trial decides nothing
+    class Disturbed(Net):  # one slow trial does not change the choice
         def forward(self, x):
             if len(self.ran) == 3 + 4 + 1:  # a trial of one thread
                 self.clock.advance(100_000)
@@ -101,7 +101,7 @@ def test_all_threads_where_they_are_clearly_faster(clock, blas):
     assert run(Disturbed(clock, blas, 0, 1000)).environment.blas[0].threads == 1
 
 
-def test_a_user_s_number_of_threads_holds_for_the_whole_run(clock, blas, monkeypatch):
+def test_a_users_number_of_threads_is_not_changed(clock, blas, monkeypatch):
     def threads_of_a_run(**changes):
         net = Net(clock, blas, 0, 10_000)
         recording = run(net, **changes)
@@ -114,17 +114,17 @@ def test_a_user_s_number_of_threads_holds_for_the_whole_run(clock, blas, monkeyp
             patch.setenv(name, str(MANY))
             assert threads_of_a_run() == MANY
     assert [threads_of_a_run(threads=count) for count in (2, MANY)] == [2, MANY]
-    with blas.limit(2, "blas"):  # of the program itself
+    with blas.limit(2, "blas"):  # by the program itself
         assert threads_of_a_run() == 2
 
 
 @pytest.mark.parametrize(
     ("trial_ms", "trials", "made"),
     [
-        # Four trials of each, the first of which does not count: 0.4 s, the fifth within 2 s.
+        # A turn is four trials, of which the first does not count: 0.4 s, so the fifth ends at 2 s.
         (100, 20, ([MANY] * 3 + [1] * 3) * 2 + [MANY] * 3),
         (300, 20, [MANY, 1] * 3 + [MANY]),
-        # One thread could take the time of all four: more than a tenth of 25 trials, not of 65.
+        # One thread could take four times as long: more than a tenth of 25 trials, but not of 65.
         (1100, 20, []),
         (1100, 60, [MANY, 1]),
     ],
@@ -135,7 +135,7 @@ def test_the_probe_takes_about_two_seconds_at_most(clock, blas, trial_ms, trials
     assert recording.environment.blas[0].threads == (1 if made else MANY)
 
 
-def test_a_stop_and_a_failure_end_the_probe(clock, blas):
+def test_stop_and_exceptions_end_the_probe(clock, blas):
     net = Net(clock, blas, 0, 10_000)
     recording = run(net, stop=lambda: "enough" if len(net.ran) > 3 + 2 else "")
     assert (len(recording.probe_ns), recording.n_trials, recording.ended) == (2, 0, "enough")

@@ -83,7 +83,7 @@ def test_no_link_is_followed(monkeypatch):
     assert not Path("file").is_symlink()
     assert Path("file").stat().st_mode & 0o777 == 0o640
     # Also the name of a file that is not complete.
-    monkeypatch.setattr(files, "part_of", lambda path: Path(".foreseen.part"))
+    monkeypatch.setattr(files, "temporary_path", lambda path: Path(".foreseen.part"))
     with pytest.raises(ProfileError, match="cannot be written"), files.replacing(Path("file")):
         pass
     with pytest.raises(OSError, match="symbolic link"):

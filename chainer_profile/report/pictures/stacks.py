@@ -10,7 +10,7 @@ import numpy as np
 from chainer_profile.analyse import timeline
 from chainer_profile.analyse.grouping import framework_by_phase, parent_of
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.paths import below
+from chainer_profile.basics.paths import links_below
 from chainer_profile.record.recording import Place
 from chainer_profile.report.text import printable
 
@@ -79,7 +79,7 @@ def _summed_stacks(summary: Summary) -> Iterator[tuple[str, int, int | None]]:
         holder = tops[layer.phase] if parent is None else stacks[parent]
         at = "/" if parent is None else recording.layers[parent].path
         # Of a link's path its last name.
-        links = (_frame(path.rpartition("/")[2] or path) for path in below(layer.path, at))
+        links = (_frame(path.rpartition("/")[2] or path) for path in links_below(layer.path, at))
         stacks.append(";".join([holder, *links, _frame(layer.function)]))
         yield stacks[-1], sums[index], index
         if layer.phase in by_phase and last[layer.phase] == index:

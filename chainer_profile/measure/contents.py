@@ -1,0 +1,167 @@
+"""How the content of containers, arrays and random generators is copied and written back."""
+
+from __future__ import annotations
+
+import operator
+import random
+from array import array as PlainArray
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any
+
+import chainer
+import numpy as np
+
+#: Writes a copy back.
+Restore = Callable[[], object]
+#: Random generators whose state can be read and set.
+GENERATORS = (np.random.RandomState, np.random.Generator, np.random.BitGenerator, random.Random)
+
+
+def _same(now: Any, before: Any) -> bool:
+    """Whether two copies of a container refer to the same objects in the same order."""
+    if not isinstance(before, list):  # the content of a bytearray or an array.array
+        return bool(now == before)
+    return len(now) == len(before) and all(map(operator.is_, now, before))
+
+
+def _of_dict(value: dict[Any, Any]) -> list[Any]:
+    """Keys and values in turn."""
+    kind = OrderedDict if isinstance(value, OrderedDict) else dict
+    return [part for pair in kind.items(value) for part in pair]
+
+
+def _write_dict(value: dict[Any, Any], parts: list[Any]) -> None:
+    """Give a dict these keys and values, without emptying it where its keys are the same."""
+    kind = OrderedDict if isinstance(value, OrderedDict) else dict
+    pairs = list(zip(parts[::2], parts[1::2], strict=True))
+    before = {key for key, _ in pairs}
+    for key in [key for key in kind.keys(value) if key not in before]:
+        kind.__delitem__(value, key)
+    if not _same(list(kind.keys(value)), parts[::2]):
+        kind.clear(value)
+    for key, part in pairs:
+        kind.__setitem__(value, key, part)
+
+
+def _write_set(value: set[Any], items: list[Any]) -> None:
+    set.clear(value)
+    set.update(value, items)
+
+
+def _write_deque(value: deque[Any], items: list[Any]) -> None:
+    deque.clear(value)
+    deque.extend(value, items)
+
+
+def _of_sequence(value: Any) -> Any:
+    return value[:]
+
+
+def _write_sequence(value: Any, items: Any) -> None:
+    value[:] = items
+
+
+#: For each kind of container, how its items are copied and how they are written back.
+_CONTAINERS: tuple[tuple[type, Callable[[Any], Any], Callable[[Any, Any], None]], ...] = (
+    (dict, _of_dict, _write_dict),
+    (
+        list,
+        lambda value: list.__getitem__(value, slice(None)),
+        lambda value, items: list.__setitem__(value, slice(None), items),
+    ),
+    (set, lambda value: list(set.__iter__(value)), _write_set),
+    (deque, lambda value: list(deque.__iter__(value)), _write_deque),
+    (bytearray, _of_sequence, _write_sequence),
+    (PlainArray, _of_sequence, _write_sequence),
+)
+
+
+def copy_items(value: Any) -> tuple[list[Any], Restore] | None:
+    """Copy the items of a container (keys and values of a dict). None for other objects."""
+    for kind, copy, write in _CONTAINERS:
+        if issubclass(type(value), kind):  # not isinstance, which a proxy may deceive
+            return _copied(value, copy, write)
+    return None
+
+
+def _copied(
+    value: Any, copy: Callable[[Any], Any], write: Callable[[Any, Any], None]
+) -> tuple[list[Any], Restore]:
+    items = copy(value)
+
+    def restore() -> None:
+        if not _same(copy(value), items):
+            write(value, items)
+
+    return (items if isinstance(items, list) else []), restore
+
+
+def copy_attributes(attributes: dict[str, Any], saved: dict[str, Any]) -> Restore:
+    """How attributes are written back from a dict that holds them."""
+
+    def restore() -> None:
+        items = _of_dict(saved)
+        if not _same(_of_dict(attributes), items):
+            _write_dict(attributes, items)
+
+    return restore
+
+
+def copy_slot(value: Any, slot: Any) -> tuple[list[Any], Restore]:
+    """Copy the reference in a slot."""
+    before = _in_slot(value, slot)
+
+    def restore() -> None:
+        if before:
+            slot.__set__(value, before[0])
+        elif _in_slot(value, slot):
+            slot.__delete__(value)
+
+    return before, restore
+
+
+def _in_slot(value: Any, slot: Any) -> list[Any]:
+    try:
+        return [slot.__get__(value)]
+    except AttributeError:
+        return []
+
+
+def copy_generator(generator: Any) -> Restore:
+    """Copy the state of a random generator; a module stands for its global one."""
+    if generator is np.random or isinstance(generator, np.random.RandomState):
+        numbers = generator.get_state(legacy=False)
+        return lambda: generator.set_state(numbers)
+    if generator is random or isinstance(generator, random.Random):
+        try:
+            version = generator.getstate()
+        except NotImplementedError:  # SystemRandom has no state
+            return lambda: None
+        return lambda: generator.setstate(version)
+    owner = getattr(generator, "bit_generator", generator)
+    state = owner.state
+    return lambda: setattr(owner, "state", state)
+
+
+def copy_array(array: Any) -> Restore:
+    """Copy an array to its own device, or to the host where the device's memory is full."""
+    if isinstance(array, np.ndarray):
+        plain = array.view(np.ndarray)  # subclasses have assignments of their own
+        saved = plain.copy("K")
+
+        def restore() -> None:
+            if not array.flags.writeable:
+                array.flags.writeable = True
+            if array.shape != saved.shape:
+                array.resize(saved.shape, refcheck=False)
+            array.view(np.ndarray)[...] = saved
+
+        return restore
+    with chainer.using_device(chainer.backend.get_device_from_array(array)):
+        try:
+            saved = array.copy()
+        except Exception:  # CuPy's own exception types cannot be named without CuPy
+            on_host, write = array.get(), array.set
+            return lambda: write(on_host)
+    return lambda: operator.setitem(array, ..., saved)

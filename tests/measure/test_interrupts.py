@@ -1,0 +1,129 @@
+"""Ctrl-C in profile(): the exception has the recording, and the program's handler stays."""
+
+import signal
+import threading
+import _tracemalloc
+
+import chainer
+import chainer.links as L
+import numpy as np
+import pytest
+
+from chainer_profile import profile
+from tests.nets import net
+
+X = np.ones((2, 3), np.float32)
+FIRST = 3 + 2  # structure passes and warm-up before the first profiled trial
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(autouse=True)
+def usual_handler():
+    """Ctrl-C raises KeyboardInterrupt, also where a shell started the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def press():
+    signal.raise_signal(signal.SIGINT)
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def network(does, when):
+    """A network that does something at the calls for which ``when(number)`` is true."""
+    calls = []
+
+    def forward(self, x):
+        calls.append(1)
+        if when(len(calls)):
+            does()
+        return self.fc(x)
+
+    return net(forward, fc=L.Linear(3, 2)), calls
+
+
+def interrupted(model, **options):
+    """The recording of a run that is interrupted."""
+    few = {"trials": 20, "clean_trials": 5, "warmups": 2, "counters": False}
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        profile(model, X, **few | options)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert not chainer.get_function_hooks()
+    return caught.value.recording
+
+
+@pytest.mark.parametrize("call", range(1, FIRST + 1))
+@pytest.mark.parametrize("does", [press, interrupt])
+def test_without_a_profiled_trial_there_is_no_recording(does, call):
+    model, _ = network(does, lambda number: number == call)
+    assert interrupted(model) is None
+
+
+@pytest.mark.parametrize("does", [press, interrupt])
+@pytest.mark.parametrize("call", [FIRST + 2, FIRST + 4, FIRST + 14])
+def test_an_interrupt_keeps_the_trials_before_it(does, call):
+    model, calls = network(does, lambda number: number == call)
+    recording = interrupted(model)
+    assert len(calls) == call
+    made = recording.n_trials + len(recording.clean_ns)
+    assert made == call - FIRST - (does is interrupt)
+    assert recording.n_trials > 0
+    assert recording.ended == "interrupted"
+    np.testing.assert_array_equal(
+        recording.self_ns.sum(axis=1) <= recording.trial_ns, np.full(recording.n_trials, True)
+    )
+
+
+def test_the_second_interrupt_does_not_wait_for_the_end_of_the_trial():
+    def twice():
+        press()
+        press()
+        raise AssertionError
+
+    model, _ = network(twice, lambda number: number == FIRST + 5)
+    assert interrupted(model).ended == "interrupted"
+
+
+@pytest.mark.parametrize("does", [press, interrupt])
+def test_an_interrupt_in_a_pass_after_the_trials_keeps_all_of_them(does):
+    model, _ = network(does, lambda _: _tracemalloc.is_tracing())
+    recording = interrupted(model)
+    assert (recording.n_trials, len(recording.clean_ns)) == (20, 5)
+    assert recording.ended == "complete"
+
+
+@pytest.mark.parametrize("does", [press, interrupt])
+def test_an_interrupt_between_trials_keeps_them(does):
+    def progress(done, total, mean_s):
+        if done == total:
+            does()
+
+    model, _ = network(does, lambda _: False)
+    assert interrupted(model, progress=progress).n_trials == 20
+
+
+def test_a_handler_of_the_program_stays_in_use():
+    pressed = []
+    before = signal.signal(signal.SIGINT, lambda *_: pressed.append(1))
+    try:
+        model, _ = network(press, lambda number: number == FIRST + 3)
+        assert profile(model, X, trials=3, warmups=2, memory=False).n_trials == 3
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert pressed == [1]
+
+
+def test_a_profile_in_another_thread_handles_no_signal():
+    made = []
+    model, _ = network(press, lambda _: False)
+    options = {"trials": 3, "warmups": 1, "memory": False, "counters": False}
+    thread = threading.Thread(target=lambda: made.append(profile(model, X, **options)))
+    thread.start()
+    thread.join()
+    assert made[0].n_trials == 3

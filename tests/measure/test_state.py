@@ -1,0 +1,524 @@
+"""profile() and summary() restore what is reached from a network, whatever the trials change."""
+
+import gc
+import random
+import warnings
+import weakref
+from collections import Counter, OrderedDict, defaultdict, deque
+from types import SimpleNamespace
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+from chainer import optimizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import chainer_profile
+from chainer_profile import ProfileError
+from chainer_profile.measure import state
+from chainer_profile.measure.state import preserved_state
+from tests import nets
+from tests.measure.describing import describe, differences
+
+X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+PHASES = ("forward", "forward-backward", "train")
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def profile(model, x=X, phase="forward", **options):
+    """A short profile."""
+    few = {"trials": 2, "warmups": 1, "clean_trials": 1, "memory": False, "counters": False}
+    loss = {} if phase == "forward" else {"loss": F.sum}
+    return chainer_profile.profile(model, x, phase=phase, **few | loss | options)
+
+
+def assert_restored(model, x=X, phase="forward", run=profile, **options):
+    """A run leaves a network, its input and its optimizer as they were, bit by bit."""
+    objects = {"model": model, "x": x, "optimizer": options.get("optimizer")}
+    before = describe(**objects)
+    run(model, x, phase=phase, **options) if run is profile else run(model, x)
+    assert not differences(before, describe(**objects))
+
+
+def changing(change, **attributes):
+    """A linear layer whose forward also changes something, by ``change(link)``."""
+
+    def forward(self, x):
+        change(self)
+        return self.fc(x)
+
+    link = nets.net(forward, fc=L.Linear(6, 6))
+    for name, value in attributes.items():
+        setattr(link, name, value)
+    return link
+
+
+class Slotted:
+    __slots__ = ("count", "late")
+
+    def __init__(self):
+        self.count = 0
+
+    def add(self):
+        self.count += 1
+        self.late = True
+
+
+def change_dict(link):
+    link.kept["calls"] = link.kept.pop("calls") + 1  # the order changes, too
+
+
+def replace_weights(link):
+    link.fc.W.array = link.fc.W.array * 2
+
+
+def scale_weights(link):
+    link.fc.W.array *= 2
+
+
+#: Each has a change that forward makes, and the attribute ``kept`` of the link.
+CHANGES = {
+    "attribute": (lambda link: setattr(link, "kept", link.kept + 1), 0),
+    "attribute that forward sets first": (lambda link: setattr(link, "late", [1]), None),
+    "deleted attribute": (lambda link: vars(link).pop("kept", 0), 3),
+    "list": (lambda link: link.kept.append(1), [3]),
+    "nested list": (lambda link: link.kept[0].insert(0, 1), [[3]]),
+    "tuple of lists": (lambda link: link.kept[0].append(1), ([3],)),
+    "dict": (change_dict, {"calls": 0, "other": 1}),
+    "ordered dict": (change_dict, OrderedDict(calls=0, other=1)),
+    "default dict": (lambda link: link.kept["new"].append(1), defaultdict(list)),
+    "counter": (lambda link: link.kept.update("ab"), Counter("aab")),
+    "set": (lambda link: link.kept.symmetric_difference_update({1, 2}), {2, 3}),
+    "deque": (lambda link: link.kept.append(4), deque([1, 2, 3], maxlen=3)),
+    "bytes": (lambda link: link.kept.extend(b"!"), bytearray(b"bytes")),
+    "array in place": (lambda link: link.kept.fill(5), np.arange(6.0)),
+    "shape of an array": (lambda link: setattr(link.kept, "shape", (3, 2)), np.arange(6.0)),
+    "read-only array": (lambda link: link.kept.setflags(write=False), np.arange(6.0)),
+    "array of objects": (lambda link: link.kept[0].append(1), np.array([[], None], object)),
+    "masked array": (
+        lambda link: link.kept.__setitem__(0, np.ma.masked),
+        np.ma.masked_array([1.0, 2], [False, True]),
+    ),
+    "part of an array": (lambda link: link.kept[1].fill(5), (np.arange(6.0)[::2], np.zeros(3))),
+    "array in a list in a dict": (lambda link: link.kept["a"][0].fill(1), {"a": [np.zeros(2)]}),
+    "object": (lambda link: setattr(link.kept, "n", 1), SimpleNamespace(n=0)),
+    "slots": (lambda link: link.kept.add(), Slotted()),
+    "random generator": (lambda link: link.kept.normal(), np.random.default_rng(0)),
+    "RandomState": (lambda link: link.kept.normal(), np.random.RandomState(0)),
+    "Python's random generator": (lambda link: link.kept.random(), random.Random(0)),
+    "variable": (lambda link: setattr(link.kept, "array", X), chainer.Variable(X[0])),
+    "weights in place": (scale_weights, None),
+    "replaced weights": (replace_weights, None),
+    "global random numbers": (lambda _: (random.random(), np.random.rand()), None),  # noqa: NPY002
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_what_forward_changes_is_restored(kind):
+    change, kept = CHANGES[kind]
+    model = changing(change, kept=kept)
+    before = describe(model=model)
+    model(X)
+    assert differences(before, describe(model=model))  # it does change something
+    assert_restored(model)
+
+
+def test_a_view_and_its_array_are_restored():
+    whole = np.zeros((4, 6))
+    model = changing(lambda link: link.kept[0].fill(1), kept=(whole[1], whole))
+    assert_restored(model)
+    frozen = np.broadcast_to(whole, (2, 4, 6))  # a read-only view
+    assert_restored(changing(lambda link: whole.fill(1), kept=frozen))
+
+
+def test_non_persistent_arrays_and_attributes_below_links_are_restored():
+    norm = L.BatchNormalization(6)
+    norm.plain = [np.zeros(3)]
+
+    def forward(self, x):
+        self.norm.plain[0] += 1
+        self.norm.plain.append(x)
+        return self.norm(x)
+
+    for phase in PHASES:
+        assert_restored(nets.net(forward, norm=norm), phase=phase)
+
+
+def test_the_default_optimizer_leaves_weights_bit_identical_after_infinite_gradients():
+    def forward(self, x):
+        return F.sum(self.l2(F.sqrt(F.relu(self.l1(x)))))
+
+    model = nets.net(forward, l1=L.Linear(6, 5), l2=L.Linear(5, 3))
+    with np.errstate(all="ignore"):
+        model(X).backward()
+        assert not np.isfinite(model.l1.W.grad).all()
+        model.cleargrads()
+        assert_restored(model, phase="train")
+
+
+def first_weights(make, phase="forward"):
+    """The weights after one call of a new network, by path."""
+    model = make()
+    with chainer.using_config("train", phase != "forward"):
+        model(X)
+    return {path: param.array for path, param in model.namedparams()}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_parameters_keep_their_first_array_with_its_initial_values(phase):
+    def make():
+        np.random.seed(1)  # noqa: NPY002  (Chainer's initializers draw from it)
+        return chainer.Sequential(L.Linear(20), F.relu, L.Linear(6))
+
+    model, before = make(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    optimizer = optimizers.Adam().setup(model)
+    rules = [param.update_rule for param in model.params()]
+    profile(model, phase=phase, **{"optimizer": optimizer} if phase == "train" else {})
+    for path, param in model.namedparams():
+        assert param.array.tobytes() == first_weights(make)[path].tobytes()
+    make()
+    assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
+    assert [param.update_rule for param in model.params()] == rules
+    assert [rule.state for rule in rules] == [None] * 4
+    assert_restored(model, phase=phase)
+
+
+def test_inputs_keep_their_arrays_and_gradients():
+    x = chainer.Variable(X.copy())
+    x.grad = np.ones_like(X)
+    model = nets.net(lambda self, x: self.fc(F.relu(x)), fc=L.Linear(6, 3))
+    for phase in PHASES:
+        assert_restored(model, x, phase)
+    overwriting = nets.net(lambda self, x: (x.array.fill(2), self.fc(x))[1], fc=L.Linear(6, 3))
+    assert_restored(overwriting, x)
+
+
+OPTIMIZERS_STATE = {
+    "float32 copies": lambda: optimizers.MomentumSGD(0.1).use_fp32_update,
+    "dynamic loss scaling": lambda: optimizers.SGD(0.1).loss_scaling,
+    "beta_power": lambda: optimizers.MSVAG().new_epoch,
+}
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize("kind", OPTIMIZERS_STATE)
+def test_all_state_of_optimizers_and_their_rules_is_restored(kind, steps):
+    with chainer.using_config("dtype", np.dtype(np.float16)):
+        model, x = L.Linear(6, 3), X.astype(np.float16)
+    prepare = OPTIMIZERS_STATE[kind]()
+    optimizer = prepare.__self__.setup(model)
+    prepare()
+    for _ in range(steps):
+        optimizer.update(lambda: F.sum(model(x)))
+    before = describe(model=model, optimizer=optimizer)
+    optimizer.update(lambda: F.sum(model(x)))
+    assert differences(before, describe(model=model, optimizer=optimizer))
+    assert_restored(model, x, "train", optimizer=optimizer)
+    assert_restored(model, x, "train")  # the optimizer's rules are away for a while
+
+
+# -- functions
+
+
+def lstm_with_state():
+    lstm = L.LSTM(6, 6)
+    lstm(X)
+    return lstm
+
+
+LSTM = lstm_with_state()
+TOTAL = 0
+
+
+def by_global_name(x):
+    global TOTAL
+    TOTAL += 1
+    return LSTM(x)
+
+
+def test_a_function_leaves_the_networks_that_it_calls():
+    lstm, norm = lstm_with_state(), L.BatchNormalization(6)
+    calls, count = [], 0
+
+    def counting(x, *, linear=L.Linear(6, 6)):  # noqa: B008
+        nonlocal count
+        count += 1
+        calls.append(x)
+        return linear(norm(lstm(x)))
+
+    holder = SimpleNamespace(lstm=lstm)
+
+    class Predictor:
+        calls = 0
+
+        def predict(self, x):
+            self.calls += 1
+            return holder.lstm(norm(x))
+
+    functions = (counting, Predictor().predict, lstm.forward, by_global_name, lambda x: counting(x))
+    for function in functions:
+        for phase in PHASES[:2]:
+            assert_restored(function, phase=phase)
+            assert (calls, count, TOTAL) == ([], 0, 0)
+
+
+def test_the_loss_leaves_its_network():
+    critic = nets.net(lambda self, y: F.sum(self.norm(y)), norm=L.BatchNormalization(6))
+    model = L.Linear(6, 6)
+    before = describe(critic=critic)
+    for phase in PHASES[1:]:
+        profile(model, phase=phase, loss=lambda y: critic(y))
+        profile(model, phase=phase, loss=critic)
+    assert not differences(before, describe(critic=critic))
+
+
+# -- other ends
+
+
+def fail(self, x):
+    y = self.lstm(x)
+    self.calls.append(1)
+    if len(self.calls) > 7:
+        raise self.error
+    return y
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()])
+def test_state_is_restored_after_exceptions(error):
+    model = nets.net(fail, lstm=lstm_with_state())
+    model.calls, model.error = [], None
+    before = describe(model=model)
+    model.error = error
+    with pytest.raises((ProfileError, KeyboardInterrupt)):
+        profile(model, trials=20)
+    model.error = None
+    assert not differences(before, describe(model=model))
+
+
+def test_what_cannot_be_restored_warns_and_hides_no_exception(monkeypatch):
+    monkeypatch.setattr(state, "copy_array", lambda array: lambda: 1 // 0)
+    model = L.Linear(6, 3)
+    message = "not all state is restored: content of ndarray: ZeroDivisionError"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.warns(UserWarning, match=message):
+            profile(model)
+        with (
+            pytest.warns(UserWarning, match=message),
+            pytest.raises(KeyError),
+            preserved_state(model),
+        ):
+            raise KeyError
+
+
+def test_a_copy_that_does_not_fit_is_refused_before_anything_runs(monkeypatch):
+    model = changing(lambda link: link.calls.append(1), calls=[])
+    model.large = np.lib.stride_tricks.as_strided(np.zeros(1), (1 << 30,), (0,), writeable=True)
+    monkeypatch.setattr(state, "free_nbytes", lambda: 1 << 20)
+    with pytest.raises(
+        ProfileError, match=r"a copy of arrays .* does not fit into memory: .* free"
+    ):
+        profile(model)
+    assert model.calls == []
+    model.large.flags.writeable = False  # nobody can change it
+    model.calls = ()
+    with pytest.raises(ProfileError, match="fails"):
+        profile(model)
+
+
+def test_no_network_is_kept_alive():
+    model = lstm_with_state()
+    reference = weakref.ref(model)
+    profile(model, phase="train", loss=F.sum)
+    del model
+    gc.collect()
+    assert reference() is None
+
+
+def test_graphs_of_any_length_are_walked_and_restored():
+    x = chainer.Variable(X)
+    y = x
+    for _ in range(5000):
+        y = F.identity(y)
+    model = changing(lambda link: link.kept.unchain_backward(), kept=y)
+    profile(model)
+    F.sum(y).backward()
+    assert x.grad is not None
+
+
+def test_summary_restores_state():
+    norm = L.BatchNormalization(6)
+    model = nets.net(lambda self, x: self.norm(self.lstm(x)), lstm=lstm_with_state(), norm=norm)
+    model.calls = 0
+
+    def summary(model, x):
+        return chainer_profile.summary(model, x)
+
+    assert_restored(model, run=summary)
+    assert_restored(model.forward, run=summary)
+    lazy = chainer.Sequential(L.Linear(3))
+    chainer_profile.summary(lazy, X)
+    assert lazy[0].W.array.shape == (3, 6)
+
+
+# -- drawn networks
+
+
+class Counting:
+    """A hook with state of its own."""
+
+    timing = "post"
+
+    def __init__(self, name="counting", call_for_each_param=False):
+        self.name = name
+        self.call_for_each_param = call_for_each_param
+        self.calls, self.seen = 0, deque(maxlen=3)
+
+    def __call__(self, rule, param=None):
+        self.calls += 1
+        self.seen.append(self.calls)
+
+
+class Busy(chainer.Chain):
+    """Changes whatever it can."""
+
+    def __init__(self, inner):
+        super().__init__()
+        with self.init_scope():
+            self.inner = inner
+        self.rng = np.random.RandomState(3)
+        self.counts, self.shapes, self.totals = Counter(), (), {"sum": np.zeros(6)}
+        self.pair = ([], Slotted())
+
+    def forward(self, x):
+        self.first = x
+        self.counts[x.shape] += 1
+        self.shapes += (x.shape,)
+        self.totals["sum"] += self.rng.rand(6)
+        self.totals[len(self.shapes)] = random.random()
+        self.pair[0].append(x)
+        self.pair[1].add()
+        return self.inner(x)
+
+
+class Averaging(chainer.Chain):
+    """Changes weights in its forward."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.fc, self.slow = L.Linear(6, 6), L.Linear(6, 6)
+
+    def forward(self, x):
+        self.slow.W.array *= np.array(0.5, self.slow.W.dtype)
+        self.slow.b.array = self.fc.b.array.copy()
+        return self.fc(x) + self.slow(x)
+
+
+def convolution():
+    def forward(self, x):
+        return F.reshape(self.conv(F.reshape(x, (-1, 1, 2, 3))), (-1, 6))
+
+    return nets.net(forward, conv=L.Convolution2D(None, 1, 3, pad=1))
+
+
+LAYERS = {
+    "linear": lambda: L.Linear(6, 6),
+    "lazy": lambda: L.Linear(None, 6),
+    "convolution": convolution,
+    "norm": lambda: L.BatchNormalization(6),
+    "lstm": lambda: L.LSTM(6, 6),
+    "peephole": lambda: L.StatefulPeepholeLSTM(6, 6),
+    "gru": lambda: L.StatefulGRU(6, 6),
+    "averaging": Averaging,
+    "busy": lambda: Busy(L.Linear(6, 6)),
+    "nested": lambda: Busy(chainer.Sequential(L.LSTM(6, 6), F.dropout, Busy(L.Linear(6)))),
+}
+OPTIMIZERS = {
+    **{name: getattr(optimizers, name) for name in ("SGD", "MomentumSGD", "NesterovAG", "RMSprop")},
+    **{name: getattr(optimizers, name) for name in ("AdaDelta", "AdaGrad", "SMORMS3", "MSVAG")},
+    **{name: getattr(optimizers, name) for name in ("Adam", "AMSGrad", "AdaBound")},
+    "AdamW": lambda: optimizers.Adam(weight_decay_rate=0.1),
+    "RMSpropGraves": optimizers.RMSpropGraves,
+    "CorrectedMomentumSGD": optimizers.CorrectedMomentumSGD,
+}
+HOOKS = {
+    "decay": lambda: chainer.optimizer_hooks.WeightDecay(1e-3),
+    "clipping": lambda: chainer.optimizer_hooks.GradientClipping(1.0),
+    "noise": lambda: chainer.optimizer_hooks.GradientNoise(0.1),
+    "lars": lambda: chainer.optimizer_hooks.GradientLARS(),
+    "counting": Counting,
+    "counting parameters": lambda: Counting("of parameters", call_for_each_param=True),
+}
+
+
+@st.composite
+def trainings(draw):
+    """A function that makes a network and an optimizer, the same ones each time it is called."""
+    names = draw(st.lists(st.sampled_from(list(LAYERS)), min_size=1, max_size=4))
+    shared = draw(st.booleans())
+    dtype = draw(st.sampled_from([np.float32, np.float16]))
+    kind = draw(st.sampled_from(list(OPTIMIZERS)))
+    hooks = draw(st.sets(st.sampled_from(list(HOOKS))))
+    rule_hook, fp32 = draw(st.booleans()), draw(st.booleans())
+    scale = draw(st.sampled_from([None, "dynamic", 8.0]))
+    calls = draw(st.integers(0, 2))
+    seed = draw(st.integers(0, 99))
+
+    def make():
+        np.random.seed(seed)  # noqa: NPY002
+        random.seed(seed)
+        with chainer.using_config("dtype", np.dtype(dtype)):
+            links = [LAYERS[name]() for name in names]
+        model = chainer.Sequential(*links, *(links[:1] if shared else []))
+        optimizer = OPTIMIZERS[kind]().setup(model)
+        if "eps" in vars(optimizer.hyperparam):  # the usual one is 0 in float16
+            optimizer.hyperparam.eps = 1e-3
+        if fp32:
+            optimizer.use_fp32_update()
+        if scale is not None:
+            optimizer.loss_scaling(**{} if scale == "dynamic" else {"scale": scale})
+        for name in sorted(hooks):
+            optimizer.add_hook(HOOKS[name]())
+        if rule_hook:
+            next(iter(model.params())).update_rule.add_hook(Counting())
+        for _ in range(calls):
+            optimizer.update(lambda: F.sum(model(X.astype(dtype))))
+        return model, optimizer, X.astype(dtype)
+
+    return make
+
+
+@settings(max_examples=min(60, settings.default.max_examples))
+@given(
+    make=trainings(),
+    phase=st.sampled_from(PHASES),
+    own=st.booleans(),
+    entry=st.sampled_from(["network", "function", "method", "variable"]),
+)
+def test_any_training_is_restored_bit_by_bit(make, phase, own, entry):
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        twin, _, x = make()
+        with chainer.using_config("train", phase != "forward"):
+            twin(x)
+        first = {path: param.array.tobytes() for path, param in twin.namedparams()}
+        model, optimizer, x = make()
+        lazy = {path: param for path, param in model.namedparams() if param.array is None}
+        called = {"function": lambda x: model(x), "method": model.forward}.get(entry, model)
+        if called is not model and phase == "train":
+            called = model
+        given = chainer.Variable(x) if entry == "variable" else x
+        rules = [param.update_rule for param in model.params()]
+        objects = {"model": model, "called": called, "x": given, "optimizer": optimizer}
+        before = describe(lazy.values(), rules=rules, **objects)
+        profile(called, given, phase, **{"optimizer": optimizer} if own else {})
+        after = describe(lazy.values(), rules=rules, **objects)
+    assert not differences(before, after)
+    assert [param.update_rule for param in model.params()] == rules
+    for path, param in lazy.items():
+        assert param.array.tobytes() == first[path]
