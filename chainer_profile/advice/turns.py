@@ -97,6 +97,11 @@ class Turns:
         self._work_before = self.work()
         return not (self._is_warming or self._block is None) or self._on not in (None, AS_IT_IS)
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether a change is switched on."""
+        return self._on not in (None, AS_IT_IS)
+
     def note_loss(self, loss: Any) -> None:
         """Note the array from which the iteration goes backward; a single number is a loss."""
         if getattr(loss, "size", 0) == 1:

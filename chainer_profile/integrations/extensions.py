@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from chainer.training import Extension as ChainerExtension
 from chainer.training import extensions
+from chainer.training.trainer import _ExtensionEntry
 from chainer.training.triggers import IntervalTrigger
 
+from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.accounts import Account
 from chainer_profile.record import budget
 
+#: Flag of classes that are not built in: their methods can be replaced.
+_HEAP_TYPE = 1 << 9
 #: Where Chainer's own extensions are.
 _CHAINERS = "chainer.training.extensions."
 
@@ -66,3 +70,53 @@ def _compresses(extension: Any) -> bool:
     partial = functools.partial(saves)  # which flattens a partial of a partial
     is_npz = getattr(partial.func, "__name__", "") == budget.SAVE_NPZ
     return is_npz and bool(partial.keywords.get("compression", True))
+
+
+def counted_extensions(
+    replacements: Replacements, trainer: Any, counted: Callable[..., Any]
+) -> None:
+    """Let the time of a Trainer's extensions go to their accounts, until it is undone.
+
+    Args:
+        replacements: Does and undoes it.
+        trainer: The Trainer.
+        counted: Makes a function of an account and a function: its time goes to the account. The
+            account may be a function of the arguments.
+    """
+    named = {id(entry.extension): name for name, entry in trainer._extensions.items()}
+
+    def account_by_object(extension: Any, *_: Any) -> Account | None:
+        name = named.get(id(extension))
+        return None if name is None else account_of(extension, name)
+
+    seen: set[tuple[type, str]] = set()
+    functions: dict[int, Any] = {}
+    for name, entry in trainer._extensions.items():
+        kind = type(entry.extension)
+        if not kind.__flags__ & _HEAP_TYPE:  # a function
+            account = account_of(entry.extension, name)
+            functions[id(entry)] = counted(account, entry.extension)
+            continue
+        for method in ("__call__", "initialize", "finalize"):
+            owner = next((base for base in kind.__mro__ if method in vars(base)), None)
+            if owner is not None and (owner, method) not in seen:
+                seen.add((owner, method))
+                by_instance = functools.partial(
+                    counted, account_by_object, count=int(method == "__call__")
+                )
+                replacements.wrap(owner, method, by_instance)
+    if functions:
+        replacements.put(_ExtensionEntry, "extension", _counted_extension(functions))
+
+
+def _counted_extension(functions: dict[int, Any]) -> property:
+    """In place of the attribute of Chainer's entries: gives functions that count their time."""
+
+    def get(entry: Any) -> Any:
+        return functions.get(id(entry)) or vars(entry)["extension"]
+
+    def put(entry: Any, extension: Any) -> None:
+        functions.pop(id(entry), None)
+        vars(entry)["extension"] = extension
+
+    return property(get, put)

@@ -19,12 +19,15 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import one_line
 from chainer_profile.integrations.origins import CHAINER, LIBRARIES, OURS
 from chainer_profile.measure.accounts import Account, Accounts
-from chainer_profile.record.budget import IMPORTS, NETWORK, PROFILER, START, Sampled
+from chainer_profile.record.budget import IMPORTS, NETWORK, PROFILER, REST, START, Sampled
 
 RATE_PER_S = 100
 _PERIOD_NS = 10**9 // RATE_PER_S
 #: Number of functions that are kept of each part; the others are added up.
 _MOST_FUNCTIONS = 12
+_OWN_CODE: Account = (REST, "")
+#: Samples whose account may be unknown.
+_MOST_UNDECIDED = 2000
 #: How long to wait for the end of a sample, in seconds.
 _PATIENCE_S = 1.0
 #: A function of ours that passes calls of the program on to what it calls.
@@ -58,6 +61,12 @@ class Sampler:
         # Nanoseconds and number of samples, by account, kind of code, and place.
         self._seen: defaultdict[tuple[Account, str, Place], list[int]]
         self._seen = defaultdict(lambda: [0, 0])
+        # Samples of the program's own code, whose account is known later: the clock, the time since
+        # the sample before, the kind of code, and the place.
+        self._undecided: list[tuple[int, int, str, Place]] = []
+        self._deciding = allocate_lock()
+        #: Gives the clock from which on accounts are undecided.
+        self.undecided_since: Callable[[], int] = now_ns
         self._sampled = 0  # the thread that is sampled
         # Releasing the first ends the other thread, which releases the second at its end.
         self._running: tuple[LockType, LockType] | None = None
@@ -122,15 +131,39 @@ class Sampler:
         place = None if where == NETWORK else _place_of(frame)
         if place is None:
             where, place = NETWORK, _NOWHERE
+        if account[0] == REST:
+            self._undecided.append((now_ns, now_ns - at_ns, where, place))
+            if len(self._undecided) > _MOST_UNDECIDED:
+                self._decide_until(self.undecided_since())
+        else:
+            self._add(account, now_ns - at_ns, where, place)
+
+    def _add(self, account: Account, ns: int, where: str, place: Place) -> None:
         seen = self._seen[account, where, place]
-        seen[0] += now_ns - at_ns
+        seen[0] += ns
         seen[1] += 1
+
+    def decide(self, begin_ns: int, end_ns: int, account: Account) -> None:
+        """The program's own code between two times belongs to an account; before, to none."""
+        self._decide_until(begin_ns)
+        self._decide_until(end_ns, account)
+
+    def _decide_until(self, end_ns: int, account: Account = _OWN_CODE) -> None:
+        with self._deciding:
+            # The other thread may add to the list meanwhile.
+            ended = [sample for sample in self._undecided if sample[0] <= end_ns]
+            del self._undecided[: len(ended)]
+            for _, ns, where, place in ended:
+                self._add(account, ns, where, place)
 
     def sampled(self) -> tuple[Sampled, ...]:
         """The functions of each part, the most time first."""
         by_part: defaultdict[tuple[Account, str], dict[str, list[int]]] = defaultdict(dict)
-        # A copy, as the other thread may add to it.
-        for (account, where, place), (ns, samples) in self._seen.copy().items():
+        # Copies, as the other thread may add to them.
+        seen = [(key, sums[0], sums[1]) for key, sums in self._seen.copy().items()]
+        for _, ns, where, place in [*self._undecided]:
+            seen.append(((_OWN_CODE, where, place), ns, 1))
+        for (account, where, place), ns, samples in seen:
             of_part = by_part[account, where].setdefault(name_of(place), [0, 0])
             of_part[0] += ns
             of_part[1] += samples

@@ -7,8 +7,8 @@ import importlib
 import os
 import shlex
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -43,8 +43,10 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 @contextmanager
-def counted_imports(accounts: Accounts) -> Iterator[None]:
-    """Within this, each imported package has an account."""
+def counted_imports(
+    accounts: Accounts, pause: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> Iterator[None]:
+    """Within this, each imported package has an account; it is imported within ``pause``."""
     thread, process = get_ident(), os.getpid()
 
     def counting(find_and_load: Any) -> Any:
@@ -58,7 +60,8 @@ def counted_imports(accounts: Accounts) -> Iterator[None]:
             path = package if outer in ("", package) else outer + BENEATH + package
             accounts.open((PROFILER, BEGIN) if package == _PACKAGE else (IMPORTS, path))
             try:
-                return find_and_load(name, import_)
+                with pause():
+                    return find_and_load(name, import_)
             finally:
                 accounts.close()
 
@@ -133,6 +136,8 @@ class ScriptRun:
             tries=self.tries and self._rank is None,
         )
         self._sampler = Sampler(self._accounts, self._program.what_runs)
+        self._sampler.undecided_since = self._program.trials.undecided_since
+        self._program.trials.on_decided = self._sampler.decide
         if self.out is not None:
             with self._accounts.within(PROFILER, BEGIN, count=0):
                 self._results.take()  # so that it is refused before the program runs
@@ -149,7 +154,7 @@ class ScriptRun:
 
     def run(self) -> Outcome:
         accounts = self._accounts
-        with counted_imports(accounts), Replacements() as replacements:
+        with counted_imports(accounts, self._program.pause_in_unit), Replacements() as replacements:
             replacements.wrap(os, "_exit", self._saving_first)
             with accounts.within(PROFILER, BEGIN, count=0):
                 self._program.__enter__()
@@ -189,10 +194,11 @@ class ScriptRun:
 
     def _save_advice(self) -> bool:
         """Write what came of the cures so far; gives whether any could be tried."""
-        trying = self._program.trying
+        live = self._program.live
+        trying = None if live is None else live.trying
         advice = None if trying is None else trying.advice(self.script.words)
         if trying is not None and advice is not None:
-            self._results.save_advice(trying.watched.name, advice)
+            self._results.save_advice(trying.kind.name, advice)
         return advice is not None
 
     def _warn(self, problem: str) -> None:
@@ -249,12 +255,12 @@ class ScriptRun:
             untimed=program.untimed,
             sampled=self._sampler.sampled(),
             trials=tuple(
-                Trials(*watched.spent, folders[watched.name])
-                for watched in program.watched
-                if watched.name in folders
+                Trials(*kind.spent, folders[kind.name])
+                for kind in program.kinds
+                if kind.name in folders
             ),
             extensions=program.extensions,
-            unmeasured=program.unmeasured(),
+            unmeasured=program.trials.unmeasured(),
         )
 
     def _save_now_and_then(self, outcome: str = RUNNING) -> None:

@@ -8,7 +8,7 @@ import linecache
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -29,26 +29,24 @@ from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.integrations.origins import CHAINER, LIBRARIES, OURS
-from chainer_profile.measure.devices import device_of
 
 if TYPE_CHECKING:
-    from chainer_profile.integrations.watched import Watched
+    from chainer_profile.integrations.trial_kinds import TrialKind
 
 
 class Trying:
     """Tries cures in the trials of a kind from now on; the program's own call makes it."""
 
-    def __init__(self, watched: Watched) -> None:
-        assert watched.trial is not None
-        self.watched = watched
+    def __init__(self, kind: TrialKind, progress: Callable[[], float | None]) -> None:
+        self.kind = kind
         #: The place of the loop that makes the trials, ``train.py:30``.
         self.place = place_of_loop(sys._getframe(1))
         # Calls of functions so far, and elements of their inputs: they tell long iterations from
         # short ones.
         self._calls = self._size = 0
-        on_gpu = device_of(watched.trial.roots[0][1]).xp.__name__ != "numpy"
-        self.turns = watched.turns = Turns(
-            cures_here(on_gpu), switched, work=lambda: (self._calls, self._size)
+        on_gpu = kind.xp.__name__ != "numpy"
+        self.turns = Turns(
+            cures_here(on_gpu), switched, progress, work=lambda: (self._calls, self._size)
         )
         self._counting = Replacements()
         self._counting.wrap(FunctionNode, "apply", self._counted)
@@ -71,7 +69,7 @@ class Trying:
 
     def advice(self, words: Sequence[str]) -> results.Advice | None:
         """The results so far; None without any trial. The words are the program's command line."""
-        described = self.watched.described()
+        described = self.kind.described()
         if described is None:
             return None
         every = self.turns.tried()
@@ -88,8 +86,8 @@ class Trying:
             *described,
             script=shlex.join(words),
             lines=() if best is None else tuple(self.lines(best.candidate.change, words)),
-            trials=self.watched.count,
-            trials_s=self.watched.own_ns * NS,
+            trials=self.kind.count,
+            trials_s=self.kind.own_ns * NS,
         )
 
     def lines(self, change: Change, words: Sequence[str]) -> Iterator[tuple[str, str]]:

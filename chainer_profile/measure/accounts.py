@@ -84,8 +84,14 @@ class Accounts:
         """Add time that passed before ``start_ns``."""
         self.totals[account][0] += ns
 
-    def move(self, source: Account, target: Account, ns: int) -> None:
-        """Move time from one account to another."""
+    def own_ns(self) -> int:
+        """The time that the innermost account has collected since it was opened, until now."""
+        self._advance()
+        return self.own_times[-1]
+
+    def move(self, source: Account, target: Account, ns: int, count: int = 0) -> None:
+        """Move time from one account to another, whose count grows."""
+        self.totals[target][1] += count
         self.totals[source][0] -= ns
         self.totals[target][0] += ns
 

@@ -79,7 +79,7 @@ class EventLog:
     @property
     def n_kept(self) -> int:
         """The events that are in arrays."""
-        return self._events.shape[1]
+        return int(self._events.shape[1])
 
     def take(self) -> None:
         """Move what was logged into arrays."""
@@ -103,7 +103,8 @@ class EventLog:
         if not self.n_kept:
             return times
         last = self._events[:, -1]
-        return times + last[_DEVICE] + (host_ns[0] - last[_HOST])
+        offset_ns = int(last[_DEVICE]) + int(host_ns[0] - last[_HOST])
+        return times + offset_ns
 
     def forget(self, end: Position) -> None:
         """Forget what was logged before a position, which is in arrays."""
@@ -119,6 +120,8 @@ class EventLog:
         """A trial between two positions, which are in arrays, and its calls of links by path.
 
         Args:
+            begin: Where it begins.
+            end: Where it ends.
             begin_ns: The host's clock when it began.
             end_ns: The same when it ended, and the device was done.
             number: The trial's number.

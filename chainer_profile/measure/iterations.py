@@ -192,5 +192,5 @@ class Iterations:
             return None
         memory = self._memory.use_of_rows(len(recording.layers))
         if memory is not None:
-            memory = replace(memory, input_nbytes=self._loop.input_nbytes)
+            memory = replace(memory, input_nbytes=self._loop.batch.input_nbytes)
         return replace(recording, memory=memory)

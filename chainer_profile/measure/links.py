@@ -117,6 +117,16 @@ class Links:
             if known is None or known() is not root:
                 self._add(prefix, root)
 
+    def add_network(self, prefix: str, network: Any) -> None:
+        """Add a network, of which parts may be networks that were added before."""
+        parts = {id(link) for link in network.links()}
+        for key in [key for key in self._roots if key[1] in parts]:
+            del self._roots[key]
+        for identity in parts:
+            self._links.pop(identity, None)
+            self.callers.pop(identity, None)
+        self._add(prefix, network)
+
     def update_parameters(self) -> None:
         """Read which arrays the parameters have now."""
         if self._has_changed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
 
@@ -14,6 +15,35 @@ from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.devices import device_name, device_of
 from chainer_profile.measure.operations import actual_optimizer
 from chainer_profile.record.recording import Layer, Settings
+
+
+@dataclass
+class Batch:
+    """How large the batches of an iteration are."""
+
+    size: int = 0
+    loaded_nbytes: int = 0
+    converted_nbytes: int = 0
+
+    def add_loaded(self, error: BaseException | None, batch: Any) -> None:
+        """A batch was loaded."""
+        self.loaded_nbytes += _nbytes(batch)
+        self.size += len(batch) if hasattr(batch, "__len__") else 0
+
+    def add_converted(self, error: BaseException | None, batch: Any) -> None:
+        """A batch was converted."""
+        self.converted_nbytes += _nbytes(batch)
+
+    def add(self, other: Batch) -> None:
+        """Add the batches of another part of the iteration."""
+        self.size += other.size
+        self.loaded_nbytes += other.loaded_nbytes
+        self.converted_nbytes += other.converted_nbytes
+
+    @property
+    def input_nbytes(self) -> int:
+        """Bytes of the converted arrays; of what was loaded where nothing is converted."""
+        return self.converted_nbytes or self.loaded_nbytes
 
 
 class Loop:
@@ -41,13 +71,8 @@ class Loop:
     def clear(self) -> None:
         """Forget the batches so far."""
         self.thread = get_ident()
-        self._batchsize = self._loaded_nbytes = self._converted_nbytes = 0
+        self.batch = Batch()
         self._train_mode = bool(chainer.config.train)
-
-    @property
-    def input_nbytes(self) -> int:
-        """Bytes of the converted arrays; of what was loaded where nothing is converted."""
-        return self._converted_nbytes or self._loaded_nbytes
 
     def settings(self, layers: Sequence[Layer]) -> Settings:
         """The settings of iterations with these rows, which show the phase."""
@@ -68,7 +93,7 @@ class Loop:
             model=self._title or name,
             input="training batches" if phase == "train" else "the program's own",
             input_shape=shape,
-            batchsize=self._batchsize or (shape[0] if shape else 1),
+            batchsize=self.batch.size or (shape[0] if shape else 1),
             device=device_name(device),
             phase=phase,
             optimizer=" and ".join(optimizers),
@@ -82,20 +107,15 @@ class Loop:
     def begin_operation(
         self, operation: str, owner: Any, args: tuple[Any, ...]
     ) -> patches.End | None:
-        return {patches.LOAD: self._add_loaded, patches.CONVERT: self._add_converted}.get(operation)
+        return {patches.LOAD: self.batch.add_loaded, patches.CONVERT: self.batch.add_converted}.get(
+            operation
+        )
 
     def begin_elsewhere(self, operation: str) -> None:
         """Other threads load for later iterations."""
 
     def fail(self, error: Exception) -> None:
         """The size of a batch stays unknown."""
-
-    def _add_loaded(self, error: BaseException | None, batch: Any) -> None:
-        self._loaded_nbytes += _nbytes(batch)
-        self._batchsize += len(batch) if hasattr(batch, "__len__") else 0
-
-    def _add_converted(self, error: BaseException | None, batch: Any) -> None:
-        self._converted_nbytes += _nbytes(batch)
 
 
 def loop_of(updater: Any, title: str = "", command: str = "") -> Loop:

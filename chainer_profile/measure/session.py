@@ -33,10 +33,13 @@ class Target:
     aggregator: Aggregator
     #: Calls of links by path, in all trials that were read.
     link_calls: Counter[str] = field(default_factory=Counter)
+    #: Gives the links with the mean of their calls, if not ``links`` does.
+    shown_links: Callable[[Counter[str], int], tuple[LinkCalls, ...]] | None = None
 
     def link_table(self) -> tuple[LinkCalls, ...]:
         """The links with the mean of their calls in a trial."""
-        return self.links.link_calls(self.link_calls, self.aggregator.trials)
+        links = self.shown_links or self.links.link_calls
+        return links(self.link_calls, self.aggregator.trials)
 
     def forget(self) -> None:
         """Forget the trials so far."""

@@ -19,7 +19,11 @@ START = "start of Python"
 IMPORTS = "imports"
 DATA = "data"
 ITERATIONS = "iterations"
+#: Iterations that the program left before their end.
+INTERRUPTED = "interrupted iterations"
 CALLS = "calls of networks"
+#: Calls in test mode in a program that trains, outside of iterations and extensions.
+TEST_CALLS = "test-mode calls"
 EVALUATION = "evaluation"
 EXTENSIONS = "extensions"
 SNAPSHOTS = "snapshots"
@@ -37,8 +41,8 @@ BENEATH = " > "
 UPDATES = "updates of optimizers"
 #: The parts of a budget, in the order of reports.
 PARTS = (
-    *(START, IMPORTS, DATA, ITERATIONS, CALLS, EVALUATION, EXTENSIONS, SNAPSHOTS, REST),
-    PROFILER,
+    *(START, IMPORTS, DATA, ITERATIONS, INTERRUPTED, CALLS, TEST_CALLS, EVALUATION, EXTENSIONS),
+    *(SNAPSHOTS, REST, PROFILER),
 )
 
 

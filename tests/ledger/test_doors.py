@@ -35,12 +35,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def _quick():
     """Plots and properties of the machine have tests of their own."""
     from chainer_profile.integrations import trainer
-    from chainer_profile.measure import environment, iterations, trials
+    from chainer_profile.measure import environment, iteration_writer, trials
     from chainer_profile.record.recording import Environment
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "write_reports", lambda *_: None)
-        for module in (iterations, trials):  # it adds up gradients
+        for module in (iteration_writer, trials):  # it adds up gradients
             patch.setattr(module, "cost_of_a_call", lambda now_ns: 0.0)
         patch.setattr(environment, "collect", lambda *_: Environment(numpy="1"))
         yield

@@ -1,0 +1,210 @@
+"""Trials that something is done in while they run: changes are tried, or memory is counted.
+
+Which units form a trial is found after the fact, so the begin of a trial is predicted: an iteration
+begins with a unit like that which began the one before, and has as many updates. An iteration of an
+updater and a call of a network are known to be trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from chainer_profile.integrations.program_trials import ProgramTrials
+from chainer_profile.integrations.trial_kinds import TrialKind
+from chainer_profile.integrations.units import TimedUnit
+from chainer_profile.measure.clock import Clock
+from chainer_profile.measure.memory import IterationMemory
+from chainer_profile.measure.patterns import NO_TRAINING, UnitKind
+from chainer_profile.measure.readings import ReadingSession
+from chainer_profile.measure.session import Session
+
+if TYPE_CHECKING:
+    from chainer_profile.integrations.trying import Trying
+
+_CALLS = (UnitKind.CALL, UnitKind.TEST)
+
+
+class LiveTrials:
+    """Predicts the trials of a program, tries changes in them and counts their memory.
+
+    Args:
+        trials: The program's trials.
+        memory: Count allocations in two trials.
+        tries: Try changes.
+    """
+
+    def __init__(self, trials: ProgramTrials, memory: bool, tries: bool) -> None:
+        self._trials, self._tries = trials, tries
+        trials.on_iteration = self._learn
+        self.trying: Trying | None = None
+        #: Which part of the program has passed, where that is known.
+        self.progress: Callable[[], float | None] = lambda: None
+        self._memory = MemoryOfTrials(trials) if memory else None
+        # By training: the kind and the owner of the unit that begins an iteration, and its updates.
+        self._begins: dict[int, tuple[UnitKind, int, int]] = {}
+        # The trial that runs: its kind, its first unit, and its updates to come.
+        self._kind: TrialKind | None = None
+        self._first: TimedUnit | None = None
+        self._training, self._updates_left = NO_TRAINING, 0
+        self._is_changed = self._is_counted = False
+
+    def _learn(self, units: list[TimedUnit]) -> None:
+        """An iteration was found."""
+        first, training = units[0], units[-1].training
+        updates = [unit for unit in units if unit.kind is UnitKind.UPDATE]
+        if updates:
+            training = updates[-1].training
+            self._begins[training] = first.kind, first.owner, len(updates)
+
+    # -- trials
+
+    def begin(self, unit: TimedUnit) -> None:
+        """A unit of the program's own begins."""
+        if self._kind is None:
+            found = self._predicted(unit)
+            if found is not None:
+                self._first = unit
+                self._begin_trial(*found)
+            elif unit.kind in _CALLS:
+                self.pause()
+        unit.is_changed = self._is_changed or self._is_counted
+
+    def _predicted(self, unit: TimedUnit) -> tuple[TrialKind, int, int] | None:
+        """The kind, the training and the updates of the trial that begins with a unit."""
+        if unit.kind is UnitKind.ITERATION:
+            return self._trials.kind_of_training(unit.training), unit.training, 0
+        for training, (kind, owner, updates) in reversed(self._begins.items()):
+            if (unit.kind, unit.owner) == (kind, owner):
+                return self._trials.kind_of_training(training), training, updates
+        if unit.network is not None and not self._trials.networks.trainings:
+            return self._trials.kind_of_own_call(unit), NO_TRAINING, 0
+        return None
+
+    def _begin_trial(self, kind: TrialKind, training: int, updates: int) -> None:
+        self._kind, self._training, self._updates_left = kind, training, updates
+        self._is_changed = self._is_counted = False
+        if self._memory is not None and self._memory.begin(kind):
+            self._is_counted = True
+            self.pause()
+        elif self._tries:
+            trying = self._trying_in(kind)
+            if trying is not None:
+                trying.turns.begin()
+                self._is_changed = trying.turns.is_changed
+
+    def _trying_in(self, kind: TrialKind) -> Trying | None:
+        """What is tried in trials of a kind: in those of one kind alone."""
+        if self.trying is not None and self.trying.kind is kind:
+            return self.trying
+        if self.trying is not None:
+            # Those of a network are left for those of the first training.
+            if not kind.is_training or self.trying.kind.is_training:
+                self.pause()
+                return None
+            self.trying.close()
+        # It imports pandas and the findings, so only a program with changes waits for them.
+        from chainer_profile.integrations.trying import Trying
+
+        self.trying = Trying(kind, lambda: self.progress())
+        return self.trying
+
+    def end(self, unit: TimedUnit) -> None:
+        """A unit of the program's own has ended."""
+        kind = self._kind
+        if kind is None or unit.trial_kind is not None:
+            return
+        if unit.raised:
+            self._end_trial(kind, None)
+            return
+        if unit.kind is UnitKind.UPDATE and unit.training == self._training:
+            self._updates_left -= 1
+        if self._updates_left <= 0:
+            first = self._first or unit
+            self._end_trial(kind, unit.end_own_ns - first.begin_own_ns)
+
+    def _end_trial(self, kind: TrialKind, ns: int | None) -> None:
+        """A trial has ended, after some time; without a time it does not count."""
+        self._kind = None
+        if self._is_counted and self._memory is not None:
+            self._memory.end()
+        elif self.trying is not None and self.trying.kind is kind:
+            if ns is None:
+                self.trying.turns.abandon()
+            else:
+                self.trying.turns.end(ns)
+
+    def note_loss(self, loss: Any) -> None:
+        """A backward begins from this array."""
+        if self.trying is not None and self._kind is self.trying.kind:
+            self.trying.turns.note_loss(loss)
+
+    def pause(self) -> None:
+        """Switch off what is tried, outside of trials."""
+        if self.trying is not None:
+            self.trying.turns.pause()
+
+    def close(self) -> None:
+        """The program has ended."""
+        if self._memory is not None:
+            self._memory.close()
+        if self.trying is not None:
+            self.trying.close()
+
+
+class MemoryOfTrials:
+    """Counts the allocations of two trials of one kind: in all, then by row."""
+
+    def __init__(self, trials: ProgramTrials) -> None:
+        self._trials = trials
+        self._memory: IterationMemory | None = None
+        self._kind: TrialKind | None = None
+        self._tracing = ExitStack()
+        self._is_done = False
+
+    def begin(self, kind: TrialKind) -> bool:
+        """A trial begins; returns whether its memory is counted."""
+        if self._is_done or not kind.is_measured or self._kind not in (None, kind):
+            return False
+        if self._memory is None:
+            self._kind, self._memory = kind, IterationMemory(kind.loop())
+            self._memory.begin()
+            return self._report(self._memory)
+        session = self._session(kind)
+        self._tracing.enter_context(self._trials.stopped())
+        self._tracing.enter_context(self._memory.tracing(ReadingSession(session)))
+        self._is_done = True
+        return True
+
+    def _session(self, kind: TrialKind) -> Session:
+        """A session that knows the rows of a kind."""
+        clock = Clock(self._trials.now_ns)
+        session = Session(kind.roots(), clock, network_is_phase=True)
+        assert kind.target is not None
+        session.target.aggregator.index = kind.target.aggregator.index
+        session.max_events = kind.max_events
+        return session
+
+    def end(self) -> None:
+        """The trial has ended."""
+        memory, kind = self._memory, self._kind
+        if not self._is_done or memory is None or kind is None:
+            return
+        self._tracing.close()
+        self._report(memory)
+        kind.memory = memory.use_of_rows(kind.n_rows)
+        self._memory = self._kind = None
+
+    def _report(self, memory: IterationMemory) -> bool:
+        """Warn of a problem; returns whether there is none."""
+        if memory.problem:
+            self._is_done = True
+            self._trials.warn(memory.problem)
+        return not memory.problem
+
+    def close(self) -> None:
+        """Count no more."""
+        self._tracing.close()
+        if self._memory is not None:
+            self._memory.end()

@@ -1,0 +1,258 @@
+"""The networks and optimizers of a program, by identity: nothing here keeps them alive."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import Any
+from weakref import ref
+
+from chainer_profile.measure.links import Links
+from chainer_profile.measure.loop import name_of
+from chainer_profile.measure.operations import actual_optimizer
+from chainer_profile.measure.patterns import NO_TRAINING
+from chainer_profile.record.recording import LinkCalls
+
+#: What paths begin with in the log: this and the number of the network.
+_PREFIX = "/@"
+
+
+class Numbers:
+    """Numbers of objects, as long as these exist."""
+
+    def __init__(self) -> None:
+        self._numbers = count()
+        self._known: dict[int, tuple[ref[Any] | None, int]] = {}
+
+    def of(self, thing: Any) -> int:
+        """The number of an object."""
+        known = self._known.get(id(thing))
+        if known is not None and (known[0] is None or known[0]() is thing):
+            return known[1]
+        number = next(self._numbers)
+        try:
+            reference = ref(thing, partial(self._forget, id(thing)))
+        except TypeError:  # objects of this class have no weak references
+            reference = None
+        self._known[id(thing)] = reference, number
+        return number
+
+    def _forget(self, key: int, reference: ref[Any]) -> None:
+        if key in self._known and self._known[key][0] is reference:
+            del self._known[key]
+
+
+@dataclass(eq=False)
+class Training:
+    """Optimizers that were set up before any of them updated; or an updater."""
+
+    number: int
+    optimizers: list[ref[Any]] = field(default_factory=list)
+    has_updated: bool = False  #: Then the next optimizer that is set up is of another training.
+
+    def running(self) -> list[Any]:
+        """The optimizers that still exist."""
+        existing = filter(None, (optimizer() for optimizer in self.optimizers))
+        return [optimizer for optimizer in existing if optimizer.target is not None]
+
+    def targets(self) -> list[Any]:
+        """Their networks, each once."""
+        targets = [optimizer.target for optimizer in self.running()]
+        return list({id(target): target for target in targets}.values())
+
+
+@dataclass(eq=False)
+class Network:
+    """A network that the program has called."""
+
+    reference: ref[Any]
+    number: int
+    prefix: int  #: The number that its paths begin with.
+    training: int  #: That which trains parameters of it.
+    likeness: tuple[Any, ...] = ()  #: What it has in common with its copies.
+
+
+class Networks:
+    """The networks of a program, and the trainings of their parameters."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        self._numbers = Numbers()
+        self.trainings: list[Training] = []
+        self._by_optimizer: dict[int, Training] = {}
+        self._known: dict[int, Network] = {}
+        #: By the number in their prefix: the networks, and the names of their classes.
+        self._roots: dict[int, ref[Any]] = {}
+        self._class_names: dict[int, str] = {}
+        self._likenesses: dict[tuple[Any, ...], int] = {}
+
+    # -- trainings
+
+    def new_training(self) -> Training:
+        """Another training."""
+        self.trainings.append(Training(len(self.trainings)))
+        return self.trainings[-1]
+
+    def set_up(self, optimizer: Any) -> tuple[Training, int, bool]:
+        """Note an optimizer; returns its training, its number, and whether the training is new."""
+        optimizer = actual_optimizer(optimizer)
+        number = self._numbers.of(optimizer)
+        last = next((one for one in reversed(self.trainings) if one.optimizers), None)
+        is_new = last is None or last.has_updated
+        training = self.new_training() if last is None or is_new else last
+        if all(known() is not optimizer for known in training.optimizers):
+            training.optimizers.append(ref(optimizer))
+        self._by_optimizer[number] = training
+        self._known.clear()
+        if optimizer.target is not None:
+            self.add_root(optimizer.target)
+        return training, number, is_new
+
+    def training_of(self, optimizer: Any) -> tuple[Training, int] | None:
+        """The training and the number of an optimizer that updates; None if it is unknown."""
+        actual = actual_optimizer(optimizer)
+        number = self._numbers.of(actual)
+        training = self._by_optimizer.get(number)
+        if training is None:
+            return None
+        if actual is not optimizer:  # one of ChainerMN's, which wraps it
+            training.optimizers = [
+                ref(optimizer) if known() is actual else known for known in training.optimizers
+            ]
+        return training, number
+
+    # -- networks
+
+    def of(self, network: Any) -> Network:
+        """What is known of a network that the program calls."""
+        known = self._known.get(id(network))
+        if known is None or known.reference() is not network:
+            prefix = self.add_root(network)
+            self._known = {key: one for key, one in self._known.items() if one.reference()}
+            known = self._known[id(network)] = Network(
+                ref(network), self._numbers.of(network), prefix, self._training_of_network(network)
+            )
+        return known
+
+    def number_of(self, thing: Any) -> int:
+        """The number of any object."""
+        return self._numbers.of(thing)
+
+    def add_root(self, network: Any) -> int:
+        """Let paths of a network's links begin with its number, which is returned."""
+        known = _number(self.path_of(network))[0]
+        if known is not None:
+            return known
+        like = likeness(network)
+        number = self._likenesses.get(like, -1)
+        if number < 0 or self._roots[number]() is not None:
+            number = self._likenesses[like] = len(self._class_names)
+        self._roots[number] = ref(network)
+        self._class_names[number] = name_of(network)
+        self._links.add_network(f"{_PREFIX}{number}", network)
+        return number
+
+    def _training_of_network(self, network: Any) -> int:
+        own = {id(param) for param in network.params()}
+        for training in reversed({one.number: one for one in self._by_optimizer.values()}.values()):
+            for target in training.targets():
+                if any(id(param) in own for param in target.params()):
+                    return training.number
+        return NO_TRAINING
+
+    def class_name(self, number: int) -> str:
+        return self._class_names[number]
+
+    def path_of(self, network: Any) -> str:
+        """The path of a network in the log."""
+        caller = self._links.callers.get(id(network))
+        return "/" if caller is None else caller.path
+
+    def link_calls(self, calls: Counter[str], trials: int) -> tuple[LinkCalls, ...]:
+        """All links, by their paths in the log."""
+        return self._links.link_calls(calls, trials)
+
+
+class ShownPaths:
+    """The paths that a recording shows: those of one network begin with nothing."""
+
+    def __init__(self, networks: Networks) -> None:
+        self._networks = networks
+        # What the paths of a network begin with, by its number.
+        self._prefixes: dict[int, str] = {}
+        self._links: dict[str, LinkCalls] = {}
+
+    def show(self, number: int, prefix: str) -> None:
+        """Let the paths of a network begin with a prefix."""
+        self._prefixes.setdefault(number, prefix)
+
+    def show_training(self, targets: Sequence[Any]) -> None:
+        """Show the networks of a training: those of several begin with the names of their classes.
+
+        Networks within others are left out.
+        """
+        numbers = [_number(self._networks.path_of(target))[0] for target in targets]
+        outermost = dict(zip(numbers, targets, strict=True))
+        outermost.pop(None, None)
+        names = [name_of(target) for target in outermost.values()]
+        for at, (number, name) in enumerate(zip(outermost, names, strict=True)):
+            shown = f"/{name}"
+            if names.count(name) > 1:
+                shown += f"-{names[:at].count(name) + 1}"
+            if number is not None:
+                self.show(number, "" if len(names) == 1 else shown)
+
+    def prefix_of(self, network: Any) -> str:
+        """What the paths of a network's links begin with."""
+        path = self(self._networks.path_of(network))
+        return "" if path == "/" else path
+
+    def __call__(self, path: str) -> str:
+        """The path that is shown for one in the log."""
+        number, rest = _number(path)
+        if number is None:
+            return path
+        prefix = self._prefixes.get(number)
+        if prefix is None:
+            prefix = first = f"/{self._networks.class_name(number)}"
+            others = count(2)
+            while prefix in self._prefixes.values():
+                prefix = f"{first}-{next(others)}"
+            self._prefixes[number] = prefix
+        return f"{prefix}{rest}" or "/"
+
+    def link_calls(self, calls: Counter[str], trials: int) -> tuple[LinkCalls, ...]:
+        """The links of the networks that are shown, also of those that no longer exist."""
+        for link in self._networks.link_calls(calls, trials):
+            if _number(link.path)[0] in self._prefixes:
+                self._links[self(link.path)] = replace(link, path=self(link.path))
+        shown: Counter[str] = Counter()
+        for path, number in calls.items():
+            if _number(path)[0] in self._prefixes:
+                shown[self(path)] += number
+        return tuple(
+            replace(link, calls=_mean(shown[path], trials)) for path, link in self._links.items()
+        )
+
+
+def _number(path: str) -> tuple[int | None, str]:
+    """The number that a path in the log begins with, and what follows."""
+    if not path.startswith(_PREFIX):
+        return None, path
+    number, slash, rest = path[len(_PREFIX) :].partition("/")
+    return int(number), slash + rest
+
+
+def _mean(total: int, trials: int) -> float:
+    mean = total / max(1, trials)
+    return int(mean) if mean == int(mean) else mean
+
+
+def likeness(network: Any) -> tuple[Any, ...]:
+    """What a network has in common with its copies: class, and shapes of parameters."""
+    arrays = [(path, param.array) for path, param in sorted(network.namedparams())]
+    shapes = [(path, None if array is None else array.shape) for path, array in arrays]
+    return type(network), *shapes

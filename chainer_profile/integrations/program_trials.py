@@ -1,0 +1,399 @@
+"""The trials of a program: found among its units, read from the log and added up by row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from itertools import groupby
+from typing import Any
+from weakref import ref
+
+from chainer_profile.basics.errors import one_line
+from chainer_profile.integrations.networks import Network, Networks, ShownPaths, Training, likeness
+from chainer_profile.integrations.results import TEST, TRAINING
+from chainer_profile.integrations.trial_kinds import Subjects, TrialKind
+from chainer_profile.integrations.units import TimedUnit
+from chainer_profile.measure.accounts import Account, Accounts
+from chainer_profile.measure.aggregate import LoggedTrial
+from chainer_profile.measure.clock import HOST_CLOCK, Clock
+from chainer_profile.measure.devices import clock_of, device_of
+from chainer_profile.measure.event_log import EventLog, Position
+from chainer_profile.measure.loop import Batch
+from chainer_profile.measure.patterns import Unit, UnitKind
+from chainer_profile.measure.segments import Segment, Segmenter, SegmentKind
+from chainer_profile.measure.session import GROUP_NS
+from chainer_profile.record import budget
+from chainer_profile.record.journal import Journal
+from chainer_profile.record.recording import Recording
+
+#: At most so many trainings are measured, and so many kinds of calls.
+_MOST_KINDS = 8
+#: Events that are kept while it is unknown which iterations they belong to.
+_MOST_EVENTS = 2_000_000
+#: Name of the profiler's work within trials.
+WITHIN = "in trials"
+
+
+class ProgramTrials:
+    """The units of a program that are undecided, and the kinds of its trials.
+
+    Args:
+        accounts: The program's time.
+        journal: Opens the journal of a kind of trials.
+        command: How the program was called.
+        warn: Called with the name of a kind of trials, and a problem that the user should know.
+        layers: Measure trials by row.
+    """
+
+    def __init__(
+        self,
+        accounts: Accounts,
+        journal: Callable[[str], Journal],
+        command: str,
+        warn: Callable[[str, str], None],
+        layers: bool,
+    ) -> None:
+        self._accounts, self._journal, self._command, self._warn = accounts, journal, command, warn
+        self.kinds: list[TrialKind] = []
+        self.clock: Clock = HOST_CLOCK
+        self.log = EventLog(Clock(accounts.now_ns), partial(warn, "run"))
+        self.networks = Networks(self.log.links)
+        self._layers, self._is_started = layers, False
+        self._segmenter = Segmenter()
+        self._units: list[TimedUnit] = []
+        # Calls of networks within extensions, whose trials need not be found.
+        self._calls: list[TimedUnit] = []
+        self._read_ns = 0
+        #: Whether parameters may have other arrays, or another device, than before.
+        self._has_changed = True
+        #: Whether the sizes of batches are wanted.
+        self.wants_batches = True
+        self._by_training: dict[int, TrialKind] = {}
+        self._by_updater: dict[int, Training] = {}
+        # By account and likeness of the network.
+        self._by_likeness: dict[Any, TrialKind] = {}
+        #: Called with the begin and the end of a segment in ns, and the account of its time.
+        self.on_decided: Callable[[int, int, Account], None] = lambda begin, end, account: None
+        #: Called with the units of an iteration.
+        self.on_iteration: Callable[[list[TimedUnit]], None] = lambda units: None
+
+    # -- recording
+
+    def start(self) -> None:
+        """Record from now on."""
+        if self._layers:
+            self.log.start()
+            self._is_started = True
+
+    def stop(self) -> None:
+        """Record no more."""
+        if self._is_started:
+            self.log.stop()
+            self._is_started = False
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Within this, nothing is recorded."""
+        was_started = self._is_started
+        self.stop()
+        try:
+            yield
+        finally:
+            if was_started:
+                self.start()
+
+    def pause(self) -> AbstractContextManager[None]:
+        """The time within this context belongs to no trial."""
+        return self.log.recorder.pause() if self._is_started else nullcontext()
+
+    def position(self) -> Position:
+        """The end of the log."""
+        return self.log.position()
+
+    def warn(self, problem: str) -> None:
+        """Warn of a problem of the whole program."""
+        self._warn("run", problem)
+
+    def now_ns(self) -> int:
+        """The clock."""
+        return self._accounts.now_ns()
+
+    def wait(self) -> None:
+        """Wait for the device, if there is one."""
+        self.log.wait()
+
+    def prepare(self, unit: TimedUnit, owner: Any) -> None:
+        """A unit is about to begin."""
+        kind = unit.kind
+        if kind in (UnitKind.LOAD, UnitKind.CONVERT, UnitKind.CLEARGRADS) or not self._layers:
+            return
+        if self._has_changed:
+            self._has_changed = False
+            self._use_device(kind, owner)
+            self.log.links.update_parameters()
+        if kind in (UnitKind.ITERATION, UnitKind.TEST):
+            self.wait()
+        self._has_changed = kind in (UnitKind.UPDATE, UnitKind.ITERATION)
+
+    def _use_device(self, kind: UnitKind, owner: Any) -> None:
+        """Measure the device that networks are on by now."""
+        if self.log.on_device:
+            return
+        network = owner
+        if kind is UnitKind.UPDATE:
+            network = owner.target
+        elif kind is UnitKind.ITERATION:
+            network = next(iter(owner.get_all_optimizers().values())).target
+        if kind is UnitKind.BACKWARD or network is None:
+            return
+        clock = clock_of(device_of(network))
+        if clock.device is not None:
+            with self.pause():
+                self.read(is_last=True)
+                self.clock = clock
+                self.log.use_device(clock)
+
+    # -- trainings and kinds
+
+    def set_up(self, optimizer: Any) -> bool:
+        """Note an optimizer; returns whether it begins another training."""
+        training, number, is_new = self.networks.set_up(optimizer)
+        self._segmenter.set_up(training.number, number)
+        self._has_changed = True
+        self.wants_batches |= is_new
+        return is_new
+
+    def training_of_updater(self, updater: Any, training: Training | None) -> Training:
+        """The training that an updater's iterations belong to: a Trainer's, or its own."""
+        known = self._by_updater.get(self.networks.number_of(updater))
+        if known is None or (training is not None and known is not training):
+            known = training or self.networks.new_training()
+            self._by_updater[self.networks.number_of(updater)] = known
+            known.has_updated = True
+            known.optimizers = [ref(one) for one in updater.get_all_optimizers().values()]
+            named = updater.get_all_optimizers()
+            kind = self.kind_of_training(known.number)
+            for name, optimizer in named.items():
+                self._mark_updated(optimizer)
+                number = self.networks.add_root(optimizer.target)
+                # One optimizer's network gives its own paths; of several, each has its name.
+                kind.shown.show(number, "" if len(named) == 1 else f"/{name}")
+            # A ParallelUpdater has a copy of the network for every other device.
+            for name, model in (getattr(updater, "_models", None) or {}).items():
+                number = self.networks.add_root(model)
+                kind.shown.show(number, f"/{name}")
+        return known
+
+    def _mark_updated(self, optimizer: Any) -> None:
+        found = self.networks.training_of(optimizer)
+        if found is not None:
+            found[0].has_updated = True
+
+    def kind_of_training(self, number: int) -> TrialKind:
+        """The kind of a training's iterations."""
+        kind = self._by_training.get(number)
+        if kind is None:
+            training, shown = self.networks.trainings[number], ShownPaths(self.networks)
+            kind = self._new_kind(TRAINING, partial(_subjects_of, training), shown)
+            self._by_training[number] = kind
+        return kind
+
+    def end_training(self, training: Training) -> None:
+        """No more iterations of a training follow."""
+        if training.number in self._by_training:
+            self._end(self._by_training[training.number])
+
+    def kind_of_calls(self, network: Network, account: Account) -> TrialKind:
+        """The kind of calls of a network and its copies: an evaluation may make a copy each."""
+        existing = network.reference()
+        if not network.likeness and existing is not None:
+            network.likeness = likeness(existing)
+        kind = self._by_likeness.get((account, network.likeness))
+        if kind is None:
+            shown = ShownPaths(self.networks)
+            kind = self._new_kind(TEST, _nothing, shown, account)
+            self._by_likeness[account, network.likeness] = kind
+        kind.subjects = partial(_only, network.reference)
+        kind.shown.show(network.prefix, "")
+        return kind
+
+    def _new_kind(
+        self,
+        name: str,
+        subjects: Subjects,
+        shown: ShownPaths,
+        spent: Account = (budget.ITERATIONS, ""),
+    ) -> TrialKind:
+        number = sum(kind.name.partition("-")[0] == name for kind in self.kinds) + 1
+        name = name if number == 1 else f"{name}-{number}"
+        kind = TrialKind(name, subjects, shown, self._command, spent)
+        self.kinds.append(kind)
+        return kind
+
+    def _measure(self, kind: TrialKind) -> None:
+        if kind.writer is None and self._layers and kind.number <= _MOST_KINDS:
+            name = kind.name
+            clock = Clock(self._accounts.now_ns, self.clock.device)
+            calibrates = kind is self.kinds[0]
+            kind.measure(
+                *(self.log, clock, partial(self._journal, name)),
+                *(partial(self._warn, name), calibrates),
+            )
+
+    # -- units
+
+    def add(self, unit: TimedUnit) -> None:
+        """A unit has ended."""
+        if unit.trial_kind is not None:
+            self._calls.append(unit)
+            return
+        self._units.append(unit)
+        self._segmenter.add(Unit(unit.kind, unit.owner, unit.training, unit.raised))
+
+    def undecided_since(self) -> int:
+        """The clock at the first unit that is undecided."""
+        units = self._units  # another thread asks
+        return units[0].begin_ns if units else self._accounts.now_ns()
+
+    def is_due(self, now_ns: int) -> bool:
+        """Whether the log should be read now."""
+        return now_ns - self._read_ns >= GROUP_NS or len(self._calls) > 1000
+
+    def read(self, is_last: bool = False) -> None:
+        """Find the trials among the units so far, and add them to their kinds."""
+        self._read_ns = self._accounts.at_ns
+        log = self.log
+        with self.pause():
+            log.take()
+            is_full = log.n_kept > _MOST_EVENTS
+            trials: list[tuple[TrialKind, Account, list[TimedUnit]]] = []
+            for segment in self._segmenter.decide(is_last, is_full):
+                trials += self._found(segment)
+            for unit in self._calls:
+                assert unit.trial_kind is not None
+                trials.append((unit.trial_kind, unit.account, [unit]))
+            self._calls = []
+            for _, group in groupby(trials, key=lambda trial: id(trial[0])):
+                alike = list(group)
+                self._add(alike[0][0], [(account, units) for _, account, units in alike])
+            log.forget(self._units[0].begin if self._units else log.position())
+
+    def _found(self, segment: Segment) -> Iterator[tuple[TrialKind, Account, list[TimedUnit]]]:
+        """The trial that a segment is, if it is one; else its time goes to its account."""
+        n_units = segment.end - segment.begin
+        units, self._units = self._units[:n_units], self._units[n_units:]
+        first = units[0]
+        if segment.kind is SegmentKind.ITERATION:
+            training = self.networks.trainings[segment.training]
+            kind = self.kind_of_training(segment.training)
+            if not kind.count:
+                kind.shown.show_training(training.targets())
+            if not kind.is_measured:
+                for unit in units:
+                    kind.batch.add(unit.batch or Batch())
+            self.on_iteration(units)
+            yield kind, first.account, units
+        elif segment.kind is SegmentKind.INTERRUPTED:
+            self._move(units, (budget.INTERRUPTED, ""), 1)
+        elif segment.kind is SegmentKind.CALL and first.network is not None:
+            yield self.kind_of_own_call(first), first.account, units
+        elif not first.raised and first.name:
+            self._move(units, (budget.DATA, first.name), 1)
+        elif first.kind is UnitKind.BACKWARD:
+            self._move(units, (budget.CALLS, ""), 0)
+
+    def kind_of_own_call(self, unit: TimedUnit) -> TrialKind:
+        """The kind of a call of a network outside of iterations and extensions."""
+        is_test = unit.kind is UnitKind.TEST and self.networks.trainings
+        assert unit.network is not None
+        return self.kind_of_calls(
+            unit.network, (budget.TEST_CALLS if is_test else budget.CALLS, "")
+        )
+
+    def _move(self, units: list[TimedUnit], account: Account, count: int) -> int:
+        """Move the time of units to an account; returns it."""
+        first, last = units[0], units[-1]
+        own_ns = last.end_own_ns - first.begin_own_ns
+        if first.account != account:
+            self._accounts.move(first.account, account, own_ns, count)
+            self.on_decided(first.begin_ns, last.end_ns, account)
+        return own_ns
+
+    def _add(self, kind: TrialKind, trials: list[tuple[Account, list[TimedUnit]]]) -> None:
+        """Add trials to a kind, and their time to its account."""
+        self._measure(kind)
+        logged: list[tuple[LoggedTrial, Counter[str]]] = []
+        own_ns: list[int] = []
+        for account, units in trials:
+            first, last = units[0], units[-1]
+            kind.count += 1
+            ns = self._move(units, kind.spent, 1 if account != kind.spent else 0)
+            kind.own_ns += ns
+            is_measured = not (first.is_changed or any(unit.is_changed for unit in units))
+            if kind.writer is not None and is_measured:
+                own_ns.append(ns)
+                cut = self.log.cut(first.begin, last.end, first.begin_ns, last.end_ns, kind.count)
+                logged.append(cut)
+        if not logged:
+            return
+        try:
+            with self.stopped() if not kind.is_measured else nullcontext():
+                times = kind.add(logged)
+        except Exception as error:
+            self._warn(kind.name, f"measuring stopped: {one_line(error)}")
+            kind.writer = None
+            return
+        for ns, trial in zip(own_ns, times, strict=True):
+            added_ns = max(0, ns - trial.wall_ns)
+            kind.own_ns -= added_ns
+            self._accounts.move(kind.spent, (budget.PROFILER, WITHIN), added_ns)
+        self.wants_batches &= not kind.is_measured
+
+    # -- the end
+
+    def _end(self, kind: TrialKind) -> None:
+        with self.stopped():
+            try:
+                kind.end()
+            except Exception as error:
+                self._warn(kind.name, f"measuring stopped: {one_line(error)}")
+
+    def close(self) -> None:
+        """The program has ended."""
+        self.stop()
+        for kind in self.kinds:
+            self._end(kind)
+
+    def recordings(self) -> dict[str, Recording]:
+        """The recordings by kind: a training first, then the others by their time."""
+        ranked = sorted(self.kinds, key=lambda kind: (kind.name != TRAINING, -kind.own_ns))
+        return {
+            kind.name: kind.recording
+            for kind in ranked
+            if kind.recording is not None and kind.recording.n_trials
+        }
+
+    def unmeasured(self) -> tuple[budget.Spent, ...]:
+        """The time of calls of networks that are not measured, by account."""
+        calls: dict[Account, tuple[int, int]] = {}
+        for kind in self.kinds:
+            if kind.count and not kind.is_measured:
+                ns, count = calls.get(kind.spent, (0, 0))
+                calls[kind.spent] = ns + kind.own_ns, count + kind.count
+        return tuple(budget.Spent(*account, *spent) for account, spent in calls.items())
+
+
+def _nothing() -> tuple[list[Any], list[Any]]:
+    return [], []
+
+
+def _only(reference: ref[Any]) -> tuple[list[Any], list[Any]]:
+    """One network, if it exists."""
+    network = reference()
+    return ([] if network is None else [network]), []
+
+
+def _subjects_of(training: Training) -> tuple[list[Any], list[Any]]:
+    return training.targets(), training.running()

@@ -1,0 +1,167 @@
+"""Trials of one kind in a program: its iterations, or calls of a network."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import chainer
+
+from chainer_profile.integrations.networks import ShownPaths
+from chainer_profile.integrations.results import TRAINING
+from chainer_profile.measure.accounts import Account
+from chainer_profile.measure.aggregate import Aggregator, LoggedTrial, TrialTimes
+from chainer_profile.measure.devices import device_of
+from chainer_profile.measure.event_log import EventLog
+from chainer_profile.measure.finite import not_finite
+from chainer_profile.measure.iteration_writer import IterationWriter
+from chainer_profile.measure.loop import Batch, Loop
+from chainer_profile.measure.ranks import rank_of
+from chainer_profile.measure.rows import RowIndex
+from chainer_profile.measure.session import Target
+from chainer_profile.record.budget import ITERATIONS
+from chainer_profile.record.journal import Journal
+from chainer_profile.record.recording import Environment, Layer, MemoryUse, Recording, Settings
+
+if TYPE_CHECKING:
+    from chainer_profile.measure.clock import Clock
+
+#: The networks and optimizers of trials, as far as they exist.
+Subjects = Callable[[], tuple[Sequence[Any], Sequence[Any]]]
+
+
+@dataclass(eq=False)
+class TrialKind:
+    """Trials of one kind of a program, whose rows are in one recording.
+
+    Args:
+        name: Its name, such as ``train``.
+        subjects: Gives the networks and the optimizers.
+        shown: The paths of its rows.
+        command: How the program was called.
+        spent: The account of the trials' time.
+    """
+
+    name: str
+    subjects: Subjects
+    shown: ShownPaths
+    command: str = ""
+    spent: Account = (ITERATIONS, "")
+    #: Trials so far, and their time.
+    count: int = 0
+    own_ns: int = 0
+    #: The trials, at the end of the program.
+    recording: Recording | None = None
+    batch: Batch = field(default_factory=Batch)
+    memory: MemoryUse | None = None
+    #: Events of the longest trial.
+    max_events: int = 0
+
+    def __post_init__(self) -> None:
+        self.writer: IterationWriter | None = None  #: None if the trials are not measured.
+        self.target: Target | None = None
+        self._settings = Settings()
+        self._xp: Any = None
+
+    def measure(
+        self,
+        log: EventLog,
+        clock: Clock,
+        journal: Callable[[], Journal],
+        warn: Callable[[str], None],
+        calibrates: bool,
+    ) -> None:
+        """Measure these trials by row; see :class:`.IterationWriter`."""
+        aggregator = Aggregator(log.recorder.sites, network_is_phase=True)
+        aggregator.index = RowIndex(self.shown)
+        self.target = Target(log.links, aggregator, shown_links=self.shown.link_calls)
+        rank = rank_of(self.subjects()[1])
+        settings = self._settings_of
+        self.writer = IterationWriter(
+            *(self.target, clock, journal, settings, warn, rank, calibrates)
+        )
+
+    @property
+    def number(self) -> int:
+        """Its number among those of its name."""
+        return int(self.name.partition("-")[2] or 1)
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the trials are iterations."""
+        return self.name.partition("-")[0] == TRAINING
+
+    @property
+    def n_rows(self) -> int:
+        """The rows so far."""
+        return 0 if self.target is None else len(self.target.aggregator.index.rows)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether any trial is in a recording."""
+        return self.writer is not None and self.writer.has_begun
+
+    @property
+    def xp(self) -> Any:
+        """NumPy or CuPy, as the networks use."""
+        networks, _ = self.subjects()
+        if networks or self._xp is None:
+            device = device_of(networks[0]) if networks else chainer.get_device("@numpy")
+            self._xp = device.xp
+        return self._xp
+
+    def add(self, trials: Sequence[tuple[LoggedTrial, Counter[str]]]) -> list[TrialTimes]:
+        """Add trials to the rows, and write them."""
+        assert self.writer is not None
+        assert self.target is not None
+        call_ns = self.writer.prepare(self.xp)
+        times = self.target.aggregator.add([logged for logged, _ in trials], call_ns)
+        for logged, calls in trials:
+            self.target.link_calls.update(calls)
+            self.max_events = max(self.max_events, len(logged.event_ids))
+        self.writer.add(times)
+        return times
+
+    def roots(self) -> list[tuple[str, Any]]:
+        """The networks, each with what its links' paths begin with."""
+        return [(self.shown.prefix_of(network), network) for network in self.subjects()[0]]
+
+    def loop(self) -> Loop:
+        """What a trial is; this refers to the networks."""
+        loop = Loop(self.roots(), self.subjects()[1], command=self.command)
+        loop.batch = self.batch
+        return loop
+
+    def _settings_of(self, layers: Sequence[Layer]) -> Settings:
+        if self.subjects()[0]:  # else they no longer exist
+            self._settings = self.loop().settings(layers)
+        return self._settings
+
+    def described(self) -> tuple[Settings, Environment] | None:
+        """Settings and machine of the trials so far, as in their recording; None without trials."""
+        header = None if self.writer is None else self.writer.header
+        if header is None:
+            return None
+        settings = self._settings if self.recording is None else self.recording.settings
+        return settings, header.environment
+
+    def _memory_of_rows(self, memory: MemoryUse) -> MemoryUse:
+        """The memory of all rows: those that came later allocated nothing."""
+        more = (0,) * (self.n_rows - len(memory.peak_nbytes))
+        return replace(
+            memory,
+            peak_nbytes=memory.peak_nbytes + more,
+            retained_nbytes=memory.retained_nbytes + more,
+            input_nbytes=self.batch.input_nbytes,
+        )
+
+    def end(self) -> None:
+        """No more are to come."""
+        if self.writer is None or self.recording is not None:
+            return
+        recording = self.writer.recording(self.xp, not_finite(self.roots()))
+        if recording is not None and self.memory is not None:
+            recording = replace(recording, memory=self._memory_of_rows(self.memory))
+        self.recording = recording
