@@ -113,7 +113,7 @@ class LiveTrials:
     def end(self, unit: TimedUnit) -> None:
         """A unit of the program's own has ended."""
         kind = self._kind
-        if kind is None or unit.trial_kind is not None:
+        if kind is None or unit.is_elsewhere:
             return
         if unit.raised:
             self._end_trial(kind, None)

@@ -72,7 +72,15 @@ class Network:
     number: int
     prefix: int  #: The number that its paths begin with.
     training: int  #: That which trains parameters of it.
-    likeness: tuple[Any, ...] = ()  #: What it has in common with its copies.
+    likeness: tuple[Any, ...]  #: What it has in common with its copies.
+    has_ended: bool = False  #: Whether a call of it has ended.
+
+    def note_end(self) -> None:
+        """A call has ended: all parameters have their shapes."""
+        self.has_ended = True
+        network = self.reference()
+        if network is not None:
+            self.likeness = likeness(network)
 
 
 class Networks:
@@ -133,7 +141,11 @@ class Networks:
             prefix = self.add_root(network)
             self._known = {key: one for key, one in self._known.items() if one.reference()}
             known = self._known[id(network)] = Network(
-                ref(network), self._numbers.of(network), prefix, self._training_of_network(network)
+                ref(network),
+                self._numbers.of(network),
+                prefix,
+                self._training_of_network(network),
+                likeness(network),
             )
         return known
 

@@ -235,9 +235,7 @@ class Program:
             kind = UnitKind.TEST
         unit = TimedUnit(kind, account, 0, 0, _NOWHERE)
         self._identify(unit, owner)
-        if not is_own:
-            assert unit.network is not None
-            unit.trial_kind = trials.kind_of_calls(unit.network, account)
+        unit.is_elsewhere = not is_own
         if self.live is not None:
             self._begin_live(unit, is_own)
         if trials.wants_batches:

@@ -11,7 +11,7 @@ from typing import Any
 from weakref import ref
 
 from chainer_profile.basics.errors import one_line
-from chainer_profile.integrations.networks import Network, Networks, ShownPaths, Training, likeness
+from chainer_profile.integrations.networks import Network, Networks, ShownPaths, Training
 from chainer_profile.integrations.results import TEST, TRAINING
 from chainer_profile.integrations.trial_kinds import Subjects, TrialKind
 from chainer_profile.integrations.units import TimedUnit
@@ -32,6 +32,10 @@ from chainer_profile.record.recording import Recording
 _MOST_KINDS = 8
 #: Events that are kept while it is unknown which iterations they belong to.
 _MOST_EVENTS = 2_000_000
+#: Units after each of which the log is read, until a trial is written.
+_FIRST_UNITS = 30
+#: Calls within extensions after which the log is read.
+_MOST_CALLS = 1000
 #: Name of the profiler's work within trials.
 WITHIN = "in trials"
 
@@ -207,9 +211,6 @@ class ProgramTrials:
 
     def kind_of_calls(self, network: Network, account: Account) -> TrialKind:
         """The kind of calls of a network and its copies: an evaluation may make a copy each."""
-        existing = network.reference()
-        if not network.likeness and existing is not None:
-            network.likeness = likeness(existing)
         kind = self._by_likeness.get((account, network.likeness))
         if kind is None:
             shown = ShownPaths(self.networks)
@@ -233,7 +234,8 @@ class ProgramTrials:
         return kind
 
     def _measure(self, kind: TrialKind) -> None:
-        if kind.writer is None and self._layers and kind.number <= _MOST_KINDS:
+        is_measured = self._layers and kind.number <= _MOST_KINDS and not kind.has_failed
+        if kind.writer is None and is_measured:
             name = kind.name
             clock = Clock(self._accounts.now_ns, self.clock.device)
             calibrates = kind is self.kinds[0]
@@ -246,7 +248,9 @@ class ProgramTrials:
 
     def add(self, unit: TimedUnit) -> None:
         """A unit has ended."""
-        if unit.trial_kind is not None:
+        if unit.network is not None and not unit.network.has_ended:
+            unit.network.note_end()
+        if unit.is_elsewhere:
             self._calls.append(unit)
             return
         self._units.append(unit)
@@ -259,7 +263,9 @@ class ProgramTrials:
 
     def is_due(self, now_ns: int) -> bool:
         """Whether the log should be read now."""
-        return now_ns - self._read_ns >= GROUP_NS or len(self._calls) > 1000
+        n_units = self._segmenter.n_decided + len(self._units) + len(self._calls)
+        is_first = n_units <= _FIRST_UNITS and not any(kind.is_measured for kind in self.kinds)
+        return is_first or now_ns - self._read_ns >= GROUP_NS or len(self._calls) > _MOST_CALLS
 
     def read(self, is_last: bool = False) -> None:
         """Find the trials among the units so far, and add them to their kinds."""
@@ -269,11 +275,12 @@ class ProgramTrials:
             log.take()
             is_full = log.n_kept > _MOST_EVENTS
             trials: list[tuple[TrialKind, Account, list[TimedUnit]]] = []
+            for unit in self._calls:
+                if unit.network is not None:
+                    kind = self.kind_of_calls(unit.network, unit.account)
+                    trials.append((kind, unit.account, [unit]))
             for segment in self._segmenter.decide(is_last, is_full):
                 trials += self._found(segment)
-            for unit in self._calls:
-                assert unit.trial_kind is not None
-                trials.append((unit.trial_kind, unit.account, [unit]))
             self._calls = []
             for _, group in groupby(trials, key=lambda trial: id(trial[0])):
                 alike = list(group)
@@ -343,7 +350,7 @@ class ProgramTrials:
                 times = kind.add(logged)
         except Exception as error:
             self._warn(kind.name, f"measuring stopped: {one_line(error)}")
-            kind.writer = None
+            kind.writer, kind.has_failed = None, True
             return
         for ns, trial in zip(own_ns, times, strict=True):
             added_ns = max(0, ns - trial.wall_ns)

@@ -160,9 +160,8 @@ class Sampler:
         """The functions of each part, the most time first."""
         by_part: defaultdict[tuple[Account, str], dict[str, list[int]]] = defaultdict(dict)
         # Copies, as the other thread may add to them.
-        seen = [(key, sums[0], sums[1]) for key, sums in self._seen.copy().items()]
-        for _, ns, where, place in [*self._undecided]:
-            seen.append(((_OWN_CODE, where, place), ns, 1))
+        seen = [((_OWN_CODE, where, place), ns, 1) for _, ns, where, place in [*self._undecided]]
+        seen += [(key, sums[0], sums[1]) for key, sums in self._seen.copy().items()]
         for (account, where, place), ns, samples in seen:
             of_part = by_part[account, where].setdefault(name_of(place), [0, 0])
             of_part[0] += ns

@@ -54,6 +54,7 @@ class TrialKind:
     own_ns: int = 0
     #: The trials, at the end of the program.
     recording: Recording | None = None
+    has_failed: bool = False  #: Whether measuring them has failed.
     batch: Batch = field(default_factory=Batch)
     memory: MemoryUse | None = None
     #: Events of the longest trial.

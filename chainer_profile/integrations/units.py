@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chainer
 
@@ -13,9 +13,6 @@ from chainer_profile.measure.accounts import Account
 from chainer_profile.measure.event_log import Position
 from chainer_profile.measure.loop import Batch
 from chainer_profile.measure.patterns import UnitKind
-
-if TYPE_CHECKING:
-    from chainer_profile.integrations.trial_kinds import TrialKind
 
 #: The kinds of operations that are units; a call of a network is :attr:`.UnitKind.TEST` or CALL.
 KINDS = {
@@ -60,8 +57,8 @@ class TimedUnit:
     batch: Batch | None = None
     is_changed: bool = False
     raised: bool = False
-    #: The kind of trials that it is one of, if that is known.
-    trial_kind: TrialKind | None = None
+    #: Whether it is a call of a network in an account that is not the program's own code.
+    is_elsewhere: bool = False
 
 
 def calls_in_test_mode() -> bool:

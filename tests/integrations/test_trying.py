@@ -18,7 +18,7 @@ from chainer_profile.advice import changes, turns
 from chainer_profile.advice.changes import AS_IT_IS, Cures, blas_threads
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
-from chainer_profile.integrations import trying, watched
+from chainer_profile.integrations import trying
 from chainer_profile.integrations.extensions import part_of
 from chainer_profile.integrations.program import Program
 from chainer_profile.kernels import numpy_kernels
@@ -33,9 +33,9 @@ NUMPY, TORCH = Change(kernels="numpy"), Change(kernels="torch")
 MS = 1_000_000
 
 
-def watch(clock):
+def watch(clock, memory=False):
     accounts = Accounts(clock.now_ns, clock.time_ns)
-    return Program(accounts, lambda name: Journal(), tries=True, memory=False)
+    return Program(accounts, lambda name: Journal(), tries=True, memory=memory)
 
 
 @pytest.fixture
@@ -61,7 +61,6 @@ def net(clock, monkeypatch):
     cures = Cures(others=[FAST], untried=[Untried("b", "lacks")])
     monkeypatch.setattr(trying, "cures_here", lambda on_gpu: cures)
     monkeypatch.setattr(trying, "switched", switched)
-    monkeypatch.setattr(watched, "clock_of", lambda device: clock)
     return model
 
 
@@ -99,7 +98,7 @@ def test_iterations_take_turns_and_nothing_else_does(clock, net, train, tmp_path
     with watch(clock) as program:
         train(net)
     assert not net.is_fast
-    tried, recording = program.trying, program.recordings()["train"]
+    tried, recording = program.live.trying, program.recordings()["train"]
     advice = tried.advice(["train.py"])
     (fast,) = advice.tried
     assert fast.gain.factor == pytest.approx(2.0)
@@ -136,14 +135,13 @@ def test_calls_of_a_network_are_tried_until_there_is_a_training(clock, net, trai
         if trains:
             a_loop(net)
     assert not net.is_fast
-    (tried,) = program.trying.turns.tried()
+    (tried,) = program.live.trying.turns.tried()
     assert tried.wall.factor == pytest.approx(2.0)
-    assert program.trying.watched.name == ("train" if trains else "test")
+    assert program.live.trying.kind.name == ("train" if trains else "test")
 
 
 def test_memory_is_counted_of_the_program_as_it_is(clock, net):
-    with watch(clock) as program:
-        program.memory = True
+    with watch(clock, memory=True) as program:
         a_loop(net)
     assert program.recordings()["train"].memory is not None
     assert net.counted
@@ -159,7 +157,7 @@ def test_an_iteration_that_ends_in_an_exception_leaves_nothing(clock, net):
     with watch(clock) as program, pytest.raises(KeyError, match="own"):
         a_loop(net, hook=fail_if_fast)
     assert not net.is_fast
-    assert program.trying.turns.tried()[0].error == ""
+    assert program.live.trying.turns.tried()[0].error == ""
 
 
 # -- the cures themselves
@@ -194,10 +192,10 @@ def test_a_program_has_the_same_losses_and_everything_is_taken_back(fails, clock
     with watch(clock) as program:
         losses = losses_of_a_program()
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
-    advice = program.trying.advice(["t.py"])
+    advice = program.live.trying.advice(["t.py"])
     errors = {tried.candidate.change.kernels: tried.error for tried in advice.tried if tried.error}
     assert errors == ({"numpy": "MemoryError: no room"} if fails else {})
-    kernels = {block.change.kernels for block in program.trying.turns.blocks}
+    kernels = {block.change.kernels for block in program.live.trying.turns.blocks}
     assert fails or kernels == {"", "numpy"}
     assert dict(vars(Convolution2DFunction)) == methods
     assert (blas_threads(), chainer.config.type_check) == (threads, True)
@@ -243,11 +241,11 @@ LINES = [
 @pytest.mark.parametrize(("change", "variables", "code", "name"), LINES)
 def test_what_to_write_and_where(change, variables, code, name, clock, net):
     with watch(clock) as program:
-        a_loop(net, iterations=2)
-    lines = dict(program.trying.lines(change, ["train.py", "a b"]))
+        a_loop(net, iterations=6)
+    lines = dict(program.live.trying.lines(change, ["train.py", "a b"]))
     command = f"{variables} python train.py 'a b'" if variables else ""
     assert lines.get("before the command", "") == command
-    assert lines.get(program.trying.place, "") == code
+    assert lines.get(program.live.trying.place, "") == code
     assert changes.name_of(change) == name
 
 
