@@ -26,6 +26,7 @@ from chainer_profile.record.budget import (
     PARTS,
     PROFILER,
     START,
+    TEST_CALLS,
     Budget,
     Spent,
 )
@@ -34,6 +35,8 @@ from chainer_profile.record.recording import Recording
 #: Names of an iteration's time outside of its phases, such as the program's loop; and in a phase.
 BETWEEN_PHASES, BETWEEN_FUNCTIONS = "code between the phases", "between functions"
 _DATA = "data"
+#: Parts that are trials and nothing else.
+_OF_TRIALS = (ITERATIONS, CALLS, TEST_CALLS)
 #: Calls of networks that were not measured: only the first networks of a program are.
 NOT_BY_ROW = "other networks, not timed by row"
 #: Trials of a program that the memory pass takes.
@@ -87,7 +90,7 @@ def mean_of_trials(program: ProgramTime, recording: Recording) -> tuple[float, i
     """
     for (part, name), trials in program.trials.items():
         spent = [entry for entry in program.budget.part(part) if entry.name == name]
-        if [recording] == list(trials) and part in (ITERATIONS, CALLS) and spent and spent[0].count:
+        if [recording] == list(trials) and part in _OF_TRIALS and spent and spent[0].count:
             return spent[0].ns * NS / spent[0].count, spent[0].count
     return None
 
@@ -140,9 +143,9 @@ def _in_account(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
         phases = {
             name: [replace(row, ns=row.ns * by) for row in rows] for name, rows in phases.items()
         }
-    elif spent.part in (ITERATIONS, CALLS) and others > 0:
+    elif spent.part in _OF_TRIALS and others > 0:
         parts.append(Part(_not_by_row(others, trials), rest_ns, others))
-    elif spent.part in (ITERATIONS, CALLS):  # what is around the trials
+    elif spent.part in _OF_TRIALS:  # what is around the trials
         last = phases[OUTSIDE] if OUTSIDE in phases else list(phases.values())[-1]
         last[-1] = replace(last[-1], ns=last[-1].ns + rest_ns)
     else:

@@ -26,6 +26,7 @@ from chainer_profile.record.budget import (
     REPORTS,
     REST,
     RUNNING,
+    TEST_CALLS,
     Budget,
     Spent,
 )
@@ -165,7 +166,7 @@ def _profiling_ns(budget: Budget) -> int:
 
 
 def _named(spent: Spent) -> str:
-    if spent.part in (ITERATIONS, CALLS) and spent.count:
+    if spent.part in (ITERATIONS, CALLS, TEST_CALLS) and spent.count:
         name, noun = ("training", "iteration") if spent.part == ITERATIONS else (spent.part, "call")
         each = units.format_duration(spent.ns * NS / spent.count)
         return f"{name} ({units.plural(spent.count, noun)}, {each} each)"
