@@ -249,10 +249,19 @@ def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Fi
     """What would shorten the program; with what would shorten its trials, by what that is of it."""
     findings = list(beside_the_network(budget, own_ns(budget)))
     if summary is not None:
-        trains = summary.recording.settings.phase == "train"
-        share = share_of(budget.of(ITERATIONS if trains else CALLS), budget)
+        share = _share_of_trials(budget, summary.recording)
         for finding in summary.findings:
             if finding.severity == STEP and finding.gain:
                 gain = gain_without(share * (1 - 1 / finding.gain))
                 findings.append(replace(finding, gain=gain))
     return in_order(findings)
+
+
+def _share_of_trials(budget: Budget, recording: Recording) -> float:
+    """What the trials of a recording are of the program's own time."""
+    part = ITERATIONS if recording.settings.phase == "train" else CALLS
+    own = own_ns(budget)
+    has_others = sum(trials.part == part for trials in budget.trials) > 1
+    if has_others and own and recording.trial_ns is not None:
+        return float(recording.trial_ns.sum()) / own
+    return share_of(budget.of(part), budget)

@@ -10,8 +10,12 @@ from itertools import count
 from typing import Any
 from weakref import ref
 
-from chainer_profile.measure.links import Links
-from chainer_profile.measure.loop import name_of
+import chainer
+
+from chainer_profile.basics.paths import joined, link_of
+from chainer_profile.measure.devices import device_name, device_of
+from chainer_profile.measure.links import Links, whole_or_mean
+from chainer_profile.measure.loop import Subject, name_of
 from chainer_profile.measure.operations import actual_optimizer
 from chainer_profile.measure.patterns import NO_TRAINING
 from chainer_profile.record.recording import LinkCalls
@@ -73,14 +77,9 @@ class Network:
     prefix: int  #: The number that its paths begin with.
     training: int  #: That which trains parameters of it.
     likeness: tuple[Any, ...]  #: What it has in common with its copies.
-    has_ended: bool = False  #: Whether a call of it has ended.
-
-    def note_end(self) -> None:
-        """A call has ended: all parameters have their shapes."""
-        self.has_ended = True
-        network = self.reference()
-        if network is not None:
-            self.likeness = likeness(network)
+    #: Its name and device, and the mode, once a call of it has ended.
+    subject: Subject | None = None
+    train_mode: bool = True
 
 
 class Networks:
@@ -96,6 +95,8 @@ class Networks:
         self._roots: dict[int, ref[Any]] = {}
         self._class_names: dict[int, str] = {}
         self._likenesses: dict[tuple[Any, ...], int] = {}
+        #: By the same number: their links, by path.
+        self.links: dict[int, dict[str, LinkCalls]] = {}
 
     # -- trainings
 
@@ -149,6 +150,26 @@ class Networks:
             )
         return known
 
+    def note_end(self, known: Network) -> None:
+        """A call of a network has ended: all parameters have their shapes."""
+        network = known.reference()
+        if network is not None:
+            known.likeness = likeness(network)
+            known.subject = Subject(name_of(network), device_name(device_of(network)))
+            known.train_mode = bool(chainer.config.train)
+            self.note_links(network)
+
+    def note_links(self, network: Any) -> None:
+        """Remember the links of a network, which may not exist when its trials are read."""
+        prefix = self.path_of(network)
+        sizes: Counter[str] = Counter()
+        for path, param in network.namedparams(include_uninit=False):
+            sizes[link_of(path)] += int(param.size)
+        table = self.links.setdefault(_number(prefix)[0] or 0, {})
+        for path, link in network.namedlinks():
+            full = joined("" if prefix == "/" else prefix, str(path))
+            table[full] = LinkCalls(full, type(link).__name__, 0, sizes[str(path)])
+
     def number_of(self, thing: Any) -> int:
         """The number of any object."""
         return self._numbers.of(thing)
@@ -183,6 +204,10 @@ class Networks:
         caller = self._links.callers.get(id(network))
         return "/" if caller is None else caller.path
 
+    def links_of(self, number: int) -> list[LinkCalls]:
+        """The links of a network, by their paths in the log."""
+        return [*self.links.get(number, {}).values()]
+
     def link_calls(self, calls: Counter[str], trials: int) -> tuple[LinkCalls, ...]:
         """All links, by their paths in the log."""
         return self._links.link_calls(calls, trials)
@@ -195,7 +220,6 @@ class ShownPaths:
         self._networks = networks
         # What the paths of a network begin with, by its number.
         self._prefixes: dict[int, str] = {}
-        self._links: dict[str, LinkCalls] = {}
 
     def show(self, number: int, prefix: str) -> None:
         """Let the paths of a network begin with a prefix."""
@@ -238,16 +262,21 @@ class ShownPaths:
 
     def link_calls(self, calls: Counter[str], trials: int) -> tuple[LinkCalls, ...]:
         """The links of the networks that are shown, also of those that no longer exist."""
-        for link in self._networks.link_calls(calls, trials):
-            if _number(link.path)[0] in self._prefixes:
-                self._links[self(link.path)] = replace(link, path=self(link.path))
-        shown: Counter[str] = Counter()
+        links = [link for number in self._prefixes for link in self._networks.links_of(number)]
+        links += self._networks.link_calls(calls, trials)
+        means: Counter[str] = Counter()
         for path, number in calls.items():
-            if _number(path)[0] in self._prefixes:
-                shown[self(path)] += number
+            means[self._shown(path)] += number
+        shown = {self._shown(link.path): link for link in links}
+        shown.pop("", None)
         return tuple(
-            replace(link, calls=_mean(shown[path], trials)) for path, link in self._links.items()
+            replace(link, path=path, calls=whole_or_mean(means[path] / max(1, trials)))
+            for path, link in shown.items()
         )
+
+    def _shown(self, path: str) -> str:
+        """The path that is shown; empty for that of a network that is not shown."""
+        return self(path) if _number(path)[0] in self._prefixes else ""
 
 
 def _number(path: str) -> tuple[int | None, str]:
@@ -256,11 +285,6 @@ def _number(path: str) -> tuple[int | None, str]:
         return None, path
     number, slash, rest = path[len(_PREFIX) :].partition("/")
     return int(number), slash + rest
-
-
-def _mean(total: int, trials: int) -> float:
-    mean = total / max(1, trials)
-    return int(mean) if mean == int(mean) else mean
 
 
 def likeness(network: Any) -> tuple[Any, ...]:

@@ -269,7 +269,8 @@ class Program:
                 found = networks.training_of(owner)
             assert found is not None
             training, unit.owner = found
-            training.has_updated = True
+            if not training.has_updated:
+                self.trials.begin_training(training)
             unit.training = training.number
         elif kind is UnitKind.ITERATION:
             of_trainer = None

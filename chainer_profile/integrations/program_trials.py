@@ -10,6 +10,8 @@ from itertools import groupby
 from typing import Any
 from weakref import ref
 
+import chainer
+
 from chainer_profile.basics.errors import one_line
 from chainer_profile.integrations.networks import Network, Networks, ShownPaths, Training
 from chainer_profile.integrations.results import TEST, TRAINING
@@ -175,7 +177,6 @@ class ProgramTrials:
         if known is None or (training is not None and known is not training):
             known = training or self.networks.new_training()
             self._by_updater[self.networks.number_of(updater)] = known
-            known.has_updated = True
             known.optimizers = [ref(one) for one in updater.get_all_optimizers().values()]
             named = updater.get_all_optimizers()
             kind = self.kind_of_training(known.number)
@@ -188,6 +189,7 @@ class ProgramTrials:
             for name, model in (getattr(updater, "_models", None) or {}).items():
                 number = self.networks.add_root(model)
                 kind.shown.show(number, f"/{name}")
+            self.begin_training(known)
         return known
 
     def _mark_updated(self, optimizer: Any) -> None:
@@ -204,6 +206,15 @@ class ProgramTrials:
             self._by_training[number] = kind
         return kind
 
+    def begin_training(self, training: Training) -> None:
+        """The first update of a training, or its first iteration, begins."""
+        training.has_updated = True
+        kind, targets = self.kind_of_training(training.number), training.targets()
+        kind.shown.show_training(targets)
+        kind.note_subject(train_mode=bool(chainer.config.train))
+        for target in targets:
+            self.networks.note_links(target)
+
     def end_training(self, training: Training) -> None:
         """No more iterations of a training follow."""
         if training.number in self._by_training:
@@ -217,6 +228,7 @@ class ProgramTrials:
             kind = self._new_kind(TEST, _nothing, shown, account)
             self._by_likeness[account, network.likeness] = kind
         kind.subjects = partial(_only, network.reference)
+        kind.note_subject(network.subject, network.train_mode)
         kind.shown.show(network.prefix, "")
         return kind
 
@@ -248,8 +260,8 @@ class ProgramTrials:
 
     def add(self, unit: TimedUnit) -> None:
         """A unit has ended."""
-        if unit.network is not None and not unit.network.has_ended:
-            unit.network.note_end()
+        if unit.network is not None and unit.network.subject is None:
+            self.networks.note_end(unit.network)
         if unit.is_elsewhere:
             self._calls.append(unit)
             return
@@ -293,10 +305,7 @@ class ProgramTrials:
         units, self._units = self._units[:n_units], self._units[n_units:]
         first = units[0]
         if segment.kind is SegmentKind.ITERATION:
-            training = self.networks.trainings[segment.training]
             kind = self.kind_of_training(segment.training)
-            if not kind.count:
-                kind.shown.show_training(training.targets())
             if not kind.is_measured:
                 for unit in units:
                     kind.batch.add(unit.batch or Batch())

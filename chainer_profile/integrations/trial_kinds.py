@@ -13,11 +13,11 @@ from chainer_profile.integrations.networks import ShownPaths
 from chainer_profile.integrations.results import TRAINING
 from chainer_profile.measure.accounts import Account
 from chainer_profile.measure.aggregate import Aggregator, LoggedTrial, TrialTimes
-from chainer_profile.measure.devices import device_of
+from chainer_profile.measure.devices import device_name, device_of
 from chainer_profile.measure.event_log import EventLog
 from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.iteration_writer import IterationWriter
-from chainer_profile.measure.loop import Batch, Loop
+from chainer_profile.measure.loop import Batch, Loop, Subject, name_of, names_of
 from chainer_profile.measure.ranks import rank_of
 from chainer_profile.measure.rows import RowIndex
 from chainer_profile.measure.session import Target
@@ -64,7 +64,9 @@ class TrialKind:
         self.writer: IterationWriter | None = None  #: None if the trials are not measured.
         self.target: Target | None = None
         self._settings = Settings()
-        self._xp: Any = None
+        self._xp: Any = chainer.get_device("@numpy").xp
+        self._subject: Subject | None = None
+        self._train_mode = True
 
     def measure(
         self,
@@ -107,10 +109,6 @@ class TrialKind:
     @property
     def xp(self) -> Any:
         """NumPy or CuPy, as the networks use."""
-        networks, _ = self.subjects()
-        if networks or self._xp is None:
-            device = device_of(networks[0]) if networks else chainer.get_device("@numpy")
-            self._xp = device.xp
         return self._xp
 
     def add(self, trials: Sequence[tuple[LoggedTrial, Counter[str]]]) -> list[TrialTimes]:
@@ -135,9 +133,19 @@ class TrialKind:
         loop.batch = self.batch
         return loop
 
+    def note_subject(self, subject: Subject | None = None, train_mode: bool = True) -> None:
+        """Remember the networks and optimizers, which may not exist when trials are read."""
+        networks, optimizers = self.subjects()
+        if networks:
+            device = device_of(networks[0])
+            self._xp = device.xp
+            subject = Subject(name_of(networks[0]), device_name(device), names_of(optimizers))
+        self._subject = subject or self._subject
+        self._train_mode = train_mode
+
     def _settings_of(self, layers: Sequence[Layer]) -> Settings:
-        if self.subjects()[0]:  # else they no longer exist
-            self._settings = self.loop().settings(layers)
+        subject = self._subject or Subject("a block", "cpu")
+        self._settings = subject.settings(layers, self.batch, self._train_mode, self.command)
         return self._settings
 
     def described(self) -> tuple[Settings, Environment] | None:

@@ -46,6 +46,46 @@ class Batch:
         return self.converted_nbytes or self.loaded_nbytes
 
 
+@dataclass(frozen=True)
+class Subject:
+    """What iterations are of: a network's name, a device, and the names of optimizers."""
+
+    model: str
+    device: str
+    optimizers: tuple[str, ...] = ()
+
+    def settings(
+        self, layers: Sequence[Layer], batch: Batch, train_mode: bool, command: str
+    ) -> Settings:
+        """The settings of iterations with these rows, which show the phase."""
+        phases = {layer.phase for layer in layers}
+        phase = "forward-backward" if "backward" in phases else "forward"
+        optimizers: list[str] = []
+        if "update" in phases:
+            phase = "train"
+            updates = {layer.function for layer in layers if layer.phase == "update"}
+            optimizers = [name for name in self.optimizers if name in updates]
+        inputs = [layer.input_shapes for layer in layers if layer.phase == "forward"]
+        shape = inputs[0][0] if inputs and inputs[0] else ()
+        return Settings(
+            model=self.model,
+            input="training batches" if phase == "train" else "the program's own",
+            input_shape=shape,
+            batchsize=batch.size or (shape[0] if shape else 1),
+            device=self.device,
+            phase=phase,
+            optimizer=" and ".join(optimizers),
+            train_mode=train_mode,
+            command=command,
+            **as_now(),
+        )
+
+
+def names_of(optimizers: Sequence[Any]) -> tuple[str, ...]:
+    """The classes of optimizers."""
+    return tuple(type(actual_optimizer(optimizer)).__name__ for optimizer in optimizers)
+
+
 class Loop:
     """The iterations of the user's own code: their networks, optimizers and batches.
 
@@ -79,28 +119,8 @@ class Loop:
         device, name = chainer.get_device("@numpy"), "a block"
         if self.roots:
             device, name = device_of(self.roots[0][1]), name_of(self.roots[0][1])
-        phases = {layer.phase for layer in layers}
-        phase = "forward-backward" if "backward" in phases else "forward"
-        optimizers: list[str] = []
-        if "update" in phases:
-            phase = "train"
-            updates = {layer.function for layer in layers if layer.phase == "update"}
-            names = [type(actual_optimizer(optimizer)).__name__ for optimizer in self.optimizers]
-            optimizers = [name for name in names if name in updates]
-        inputs = [layer.input_shapes for layer in layers if layer.phase == "forward"]
-        shape = inputs[0][0] if inputs and inputs[0] else ()
-        return Settings(
-            model=self._title or name,
-            input="training batches" if phase == "train" else "the program's own",
-            input_shape=shape,
-            batchsize=self.batch.size or (shape[0] if shape else 1),
-            device=device_name(device),
-            phase=phase,
-            optimizer=" and ".join(optimizers),
-            train_mode=self._train_mode,
-            command=self._command,
-            **as_now(),
-        )
+        subject = Subject(self._title or name, device_name(device), names_of(self.optimizers))
+        return subject.settings(layers, self.batch, self._train_mode, self._command)
 
     # -- the interface of patches.Observer
 

@@ -143,6 +143,7 @@ PARTS = {
     "tests": (TEST_CALLS, ""),
     "calls": (CALLS, ""),
     "data": (DATA, "Data"),
+    "converted": (DATA, "concat_examples"),
 }
 
 
@@ -242,6 +243,35 @@ def acting_between_iterations(clock, model, optimizer):
         learn(model, optimizer)
 
 
+class Normaliser(chainer.Link):
+    """A link without parameters or functions."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.clock = clock
+
+    def forward(self, x):
+        self.clock.advance(20)
+        return x
+
+
+@spends(
+    {"train": 2, "test": 6, "test-2": 6},
+    iterations=(2 * 1100, 2),
+    tests=(6 * 100, 6),
+    calls=(6 * 20, 6),
+    converted=(0, 6),
+)
+def acting_after_a_normaliser_in_training_mode(clock, model, optimizer):
+    normaliser = Normaliser(clock)
+    for _ in range(2):
+        for _ in range(3):
+            x = normaliser(chainer.dataset.concat_examples([X]))
+            with in_test_mode():
+                model(x[0])
+        learn(model, optimizer)
+
+
 @spends({"train": 2}, iterations=(2 * 1100, 2), rest=1_000_000)
 def plots_after_the_last_iteration(clock, model, optimizer):
     learn(model, optimizer)
@@ -298,7 +328,7 @@ def test_time_of_a_program_by_account(program, trials, spent, watching, clock):
     assert watching.spent == spent
     assert {kind.name: kind.count for kind in watching.program.kinds} == trials
     for kind in watching.program.kinds:  # each second is in a row or between rows
-        assert kind.recording.trial_ns.sum() == kind.own_ns
+        assert kind.recording is None or kind.recording.trial_ns.sum() == kind.own_ns
 
 
 def test_an_optimizer_that_was_not_set_up_within_the_program(watching, clock):
@@ -437,6 +467,45 @@ def test_a_trainer(watching, clock, tmp_path):
     snapshot = budget.Extension("snapshot", "extensions.snapshot", 6, "iteration", 1)
     assert watching.program.extensions[-1] == snapshot
     assert "update" not in vars(updater)
+
+
+@pytest.mark.parametrize("before", ["a batch", "a call", "the predictor's call"])
+def test_a_trainer_after_a_batch_or_a_call(before, watching, clock, tmp_path):
+    """It raised an IndexError in the profiler, which ended the program."""
+    optimizer = Optimizer(clock)
+    optimizer.setup(L.Classifier(Net(clock)))
+    data = Data(clock)
+    updater = training.updaters.StandardUpdater(data, optimizer)
+    with watching.within():
+        if before == "a batch":
+            next(data)
+        else:
+            model = optimizer.target if before == "a call" else optimizer.target.predictor
+            model(*(X, T)[: 2 if before == "a call" else 1])
+        training.Trainer(updater, (4, "iteration"), out=str(tmp_path)).run()
+    assert watching.problems == []
+    assert watching.spent[ITERATIONS, ""] == (4 * 1110, 4)
+    assert watching.spent[REST, ""] == (0, 0)
+    recording = watching.program.recordings()["train"]
+    assert recording.trial_ns.tolist() == [1110] * 4
+    paths = {layer.path for layer in recording.layers if layer.function == "LinearFunction"}
+    assert paths == {"/predictor/fc"}
+
+
+def test_networks_that_the_program_drops_are_freed(watching, clock):
+    with watching.within():
+        for _ in range(5):
+            model, optimizer = set_up(clock)
+            for _ in range(3):
+                learn(model, optimizer)
+            with in_test_mode():
+                model.copy()(X)
+            gone = weakref.ref(model)
+            del model, optimizer
+            gc.collect()
+            assert gone() is None
+    for recording in watching.program.recordings().values():
+        assert [link.parameters for link in recording.links if link.path == "/fc"] == [12]
 
 
 def test_iterations_have_their_numbers_where_others_turn_out_to_be_none(watching, clock):
