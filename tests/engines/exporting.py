@@ -13,8 +13,8 @@ import numpy as np
 
 from chainer_profile.engines import equality
 from chainer_profile.engines.protocol import Network
+from chainer_profile.measure.step_session import learned
 from chainer_profile.measure.steps import ForwardStep
-from chainer_profile.measure.taped_step import learned
 from models.resnet import BottleneckBlock
 from models.resnet34_relu_bn import ReluBNBlock
 from models.se_resnet9_fixup import SEFixupBlock

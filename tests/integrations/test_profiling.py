@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from chainer_profile import ProfileError, UsageError, profiling
-from chainer_profile.measure.entries import _ENTRIES
+from chainer_profile.measure.patches import _METHODS
 from tests.nets import MLP
 
 X = np.ones((5, 3), np.float32)
@@ -24,7 +24,7 @@ def rows(recording):
 @pytest.mark.parametrize(("memory", "timed"), [(False, 11), (True, 9)])
 def test_every_block_is_profiled_and_those_that_raise_count_for_nothing(memory, timed):
     net, profile = MLP(), profiling(memory=memory)
-    before = [vars(base).get(name) for _, base, names in _ENTRIES for name in names]
+    before = [vars(base).get(name) for _, base, names in _METHODS for name in names]
     with pytest.raises(ProfileError, match="no block has completed"):
         profile.recording()
     for number in range(16):
@@ -40,7 +40,7 @@ def test_every_block_is_profiled_and_those_that_raise_count_for_nothing(memory, 
     assert (recording.memory is not None) is memory
     assert (recording.settings.model, recording.settings.phase) == ("MLP", "forward")
     # Chainer's entries are replaced while a trial is measured.
-    assert [vars(base).get(name) for _, base, names in _ENTRIES for name in names] == before
+    assert [vars(base).get(name) for _, base, names in _METHODS for name in names] == before
     assert not chainer.get_function_hooks()
     assert not chainer._get_link_hooks()
 

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile import ProfileError, profiling
-from chainer_profile.measure import iterations as live, recorder
+from chainer_profile.measure import iterations as live
+from chainer_profile.measure import recorder
 from tests.ledger import drawn
 from tests.ledger.drawn import FORWARD, Fn, NewLink, OldLink, Spec, WorkError, X, nothing_left
 from tests.ledger.test_doors import _quick  # noqa: F401

@@ -7,8 +7,8 @@ import chainer
 import chainer.functions as F
 import numpy as np
 import pytest
-
 from chainer_profile.measure.entries import Entries
+
 from tests.nets import MLP
 
 X, T = np.ones((2, 3), np.float32), np.zeros(2, np.int32)
