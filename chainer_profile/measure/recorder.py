@@ -95,11 +95,13 @@ class Recorder(FunctionHook):
         self._read_begin, self._read_end = reader
 
     def start(self, registered: bool = False) -> None:
-        """Record what the calling thread runs.
+        """Record what the calling thread runs, unless recording has failed.
 
         Args:
             registered: Chainer has this hook, or one that calls it, already.
         """
+        if self.failure:
+            return
         self.thread = self.tracker.thread = get_ident()
         self.use(self.links)
         self.links.update_parameters()
@@ -154,13 +156,16 @@ class Recorder(FunctionHook):
 
     def forward_preprocess(self, function: Any, in_data: Any) -> None:
         caller, events = self.tracker.current, self.events
-        event_id = caller.get((function.__class__, *[x.shape for x in in_data]))
+        try:
+            event_id = caller.get((function.__class__, *[x.shape for x in in_data]))
+        except AttributeError:  # an old-style function may have None among its inputs
+            event_id = None
         if event_id is None or (
             caller.has_children and not self.links.parameters.keys().isdisjoint(map(id, in_data))
         ):
-            event_id = self._event_id(function, in_data)
+            event_id = self._guarded(self._event_id, function, in_data)
             if len(events) > MAX_EVENTS:
-                self.on_long_log()
+                self._guarded(self.on_long_log)
         setattr(function, self._attribute, self._first_call + len(events) * MAX_SITES + event_id)
         events.extend((event_id, self._read_begin()))
 
@@ -175,15 +180,15 @@ class Recorder(FunctionHook):
             outputs = sys._getframe(1).f_locals.get("outputs", ())
             with self.pause():
                 site = self._unfinished.pop(event_id)
-                site.add_outputs(function, in_data, outputs, self._warn)
+                self._guarded(site.add_outputs, function, in_data, outputs, self._warn)
 
     def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
         if len(self.events) > MAX_EVENTS:
-            self.on_long_log()
+            self._guarded(self.on_long_log)
         position, event_id = divmod(getattr(function, self._attribute, TRIAL), MAX_SITES)
         backward_id = self._backward_ids.get(event_id)
         if backward_id is None:
-            backward_id = self._backward_id(function, event_id, out_grad)
+            backward_id = self._guarded(self._backward_id, function, event_id, out_grad)
         self.forward_events.append(position // 2)
         self.events.extend((backward_id, self._read_begin()))
 
@@ -196,13 +201,22 @@ class Recorder(FunctionHook):
         if backward_id != TRIAL:
             self.events.extend((~backward_id, now))
 
+    def _guarded(self, work: Callable[..., int | None], *args: Any) -> int:
+        """The result of some work, or :data:`TRIAL` without one; a failure ends the recording."""
+        if not self.failure:
+            try:
+                return work(*args) or TRIAL
+            except Exception as error:
+                self.fail(error)
+        return TRIAL
+
     def _event_id(self, function: Any, in_data: Sequence[Any]) -> int:
         """Event id of a call that is new, or that may use the parameters of a link below."""
         caller, links = self.tracker.current, self.links
         # An adapter stands for any function in the style of Chainer 1: none is found fast.
         is_adapter = function.__class__ is FunctionAdapter
         cls = function.function.__class__ if is_adapter else function.__class__
-        signature: tuple[Any, ...] = (cls, *[x.shape for x in in_data])
+        signature: tuple[Any, ...] = (cls, *[getattr(x, "shape", None) for x in in_data])
         if signature not in caller:
             links.update_parameters()
         owner = links.owner(caller, in_data) if caller.has_children else caller
@@ -254,8 +268,9 @@ class Recorder(FunctionHook):
 
     def fail(self, error: Exception) -> None:
         """Record nothing more."""
+        # Chainer may be iterating over its hooks: this one stays among them until it is stopped.
+        patches.remove_observer(self)
         self.failure = self.failure or one_line(error)
-        self.stop()
         self._warn(f"measuring stopped: {self.failure}")
 
     def begin_operation(

@@ -14,6 +14,7 @@ import pytest
 
 from chainer_profile import profiling
 from chainer_profile.measure.recorder import MAX_SHAPES, Recorder
+from tests.command import raising
 from tests.nets import Wait, image, net
 from tests.queues import PlannedNet, calls, device_clock, kernel
 
@@ -192,3 +193,55 @@ def test_looking_up_is_nobodys_time_on_a_device_either(slow_lookup):
     for name in ("self_ns", "host_ns", "gap_ns", "span_ns", "trial_ns"):
         first, second = getattr(recording, name).tolist()
         assert first == second, name
+
+
+def test_an_input_may_be_none(clock):
+    """As the gradients that LSTM passes on within its backward."""
+
+    class Old(chainer.Function):
+        def check_type_forward(self, in_types):
+            pass
+
+        def forward(self, inputs):
+            clock.advance(4)
+            return (inputs[0].copy(),)
+
+        def backward(self, inputs, grads):
+            clock.advance(6)
+            return grads[0], None
+
+    def run(model):
+        F.sum(Old()(model(batch()), chainer.Variable(None))).backward()
+
+    recording, rows = profiled(clock, linear(), run, run)
+    assert times_of(recording) == {("/", "Old", "forward"): 4, ("/", "Old", "backward"): 6}
+    assert rows["/", "Old", "forward"].input_shapes == ((2, 3),)
+
+
+@pytest.mark.parametrize("name", ["_event_id", "_backward_id", "begin_operation", "add_site"])
+def test_a_failure_in_recording_is_a_warning_and_the_program_goes_on(clock, monkeypatch, name):
+    def run(model, x):
+        y = F.sum(F.tanh(model(x)))
+        y.backward()
+        return y.array
+
+    model, fail = linear(), raising(OSError("none"))
+    expected = run(model, batch())
+    block = profiling(clock=clock)
+    with block:
+        run(model, batch())
+    monkeypatch.setattr(Recorder, name, fail)
+
+    def blocks():
+        for size in (2, 3, 4):  # new call sites
+            with block:
+                F.sigmoid(chainer.Variable(batch(size)))
+                assert run(model, batch()) == expected
+                F.sum(F.cos(model(batch(size)))).backward()
+
+    with pytest.warns(UserWarning, match="measuring stopped: OSError: none") as caught:
+        blocks()
+    assert len(caught) == 1
+    monkeypatch.undo()
+    assert block.recording().n_trials == 1
+    assert not chainer.get_function_hooks()
