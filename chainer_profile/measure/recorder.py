@@ -164,8 +164,8 @@ class Recorder(FunctionHook):
             caller.has_children and not self.links.parameters.keys().isdisjoint(map(id, in_data))
         ):
             event_id = self._guarded(self._event_id, function, in_data)
-            if len(events) > MAX_EVENTS:
-                self._guarded(self.on_long_log)
+        if len(events) > MAX_EVENTS:
+            self._guarded(self.on_long_log)
         setattr(function, self._attribute, self._first_call + len(events) * MAX_SITES + event_id)
         events.extend((event_id, self._read_begin()))
 
