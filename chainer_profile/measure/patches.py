@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import get_ident
@@ -313,6 +314,13 @@ def _fail(observer: Observer, error: Exception) -> None:
         observer.fail(error)
 
 
+def left_spans(error: BaseException) -> int:
+    """The number of operations and functions that an exception has left so far."""
+    names = (_report.__name__, "observed_apply")
+    codes = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
+    return sum(code.co_name in names and code.co_filename == __file__ for code in codes)
+
+
 def _observed_backprop(backprop: Any) -> Any:
     """Backpropagation; the backward of a function may run another one, which is reported, too."""
 
@@ -408,7 +416,7 @@ def _observed_communication(name: str, method: Any) -> Any:
 
 def _observed_apply(apply: Any) -> Any:
     @functools.wraps(apply)
-    def observed(function: Any, inputs: Any) -> Any:
+    def observed_apply(function: Any, inputs: Any) -> Any:
         try:
             return apply(function, inputs)
         except BaseException:
@@ -418,7 +426,7 @@ def _observed_apply(apply: Any) -> Any:
                     observer.function_raised(function)
             raise
 
-    return observed
+    return observed_apply
 
 
 def _observed_sum(reduce: Any) -> Any:

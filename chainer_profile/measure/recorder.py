@@ -71,8 +71,8 @@ class Recorder(FunctionHook):
         self._is_paused = False
         #: Called when the log has become long.
         self.on_long_log: Callable[[], None] = lambda: None
-        #: The exception that left a span last, by identity, and the events before that.
-        self.raised = 0, 0
+        #: The number of events before an exception left its innermost span.
+        self.n_before_raised = 0
         self._attribute = f"_chainer_profile_call_{number}"
         self._warn = warn
         self._backward_ids: dict[int, int] = {}
@@ -258,9 +258,9 @@ class Recorder(FunctionHook):
     # -- links and operations: the interface of patches.CallObserver
 
     def function_raised(self, function: Any) -> None:
+        self._note_exception()
         call = getattr(function, self._attribute, None)
         if call is not None:  # else it raised before it began, such as in its type check
-            self._note_exception()
             self.end(call % MAX_SITES)
 
     def begin_elsewhere(self, operation: str) -> None:
@@ -325,5 +325,5 @@ class Recorder(FunctionHook):
     def _note_exception(self) -> None:
         """An exception leaves a span: remember the innermost span that it left."""
         error = sys.exc_info()[1]
-        if error is not None and id(error) != self.raised[0]:
-            self.raised = id(error), len(self.events) // 2
+        if error is not None and patches.left_spans(error) == 1:
+            self.n_before_raised = len(self.events) // 2

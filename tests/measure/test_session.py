@@ -162,6 +162,15 @@ def test_the_layer_that_an_exception_left(clock):
         x = self.first(x)
         raise ZeroDivisionError
 
+    def same_identity(self, x):
+        """As if the second exception had the address of the first one."""
+        try:
+            Fails(clock, 1).apply((x,))
+        except ZeroDivisionError as error:
+            again = error.with_traceback(None)
+        self.first(x)
+        raise again
+
     def cleaned_up(self, x):
         """Calls another layer while the exception is handled."""
         try:
@@ -177,6 +186,7 @@ def test_the_layer_that_an_exception_left(clock):
         # The innermost one.
         (lambda self, x: Around(clock, 1).apply((self.first(x),)), (("/", "Fails"), True)),
         (caught, (("/first", "Wait"), False)),
+        (same_identity, (("/first", "Wait"), False)),
         (cleaned_up, (("/", "Fails"), True)),
         (at_once, (None, False)),
     ):
