@@ -388,6 +388,13 @@ def call_loss(lossfun: Any, /, *args: Any, **kwargs: Any) -> Any:
     return _report(LOSS, lossfun, args, functools.partial(lossfun, *args, **kwargs))
 
 
+def call_update(optimizer: Any, lossfun: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Call ``update`` of an optimizer as an operation, also one that the program has replaced."""
+    lossfun = functools.partial(call_loss, lossfun)
+    call = functools.partial(optimizer.update, lossfun, *args, **kwargs)
+    return call() if UPDATE in _PATCHES_OPEN.kinds else _report(UPDATE, optimizer, args, call)
+
+
 def _observed_converter(call_converter: Any) -> Any:
     """What updaters call a converter by, which may be a plain function."""
 

@@ -210,3 +210,25 @@ def test_a_recorder_that_fails_is_an_error_of_measuring(monkeypatch):
     with step.configured(), pytest.raises(ProfileError, match="measuring failed: OSError: none"):
         learned(step)
     assert not chainer.get_function_hooks()
+
+
+def test_an_update_that_the_program_has_replaced_has_its_phases(clock):
+    """Replaced on the instance, before the profile."""
+    model = Trained(clock)
+    optimizer = SlowOptimizer(clock).setup(model)
+    step = make_step("train", model, (image(),), loss=slow_loss(clock), optimizer=optimizer)
+    with step.configured():
+        expected = learned(step)
+        update = optimizer.update
+        optimizer.update = lambda *args, **kwargs: update(*args, **kwargs)
+        replaced = optimizer.update
+        session = StepSession(step, clock)
+        session.learn()
+        with session.recording():
+            session.begin_trial()
+            step()
+            session.end_trial()
+    (times,) = session.read_own()
+    assert (session.layers, session.phases) == (expected.layers, expected.phases)
+    assert times.rows_ns.sum() + times.phases_ns.sum() == times.wall_ns
+    assert optimizer.update is replaced
