@@ -1,10 +1,10 @@
-"""What profiling adds to trials, and how its times agree with those of Chainer's TimerHook.
+"""Measure the overhead of profiling, and compare its times with Chainer's TimerHook.
 
     python -m benchmarks.overhead [--rounds 100] [--cpu] [--gpu 0]
 
 Blocks of trials with and without profiling alternate in one process, with one BLAS thread. The
-table shows the median of the paired ratios with its 95 % interval. All that a way of profiling does
-for the trials counts: aggregation and the journal, too. ``--cpu`` compares CPU time, in place of
+table shows the median of the paired ratios with its 95 % interval. Aggregation and the journal
+count, too. ``--cpu`` compares CPU time, in place of
 wall time. ``--gpu`` measures on a GPU: ResNet20 at batch 1 and 128, and ResNet50 at batch 32.
 """
 
@@ -48,7 +48,7 @@ _WARM_UPS = 3
 #: Seconds of a block of trials, about.
 _BLOCK_S = 0.05
 
-#: Makes a number of trials, with all that a way of profiling does for them.
+#: Makes a number of trials, profiled in one way.
 Way = Callable[[int], object]
 
 
@@ -57,7 +57,7 @@ Way = Callable[[int], object]
 
 @dataclass(frozen=True)
 class Case:
-    """What a trial runs."""
+    """A step that the trials run, and the clock that measures it."""
 
     name: str
     step: AnyStep

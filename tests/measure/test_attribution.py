@@ -1,4 +1,4 @@
-"""Which rows have the time of calls within calls, such as those that a backward makes again."""
+"""Rows of calls within calls, such as a backward that calls the network again."""
 
 import chainer
 import chainer.functions as F

@@ -1,4 +1,4 @@
-"""Patches of Chainer's classes: what observers learn, and what is left."""
+"""Patches of Chainer's classes: the operations that they report, and their restoration."""
 
 import os
 from collections import Counter
@@ -174,7 +174,7 @@ def test_arguments_may_have_any_names():
     with observing(Observer()):
         assert Named()(**given) == given
         assert NamedOptimizer().setup(MLP()).update(**given) == given
-        # So do those of a loss function.
+        # The arguments of a loss function, too.
         optimizer, seen = chainer.optimizers.SGD().setup(MLP()), {}
         optimizer.update(
             lambda **keywords: seen.update(keywords) or F.sum(MLP()(X)), owner=1, link=2

@@ -1,4 +1,4 @@
-"""Sessions: what recording adds is subtracted, long logs are read within a trial, failures."""
+"""Sessions: the subtracted overhead, long logs that are read within a trial, failures."""
 
 from contextlib import suppress
 
