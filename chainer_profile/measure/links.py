@@ -177,7 +177,8 @@ class Links:
     def link_calls(self, calls: Counter[str], trials: int) -> tuple[LinkCalls, ...]:
         """Existing links with the mean of their calls in a trial and their own parameters.
 
-        A parameter that several links share counts for the first.
+        A parameter that several links share counts for the first. A copy of a network has the
+        links of the original.
         """
         sizes: dict[str, int] = {}
         seen: set[int] = set()
@@ -185,16 +186,13 @@ class Links:
             if id(param) not in seen and param.array is not None:
                 seen.add(id(param))
                 sizes[path] = sizes.get(path, 0) + int(param.size)
-        existing = [(key, reference()) for key, reference in list(self._links.items())]
+        kinds: dict[str, str] = {}
+        for key, reference in list(self._links.items()):
+            if (link := reference()) is not None:
+                kinds.setdefault(self.callers[key].path, type(link).__name__)
         return tuple(
-            LinkCalls(
-                path := self.callers[key].path,
-                type(link).__name__,
-                whole_or_mean(calls[path] / max(1, trials)),
-                sizes.get(path, 0),
-            )
-            for key, link in existing
-            if link is not None
+            LinkCalls(path, kind, whole_or_mean(calls[path] / max(1, trials)), sizes.get(path, 0))
+            for path, kind in kinds.items()
         )
 
     # -- private

@@ -1,6 +1,8 @@
 """Links and their parameters, also those that replace others."""
 
+import copy
 import gc
+from collections import Counter
 
 import chainer
 import chainer.functions as F
@@ -10,6 +12,7 @@ import pytest
 
 from chainer_profile import profiling
 from chainer_profile.measure.links import Links
+from chainer_profile.record.recording import LinkCalls
 from tests.nets import MLP, net
 
 X = np.ones((2, 3), np.float32)
@@ -59,3 +62,15 @@ def test_the_update_of_a_parameter_that_replaces_another_is_its_links(kept):
         model.fc1.W = chainer.Parameter(np.ones((4, 3), np.float32))
     updates = rows(block.recording(), "update")
     assert updates == {(f"/model/{name}", "SGD"): [2, 2, 2] for name in ("fc1", "fc2")}
+
+
+def test_a_copy_of_a_network_has_its_links():
+    links = Links([("", original := MLP())])
+    replica = copy.deepcopy(original)
+    links.update_roots([("", replica)])
+    calls = Counter({"/": 4, "/fc1": 4, "/fc2": 2})
+    assert links.link_calls(calls, trials=2) == (
+        LinkCalls("/", "MLP", 2, 0),
+        LinkCalls("/fc1", "Linear", 2, 16),
+        LinkCalls("/fc2", "Linear", 1, 10),
+    )
