@@ -45,9 +45,11 @@ def labelled_frames(roots: Sequence[tuple[str, Any]] | None) -> Iterator[Callabl
     Without networks no link is looked at, and labels are such as ``6_Convolution2DFunction@``.
     """
     frames = _Frames(roots)
-    with Replacements() as replacements, ExitStack() as stack:
+    with ExitStack() as stack:
         if roots is not None:
             stack.enter_context(patches.observing(frames, calls=True))
+        # These are above the patches for observers, which are restored after them.
+        replacements = stack.enter_context(Replacements())
         replacements.wrap(FunctionNode, "apply", partial(_labelled, frames))
         replacements.wrap(_backprop_utils, "backprop_step", partial(_labelled_backward, frames))
         yield frames.begin
