@@ -184,13 +184,13 @@ class Program:
     def __exit__(self, *_: object) -> None:
         if self._open is not None and self._mine:
             self._finish(Abandoned((budget.REST, "")))
+        if self._mine and self.trying is not None:
+            self.trying.close()  # its patch is above those of the observers
         patches.remove_observer(self)
         self._replacements.undo()
         if self._mine:
             for watched in self.watched:
                 self._end(watched)
-            if self.trying is not None:
-                self.trying.close()
 
     def _end(self, watched: Watched) -> None:
         """No more of these trials are to come."""

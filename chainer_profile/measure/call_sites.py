@@ -125,12 +125,15 @@ class CallSite:
 
 
 def shapes_of(arrays: Sequence[Any]) -> tuple[Shape, ...]:
-    return tuple(tuple(int(n) for n in array.shape) for array in arrays if array is not None)
+    """Shapes of arrays or variables, without those that are None or hold none."""
+    shapes = (None if array is None else array.shape for array in arrays)
+    return tuple(tuple(map(int, shape)) for shape in shapes if shape is not None)
 
 
 def dtype_of(arrays: Sequence[Any]) -> str:
     """Data type of the first array."""
-    return next((dtype_name(array.dtype) for array in arrays if array is not None), "")
+    dtypes = (None if array is None else array.dtype for array in arrays)
+    return next((dtype_name(dtype) for dtype in dtypes if dtype is not None), "")
 
 
 def nbytes_of(arrays: Sequence[Any]) -> int:

@@ -104,9 +104,9 @@ class Links:
         self._callers_by_path: dict[str, Caller] = {}
         self._links: dict[int, ref[Any]] = {}
         self._roots: dict[str, ref[Any]] = {}
-        # Parameters with the paths of their links, as of this number of links.
+        # Parameters with the paths of their links, and whether these are all.
         self._parameters: list[tuple[str, ref[Any]]] = []
-        self._n_listed = 0
+        self._is_listed = False
         self.update_roots(roots)
 
     def update_roots(self, roots: Roots) -> None:
@@ -118,9 +118,9 @@ class Links:
 
     def update_parameters(self) -> None:
         """Read which arrays the parameters have now."""
-        if len(self.callers) != self._n_listed:
-            self._n_listed = len(self.callers)
-            self._parameters = [(path, ref(param)) for path, param in self._named_parameters()]
+        # A parameter that no longer exists may have been replaced by another one.
+        if not self._is_listed or any(reference() is None for _, reference in self._parameters):
+            self._list_parameters()
         self.parameters.clear()
         for path, reference in self._parameters:
             param = reference()
@@ -157,9 +157,12 @@ class Links:
 
     def path_of_parameter(self, param: Any) -> str:
         """Path of the link that a parameter belongs to; ``/`` for one of no known network."""
-        for path, reference in self._parameters:
-            if reference() is param:
-                return path
+        for is_last_try in (False, True):
+            for path, reference in self._parameters:
+                if reference() is param:
+                    return path
+            if not is_last_try:
+                self._list_parameters()
         return "/"
 
     def prefix_of(self, network: Any) -> str:
@@ -176,7 +179,8 @@ class Links:
     def link_calls(self, calls: Counter[str], trials: int) -> tuple[LinkCalls, ...]:
         """Existing links with the mean of their calls in a trial and their own parameters.
 
-        A parameter that several links share counts for the first.
+        A parameter that several links share counts for the first. A copy of a network has the
+        links of the original.
         """
         sizes: dict[str, int] = {}
         seen: set[int] = set()
@@ -184,19 +188,20 @@ class Links:
             if id(param) not in seen and param.array is not None:
                 seen.add(id(param))
                 sizes[path] = sizes.get(path, 0) + int(param.size)
-        existing = [(key, reference()) for key, reference in list(self._links.items())]
+        kinds: dict[str, str] = {}
+        for key, reference in list(self._links.items()):
+            if (link := reference()) is not None:
+                kinds.setdefault(self.callers[key].path, type(link).__name__)
         return tuple(
-            LinkCalls(
-                path := self.callers[key].path,
-                type(link).__name__,
-                whole_or_mean(calls[path] / max(1, trials)),
-                sizes.get(path, 0),
-            )
-            for key, link in existing
-            if link is not None
+            LinkCalls(path, kind, whole_or_mean(calls[path] / max(1, trials)), sizes.get(path, 0))
+            for path, kind in kinds.items()
         )
 
     # -- private
+
+    def _list_parameters(self) -> None:
+        self._parameters = [(path, ref(param)) for path, param in self._named_parameters()]
+        self._is_listed = True
 
     def _named_parameters(self) -> Iterator[tuple[str, Any]]:
         """Every parameter, with the path of its link."""
@@ -207,6 +212,7 @@ class Links:
 
     def _add(self, prefix: str, root: Any) -> None:
         self._roots[prefix] = ref(root)
+        self._is_listed = False
         for path, link in root.namedlinks():
             key = id(link)
             if key in self.callers:  # a shared link keeps its first path

@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import get_ident
@@ -349,6 +350,13 @@ def _fail(observer: Observer, error: Exception) -> None:
         observer.fail(error)
 
 
+def left_spans(error: BaseException) -> int:
+    """The number of operations and functions that an exception has left so far."""
+    names = (_report.__name__, "observed_apply")
+    codes = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
+    return sum(code.co_name in names and code.co_filename == __file__ for code in codes)
+
+
 def _observed_backprop(backprop: Any) -> Any:
     """Backpropagation; the backward of a function may run another one, which is reported, too."""
 
@@ -421,6 +429,13 @@ def call_loss(lossfun: Any, /, *args: Any, **kwargs: Any) -> Any:
     return _report(LOSS, lossfun, args, functools.partial(lossfun, *args, **kwargs))
 
 
+def call_update(optimizer: Any, lossfun: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Call ``update`` of an optimizer as an operation, also one that the program has replaced."""
+    lossfun = functools.partial(call_loss, lossfun)
+    call = functools.partial(optimizer.update, lossfun, *args, **kwargs)
+    return call() if UPDATE in _PATCHES_OPEN.kinds else _report(UPDATE, optimizer, args, call)
+
+
 def _observed_converter(call_converter: Any) -> Any:
     """What updaters call a converter by, which may be a plain function."""
 
@@ -449,7 +464,7 @@ def _observed_communication(name: str, method: Any) -> Any:
 
 def _observed_apply(apply: Any) -> Any:
     @functools.wraps(apply)
-    def observed(function: Any, inputs: Any) -> Any:
+    def observed_apply(function: Any, inputs: Any) -> Any:
         try:
             return apply(function, inputs)
         except BaseException:
@@ -459,7 +474,7 @@ def _observed_apply(apply: Any) -> Any:
                     observer.function_raised(function)
             raise
 
-    return observed
+    return observed_apply
 
 
 def _observed_sum(reduce: Any) -> Any:

@@ -73,8 +73,8 @@ class Recorder(FunctionHook):
         self._is_paused = False
         #: Called when the log has become long.
         self.on_long_log: Callable[[], None] = lambda: None
-        #: The exception that left a span last, by identity, and the events before that.
-        self.raised = 0, 0
+        #: The number of events before an exception left its innermost span.
+        self.n_before_raised = 0
         self._attribute = f"_chainer_profile_call_{number}"
         self._warn = warn
         self._backward_ids: dict[int, int] = {}
@@ -97,11 +97,13 @@ class Recorder(FunctionHook):
         self._read_begin, self._read_end = reader
 
     def start(self, registered: bool = False) -> None:
-        """Record what the calling thread runs.
+        """Record what the calling thread runs, unless recording has failed.
 
         Args:
             registered: Chainer has this hook, or one that calls it, already.
         """
+        if self.failure:
+            return
         self.thread = self.tracker.thread = get_ident()
         self.use(self.links)
         self.links.update_parameters()
@@ -163,9 +165,9 @@ class Recorder(FunctionHook):
         if event_id is None or (
             caller.has_children and not self.links.parameters.keys().isdisjoint(map(id, in_data))
         ):
-            event_id = self._event_id(function, in_data)
-            if len(events) > MAX_EVENTS:
-                self.on_long_log()
+            event_id = self._guarded(self._event_id, function, in_data)
+        if len(events) > MAX_EVENTS:
+            self._guarded(self.on_long_log)
         setattr(function, self._attribute, self._first_call + len(events) * MAX_SITES + event_id)
         events.extend((event_id, self._read_begin()))
 
@@ -178,20 +180,17 @@ class Recorder(FunctionHook):
         self.events.extend((~event_id, now))
         if self._unfinished and event_id in self._unfinished:
             outputs = sys._getframe(1).f_locals.get("outputs", ())
-            try:
-                with self.pause():
-                    site = self._unfinished.pop(event_id)
-                    site.add_outputs(function, in_data, outputs, self._warn)
-            except Exception as error:
-                self.fail(error)
+            with self.pause():
+                site = self._unfinished.pop(event_id)
+                self._guarded(site.add_outputs, function, in_data, outputs, self._warn)
 
     def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
         if len(self.events) > MAX_EVENTS:
-            self.on_long_log()
+            self._guarded(self.on_long_log)
         position, event_id = divmod(getattr(function, self._attribute, _UNKNOWN_CALL), MAX_SITES)
         backward_id = self._backward_ids.get(event_id)
         if backward_id is None:
-            backward_id = self._backward_id(function, event_id, out_grad)
+            backward_id = self._guarded(self._backward_id, function, event_id, out_grad)
         self.forward_events.append(position // 2)
         self.events.extend((backward_id, self._read_begin()))
 
@@ -204,15 +203,17 @@ class Recorder(FunctionHook):
         if backward_id != TRIAL:
             self.events.extend((~backward_id, now))
 
+    def _guarded(self, work: Callable[..., int | None], *args: Any) -> int:
+        """The result of some work, or :data:`TRIAL` without one; a failure ends the recording."""
+        if not self.failure:
+            try:
+                return work(*args) or TRIAL
+            except Exception as error:
+                self.fail(error)
+        return TRIAL
+
     def _event_id(self, function: Any, in_data: Sequence[Any]) -> int:
         """Event id of a call that is new, or that may use the parameters of a link below."""
-        try:
-            return self._find_event_id(function, in_data)
-        except Exception as error:
-            self.fail(error)
-            return PAUSE
-
-    def _find_event_id(self, function: Any, in_data: Sequence[Any]) -> int:
         caller, links = self.tracker.current, self.links
         # An adapter stands for any function in the style of Chainer 1: none is found fast.
         is_adapter = function.__class__ is FunctionAdapter
@@ -244,13 +245,6 @@ class Recorder(FunctionHook):
 
     def _backward_id(self, function: Any, event_id: int, out_grad: Any) -> int:
         """Event id of the backward of a call; of a call that was not recorded by its name alone."""
-        try:
-            return self._find_backward_id(function, event_id, out_grad)
-        except Exception as error:
-            self.fail(error)
-            return PAUSE
-
-    def _find_backward_id(self, function: Any, event_id: int, out_grad: Any) -> int:
         name = str(function._impl_name)
         if event_id == TRIAL and name in self._unknown_backward_ids:
             return self._unknown_backward_ids[name]
@@ -269,9 +263,9 @@ class Recorder(FunctionHook):
     # -- links and operations: the interface of patches.CallObserver
 
     def function_raised(self, function: Any) -> None:
+        self._note_exception()
         call = getattr(function, self._attribute, None)
         if call is not None:  # else it raised before it began, such as in its type check
-            self._note_exception()
             self.end(call % MAX_SITES)
 
     def begin_elsewhere(self, operation: str) -> None:
@@ -279,7 +273,8 @@ class Recorder(FunctionHook):
 
     def fail(self, error: Exception) -> None:
         """What is recorded no longer counts."""
-        # The hook stays until the session stops: Chainer may be calling its hooks now.
+        # Chainer may be iterating over its hooks: this one stays among them until it is stopped.
+        patches.remove_observer(self)
         if not self.failure:
             self.failure = one_line(error)
             self._warn(f"measuring stopped: {self.failure}")
@@ -338,5 +333,5 @@ class Recorder(FunctionHook):
     def _note_exception(self) -> None:
         """An exception leaves a span: remember the innermost span that it left."""
         error = sys.exc_info()[1]
-        if error is not None and id(error) != self.raised[0]:
-            self.raised = id(error), len(self.events) // 2
+        if error is not None and patches.left_spans(error) == 1:
+            self.n_before_raised = len(self.events) // 2

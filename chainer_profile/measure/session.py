@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from chainer_profile.measure import patches
 from chainer_profile.measure.aggregate import Aggregator, LoggedTrial, TrialTimes
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.events import DeviceReader, EventPool
@@ -171,7 +172,6 @@ class Session:
         if recorder.links is not target.links:
             recorder.use(target.links)
             target.links.update_parameters()
-        recorder.raised = 0, 0
         recorder.n_pauses = recorder.paused_ns = self._split_spans = 0
         if self._pool is not None:
             self._pool.clear()
@@ -337,7 +337,6 @@ class Session:
         recorder.end(PAUSE)
         recorder.n_pauses += 1
         recorder.paused_ns += recorder.events[-1] - began_ns
-        recorder.raised = 0, 0
 
     # -- failures
 
@@ -350,10 +349,9 @@ class Session:
         trial, recorder = self._open, self.recorder
         if trial is None:
             return None, False
-        identity, end = recorder.raised
         events, forwards, _ = self.log_lengths()
-        if identity == id(error):
-            events = end
+        if patches.left_spans(error):
+            events = recorder.n_before_raised
         failed = replace(
             trial,
             events=(trial.events[0], events),

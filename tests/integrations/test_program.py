@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from chainer import training
 from chainer.training import extensions
-from chainer_profile.measure.live import LiveTrials
 
 from chainer_profile.integrations import watched
 from chainer_profile.integrations.program import Program
 from chainer_profile.measure.accounts import Accounts
+from chainer_profile.measure.iterations import Iterations
 from chainer_profile.record import budget
 from chainer_profile.record.budget import EVALUATION, EXTENSIONS, ITERATIONS, REST, SNAPSHOTS
 from chainer_profile.record.journal import Journal
@@ -373,7 +373,7 @@ def test_iterations_have_their_numbers_where_others_turn_out_to_be_none(watching
 
 @pytest.mark.parametrize("where", ["begin", "finish"])
 def test_a_failure_in_measuring_ends_only_the_measuring(where, watching, clock, monkeypatch):
-    monkeypatch.setattr(LiveTrials, where, raising(IndexError("no such row")))
+    monkeypatch.setattr(Iterations, where, raising(IndexError("no such row")))
     with watching.within():
         model, optimizer = set_up(clock)
         for _ in range(4):
