@@ -162,9 +162,12 @@ class Recorder(FunctionHook):
             event_id = caller.get((function.__class__, *[x.shape for x in in_data]))
         except AttributeError:  # an input may be missing
             event_id = None
-        if event_id is None or (
-            caller.has_children and not self.links.parameters.keys().isdisjoint(map(id, in_data))
-        ):
+        if caller.has_children:
+            parameters = self.links.parameters
+            for x in in_data:
+                if id(x) in parameters:  # maybe of a link below
+                    event_id = None
+        if event_id is None:
             event_id = self._guarded(self._event_id, function, in_data)
         if len(events) > MAX_EVENTS:
             self._guarded(self.on_long_log)
