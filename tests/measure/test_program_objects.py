@@ -152,6 +152,8 @@ def _profile(model, optimizer):
     model.calls = 0
     profile(model, X, phase="train", loss=F.sum, optimizer=optimizer, trials=4, warmups=1)
     assert next(checks) == 1
+    assert model.does is does  # as it was
+    model.does = None
 
 
 def _layer_profile(model, optimizer):
