@@ -55,7 +55,7 @@ class TrialTimes:
         start_ns: Begin on the host's clock.
         wall_ns: Duration without pauses, and without the recorder's cost where that is subtracted.
         paused_ns: Duration of pauses.
-        rows_ns: Self times of the rows: of the device, if there is one.
+        rows_ns: Self times of the rows; the device's times if there is a device.
         calls: Calls of the rows.
         phases_ns: Framework times of the phases.
         arrived_ns: For each row of communication the begin of its first span; 0 without any.
@@ -111,7 +111,7 @@ class Aggregator:
 
         Args:
             trials: Logs of trials in their order.
-            call_ns: What the recorder adds to a call; it is subtracted from the framework time.
+            call_ns: Time that the recorder adds to a call; subtracted from the framework time.
         """
         prepared = [_prepare(trial) for trial in trials]
         if self.single_calls and prepared:
@@ -143,7 +143,7 @@ class Aggregator:
             self.index.grows = True
 
     def layers(self) -> tuple[Layer, ...]:
-        """The rows as they are by now."""
+        """The current rows."""
         if self.call_layout is not None:
             return self.call_layout.layers()
         return self.index.layers(self.trials)
@@ -321,7 +321,7 @@ class _Prepared:
     Attributes:
         key: Equal for trials with the same layout.
         values: Clocks that stop during pauses, (clocks, events).
-        original_ns: The host's clock, which goes on.
+        original_ns: The host's clock, which does not stop during pauses.
     """
 
     log: LoggedTrial
@@ -352,7 +352,7 @@ def _prepare(trial: LoggedTrial) -> _Prepared:
 
 
 def _recorder_cost(phases_ns: Ints, n_spans: int, call_ns: float) -> Ints:
-    """What recording added to the phases of each trial, (trials, phases).
+    """The time that recording added to the phases of each trial, (trials, phases).
 
     Rows contain hardly any of it, as the clock is read next to the functions. Each phase gets a
     part in proportion to its framework time.

@@ -1,4 +1,4 @@
-"""Call sites: what the events of the recorder stand for, and what is known of each."""
+"""Call sites: the functions and operations that the recorder's events refer to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Warn = Callable[[str], None]
 
 
 class Kind(Enum):
-    """What a span is."""
+    """The kinds of spans."""
 
     #: One trial.
     TRIAL = auto()
@@ -49,10 +49,10 @@ class CallSite:
     """Calls that share an event id: one function of one link with inputs of the same shapes.
 
     Attributes:
-        kind: What a span with this event id is.
+        kind: The kind of the spans with this event id.
         path: Path of the link that calls.
         function: Name of the function, which names the row.
-        phase: Phase of a PHASE, STEP or NETWORK; a function's phase is that of the span around it.
+        phase: Phase of a PHASE, STEP or NETWORK; a function has the phase of the enclosing span.
         fields: Fields of :class:`.Layer` that are known from the arrays.
         forward_fields: Further fields, which count in the forward phase only.
         work: The work of one call; None if unknown.

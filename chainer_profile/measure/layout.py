@@ -1,4 +1,4 @@
-"""The layout of a trial: where the time after each of its events belongs."""
+"""The layout of a trial: the owner of the time after each of its events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ints = NDArray[np.int64]
 
 
 class Layout:
-    """Where the time after each event of a trial belongs: shared by trials with equal events."""
+    """Assigns the time after each event to a row or phase; trials with equal events share it."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Layout:
         return table[:, :n_rows], table[:, n_rows:-1]
 
     def gaps(self, values: Ints, n_rows: int) -> Ints:
-        """What passes outside of rows, by the row that follows: (trials, events) to rows."""
+        """Time outside of rows, added up by the row that follows: (trials, events) to rows."""
         owners = self.owners[:-1]
         outside = owners < 0
         following = np.where(outside, len(owners), np.arange(len(owners)))

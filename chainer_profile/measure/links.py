@@ -166,7 +166,7 @@ class Links:
         return "/"
 
     def prefix_of(self, network: Any) -> str:
-        """The prefix of the paths of a network's links; of a copy of one that of the first."""
+        """The prefix of the paths of a network's links; an unknown network has the first prefix."""
         caller = self.callers.get(id(network))
         path = next(iter(self._roots), "") if caller is None else caller.path
         return "" if path == "/" else path

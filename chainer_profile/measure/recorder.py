@@ -1,7 +1,7 @@
 """The recorder: a function hook that logs when each span of a trial begins and ends.
 
 The log is a flat list of pairs: an event id and a clock value when a span begins, the complement of
-the event id and a clock value when it ends. What an event id stands for is in ``sites``. Nothing is
+the event id and a clock value when it ends. ``sites`` has the call site of each event id. Nothing is
 computed while a trial runs, except for a call site that is new.
 """
 
@@ -32,7 +32,7 @@ from chainer_profile.measure.spans import PAUSE, TRIAL
 #: A function node keeps ``position of its begin event * MAX_SITES + its event id``: its position in
 #: the log, as if nothing had been taken from that.
 MAX_SITES = 1 << 24
-#: In place of that for a call that was not recorded: its position is before the log.
+#: The value for a call that was not recorded: its position is before the log.
 _UNKNOWN_CALL = -2 * MAX_SITES + TRIAL
 #: Call sites of one function of one link that are distinguished by shape.
 MAX_SHAPES = 64
@@ -44,7 +44,7 @@ _numbers = count()
 
 
 class Reader(NamedTuple):
-    """What is read when a span begins and when it ends: a clock, or something in its place."""
+    """Functions that read a clock, or other counters, when a span begins and when it ends."""
 
     begin: Callable[[], int]
     end: Callable[[], int]
@@ -100,7 +100,7 @@ class Recorder(FunctionHook):
         """Record what the calling thread runs, unless recording has failed.
 
         Args:
-            registered: Chainer has this hook, or one that calls it, already.
+            registered: Chainer already calls this hook.
         """
         if self.failure:
             return
@@ -247,7 +247,7 @@ class Recorder(FunctionHook):
         return event_id
 
     def _backward_id(self, function: Any, event_id: int, out_grad: Any) -> int:
-        """Event id of the backward of a call; of a call that was not recorded by its name alone."""
+        """Event id of a call's backward. Calls that were not recorded share one by function name."""
         name = str(function._impl_name)
         if event_id == TRIAL and name in self._unknown_backward_ids:
             return self._unknown_backward_ids[name]
@@ -275,7 +275,7 @@ class Recorder(FunctionHook):
         """Other threads are not recorded."""
 
     def fail(self, error: Exception) -> None:
-        """What is recorded no longer counts."""
+        """Mark the recording as failed, and warn once."""
         # Chainer may be iterating over its hooks: this one stays among them until it is stopped.
         patches.remove_observer(self)
         if not self.failure:
@@ -304,7 +304,7 @@ class Recorder(FunctionHook):
     def _collectives(
         self, communicator: Any, method: str, model: Any
     ) -> AbstractContextManager[None]:
-        """Within this, collectives of a communicator are spans."""
+        """Record the collectives of a communicator as spans within this block."""
         prefix = self.links.prefix_of(model)
         open_ids: list[int] = []
 
