@@ -1,8 +1,8 @@
 """The recorder: a function hook that logs when each span of a trial begins and ends.
 
 The log is a flat list of pairs: an event id and a clock value when a span begins, the complement of
-the event id and a clock value when it ends. ``sites`` has the call site of each event id. Nothing is
-computed while a trial runs, except for a call site that is new.
+the event id and a clock value when it ends. ``sites`` has the call site of each event id. While a
+trial runs, nothing is computed except for call sites that are new.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class Recorder(FunctionHook):
         return event_id
 
     def _backward_id(self, function: Any, event_id: int, out_grad: Any) -> int:
-        """Event id of a call's backward. Calls that were not recorded share one by function name."""
+        """Event id of a call's backward; unrecorded calls of a function share one."""
         name = str(function._impl_name)
         if event_id == TRIAL and name in self._unknown_backward_ids:
             return self._unknown_backward_ids[name]
