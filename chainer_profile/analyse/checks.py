@@ -224,16 +224,6 @@ def _overhead(summary: Summary) -> Iterator[Facts]:
 
 
 @CHECKS.warning(
-    "{unlike:trial} made other calls than those before, and no time is known of them.",
-    "The trials after them are whole: a layer is a function of a link from there on.",
-    of_programs=True,
-)
-def _unlike_trials(summary: Summary) -> Iterator[Facts]:
-    if unlike := summary.recording.conditions.unlike_trials:
-        yield {"unlike": unlike, "off": unlike / (unlike + summary.recording.n_trials)}
-
-
-@CHECKS.warning(
     "The mean of the {trials} is {mean_s:s}, {ratio:%0} of the median of "
     "{totals.trial.median_s:s}.",
     "The machine was disturbed in some of them. Close other programs and run again.",

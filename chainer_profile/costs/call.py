@@ -26,8 +26,8 @@ class ArraySpec:
 
     @classmethod
     def of(cls, array: Any) -> ArraySpec:
-        """The spec of an array, a Variable or its node; a missing output has no elements."""
-        if array is None:
+        """The spec of an array, a Variable or its node; a missing array has no elements."""
+        if array is None or array.shape is None:
             return cls((0,), "float32")
         return cls(tuple(int(n) for n in array.shape), dtype_name(array.dtype))
 

@@ -17,6 +17,7 @@ from chainer_profile.engines.race import Contestant, Race
 from chainer_profile.engines.results import EnginesRun, folder_names
 from chainer_profile.measure import environment, runner
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
+from chainer_profile.measure.learning import learn
 from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.measure.step_session import StepSession
 from chainer_profile.measure.steps import make_step
@@ -49,7 +50,7 @@ def measure(
     """
     step = make_step("forward", model, (array,))
     with limit_blas_threads(settings.threads), step.configured():
-        session = runner.learn(step, settings, clock)
+        session = learn(step, settings, clock)
         check_samples(settings, _NUMBERS_PER_TRIAL * len(contestants))
         if getattr(step, "with_graph", False):
             raise ProfileError(

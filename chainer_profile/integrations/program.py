@@ -135,11 +135,11 @@ class Program:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._is_own_thread and self.live is not None:
+            self.live.close()  # its patch is above those of the observers
         patches.remove_observer(self)
         self._replacements.undo()
         if self._is_own_thread:
-            if self.live is not None:
-                self.live.close()
             self._read(is_last=True)
             self.trials.close()
 

@@ -1,4 +1,4 @@
-"""Attribution: which row or phase the time of each span of a trial belongs to."""
+"""Attribution: assigns the time of each span of a trial to a row or a phase."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chainer_profile.measure.rows import FORWARD, Row, RowIndex
 from chainer_profile.measure.spans import Spans
 
 BACKWARD = "backward"
-#: In place of the number of a row: outside of all rows and phases. Phase ``n`` is ``-2 - n``.
+#: The owner of time outside of all rows and phases. Phase ``n`` has the owner ``-2 - n``.
 OUTSIDE = -1
 
 
@@ -72,7 +72,8 @@ class _Attributing:
         # For each span the backward that it is in, or is: -1 for none.
         self._backwards: list[int] = []
         self._recomputing = self._find_recomputing()
-        self._is_part: list[bool] = []  # of the backward that it is in
+        # For each span, whether it is a part of the backward that calls it.
+        self._is_part: list[bool] = []
         self._result = Attribution()
 
     def run(self) -> Attribution:
@@ -100,7 +101,7 @@ class _Attributing:
         return recomputing
 
     def _owner(self, span: int, site: CallSite, parent: int) -> tuple[int | None, str]:
-        """Owner and phase of a span; None and an empty string for those of the span around it."""
+        """Owner and phase of a span; None and an empty string if the enclosing span owns it."""
         kind = site.kind
         if kind is Kind.TRIAL:
             return OUTSIDE, ""
@@ -111,7 +112,7 @@ class _Attributing:
         if kind is Kind.BACKWARD:
             return self._backward(span, site), BACKWARD
         if kind is Kind.PHASE or (kind is Kind.NETWORK and self._network_is_phase):
-            if self._result.owners[parent] >= 0:  # within a row
+            if self._result.owners[parent] >= 0:  # a row owns it
                 return None, ""
             number = self._index.phase_number(site.phase)
             return (OUTSIDE if number is None else -2 - number), site.phase
@@ -135,7 +136,7 @@ class _Attributing:
         if call < 0:
             return self._number(site.path, site.function, BACKWARD)
         owner = self._result.owners[call]
-        if self._is_part[call] or owner < 0:  # of a backward: so is its own backward
+        if self._is_part[call] or owner < 0:  # part of a backward, as its own backward is
             return owner
         row = self._index.rows[owner]
         forward = owner if row.phase != BACKWARD else None

@@ -1,4 +1,4 @@
-"""Call sites: what the events of the recorder stand for, and what is known of each."""
+"""Call sites: the functions and operations that the recorder's events refer to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Warn = Callable[[str], None]
 
 
 class Kind(Enum):
-    """What a span is."""
+    """The kinds of spans."""
 
     #: One trial.
     TRIAL = auto()
@@ -49,10 +49,10 @@ class CallSite:
     """Calls that share an event id: one function of one link with inputs of the same shapes.
 
     Attributes:
-        kind: What a span with this event id is.
+        kind: The kind of the spans with this event id.
         path: Path of the link that calls.
         function: Name of the function, which names the row.
-        phase: Phase of a PHASE, STEP or NETWORK; a function's phase is that of the span around it.
+        phase: Phase of a PHASE, STEP or NETWORK; a function has the phase of the enclosing span.
         fields: Fields of :class:`.Layer` that are known from the arrays.
         forward_fields: Further fields, which count in the forward phase only.
         work: The work of one call; None if unknown.
@@ -125,12 +125,15 @@ class CallSite:
 
 
 def shapes_of(arrays: Sequence[Any]) -> tuple[Shape, ...]:
-    return tuple(tuple(int(n) for n in array.shape) for array in arrays if array is not None)
+    """Shapes of arrays or variables, without those that are None or hold none."""
+    shapes = (None if array is None else array.shape for array in arrays)
+    return tuple(tuple(map(int, shape)) for shape in shapes if shape is not None)
 
 
 def dtype_of(arrays: Sequence[Any]) -> str:
     """Data type of the first array."""
-    return next((dtype_name(array.dtype) for array in arrays if array is not None), "")
+    dtypes = (None if array is None else array.dtype for array in arrays)
+    return next((dtype_name(dtype) for dtype in dtypes if dtype is not None), "")
 
 
 def nbytes_of(arrays: Sequence[Any]) -> int:

@@ -118,7 +118,10 @@ class _Channel:
             return self._stand_in
         if hasattr(self._below, "__get__"):
             return self._below.__get__(instance, owner)
-        return vars(instance)[self._name]
+        try:
+            return vars(instance)[self._name]
+        except KeyError:
+            raise AttributeError(self._name) from None
 
     def __set__(self, instance: Any, value: Any) -> None:
         vars(instance)[self._name] = value

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from chainer_profile.measure.aggregate import Layout, TrialTimes
+from chainer_profile.measure.aggregate import TrialTimes
+from chainer_profile.measure.layout import Layout
 from chainer_profile.measure.session import Target
 from chainer_profile.record.journal import PROFILED, Journal, Rows, Trial
 from chainer_profile.record.recording import Conditions, Recording, Settings

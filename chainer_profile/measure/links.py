@@ -105,9 +105,9 @@ class Links:
         self._links: dict[int, ref[Any]] = {}
         # The networks by prefix and identity: several have one prefix, such as copies.
         self._roots: dict[tuple[str, int], ref[Any]] = {}
-        # Parameters with the paths of their links, and whether more links exist by now.
+        # Parameters with the paths of their links, and whether these are all.
         self._parameters: list[tuple[str, ref[Any]]] = []
-        self._has_changed = True
+        self._is_listed = False
         self.update_roots(roots)
 
     def update_roots(self, roots: Roots) -> None:
@@ -129,9 +129,9 @@ class Links:
 
     def update_parameters(self) -> None:
         """Read which arrays the parameters have now."""
-        if self._has_changed:
-            self._has_changed = False
-            self._parameters = [(path, ref(param)) for path, param in self._named_parameters()]
+        # A parameter that no longer exists may have been replaced by another one.
+        if not self._is_listed or any(reference() is None for _, reference in self._parameters):
+            self._list_parameters()
         self.parameters.clear()
         for path, reference in self._parameters:
             param = reference()
@@ -169,13 +169,16 @@ class Links:
 
     def path_of_parameter(self, param: Any) -> str:
         """Path of the link that a parameter belongs to; ``/`` for one of no known network."""
-        for path, reference in self._parameters:
-            if reference() is param:
-                return path
+        for is_last_try in (False, True):
+            for path, reference in self._parameters:
+                if reference() is param:
+                    return path
+            if not is_last_try:
+                self._list_parameters()
         return "/"
 
     def prefix_of(self, network: Any) -> str:
-        """The prefix of the paths of a network's links; of a copy of one that of the first."""
+        """The prefix of the paths of a network's links; an unknown network has the first prefix."""
         caller = self.callers.get(id(network))
         path = next(iter(self._roots), ("", 0))[0] if caller is None else caller.path
         return "" if path == "/" else path
@@ -188,7 +191,8 @@ class Links:
     def link_calls(self, calls: Counter[str], trials: int) -> tuple[LinkCalls, ...]:
         """Existing links with the mean of their calls in a trial and their own parameters.
 
-        A parameter that several links share counts for the first.
+        A parameter that several links share counts for the first. A copy of a network has the
+        links of the original.
         """
         sizes: Counter[str] = Counter()
         seen: set[int] = set()
@@ -198,14 +202,20 @@ class Links:
                 if id(param) not in seen:
                     seen.add(id(param))
                     sizes[joined(prefix, link_of(path))] += int(param.size)
-        existing = [(self.callers[key].path, known()) for key, known in list(self._links.items())]
-        classes = {path: type(link).__name__ for path, link in existing if link is not None}
+        kinds: dict[str, str] = {}
+        for key, reference in list(self._links.items()):
+            if (link := reference()) is not None:
+                kinds.setdefault(self.callers[key].path, type(link).__name__)
         return tuple(
-            LinkCalls(path, cls, whole_or_mean(calls[path] / max(1, trials)), sizes[path])
-            for path, cls in classes.items()
+            LinkCalls(path, kind, whole_or_mean(calls[path] / max(1, trials)), sizes[path])
+            for path, kind in kinds.items()
         )
 
     # -- private
+
+    def _list_parameters(self) -> None:
+        self._parameters = [(path, ref(param)) for path, param in self._named_parameters()]
+        self._is_listed = True
 
     def _named_parameters(self) -> Iterator[tuple[str, Any]]:
         """Every parameter, with the path of its link."""
@@ -221,7 +231,7 @@ class Links:
     def _add(self, prefix: str, root: Any) -> None:
         root_key = prefix, id(root)
         self._roots[root_key] = ref(root, partial(self._forget_root, root_key))
-        self._has_changed = True
+        self._is_listed = False
         for path, link in root.namedlinks():
             key = id(link)
             if key in self.callers:  # a shared link keeps its first path
@@ -240,7 +250,6 @@ class Links:
     def _forget(self, key: int, link: ref[Any]) -> None:
         if self._links.get(key) is link:
             del self._links[key], self.callers[key]
-            self._has_changed = True
 
     def _forget_root(self, key: tuple[str, int], root: ref[Any]) -> None:
         if self._roots.get(key) is root:

@@ -1,8 +1,8 @@
 """Patches of Chainer's classes that report what a program calls.
 
-Only attributes of classes and modules are patched, never those of the program's objects: so the
-program can pickle and copy its networks and optimizers as usual. The patches are in place while at
-least one observer exists. A patch that the program itself made meanwhile stays.
+Only classes and modules are patched, never an object of the program: so the program can pickle and
+copy its networks and optimizers as usual. The patches are in place while at
+least one observer exists. A patch that the program makes in the meantime stays.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import get_ident
@@ -23,7 +24,7 @@ from chainer.dataset import Iterator as ChainerIterator
 
 from chainer_profile.measure.links import LinkTracker
 
-#: The operations that are reported. Within an operation, others of the same kind are not.
+#: The operations that are reported. An operation inside another one of its kind is not.
 LOAD, CONVERT = "load", "convert"
 NETWORK, LOSS, CLEARGRADS, BACKWARD = "network", "loss", "cleargrads", "backward"
 BACKPROP, SUM = "backprop", "sum"
@@ -73,7 +74,7 @@ class Observer(Protocol):
         """Another thread begins an operation."""
 
     def fail(self, error: Exception) -> None:
-        """The observer itself has failed, and learns no more."""
+        """The observer has failed and was removed."""
 
 
 class CallObserver(Observer, Protocol):
@@ -103,11 +104,11 @@ class _Patches:
         #: The tracker of the only call observer; None if there are several, or none.
         self.only_tracker: LinkTracker | None = None
         self.open = _OpenOperations()
-        # By owner and name of an attribute: the owner, the value before, and our value.
+        # The patches in place: owner and name of an attribute to owner, original and our value.
         self._installed: dict[tuple[int, str], tuple[Any, Any, Any]] = {}
         # The classes to patch, with their numbers of subclasses, operations and methods.
         self._classes: list[tuple[type, int, list[tuple[str, str]]]] = []
-        # By the keys of patches: the value before and our value, which need not be in place.
+        # All wrappers made so far, by the same keys: original and our value.
         self._wrappers: dict[tuple[int, str], tuple[Any, Any]] = {}
         self._lock = threading.RLock()
 
@@ -349,6 +350,13 @@ def _fail(observer: Observer, error: Exception) -> None:
         observer.fail(error)
 
 
+def left_spans(error: BaseException) -> int:
+    """The number of operations and functions that an exception has left so far."""
+    names = (_report.__name__, "observed_apply")
+    codes = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
+    return sum(code.co_name in names and code.co_filename == __file__ for code in codes)
+
+
 def _observed_backprop(backprop: Any) -> Any:
     """Backpropagation; the backward of a function may run another one, which is reported, too."""
 
@@ -400,7 +408,7 @@ def _call_link(definer: type, observed: Any, method: Any, link: Any, args: Any, 
 def _observed_update(update: Any) -> Any:
     """``update`` of an optimizer; its loss function is an operation, too."""
     observed_update = _observed(UPDATE, update)
-    # A class of the program's own gets its loss function as it is, and passes it on.
+    # A class of the program gets the loss function unchanged, and passes it on.
     is_chainers = str(getattr(update, "__module__", "")).startswith(("chainer.", "chainermn."))
     if not is_chainers:
         return observed_update
@@ -421,8 +429,15 @@ def call_loss(lossfun: Any, /, *args: Any, **kwargs: Any) -> Any:
     return _report(LOSS, lossfun, args, functools.partial(lossfun, *args, **kwargs))
 
 
+def call_update(optimizer: Any, lossfun: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Call ``update`` of an optimizer as an operation, even if the program has replaced it."""
+    lossfun = functools.partial(call_loss, lossfun)
+    call = functools.partial(optimizer.update, lossfun, *args, **kwargs)
+    return call() if UPDATE in _PATCHES_OPEN.kinds else _report(UPDATE, optimizer, args, call)
+
+
 def _observed_converter(call_converter: Any) -> Any:
-    """What updaters call a converter by, which may be a plain function."""
+    """The function by which updaters call a converter, which may be a plain function."""
 
     @functools.wraps(call_converter)
     def observed(converter: Any, batch: Any, device: Any) -> Any:
@@ -449,7 +464,7 @@ def _observed_communication(name: str, method: Any) -> Any:
 
 def _observed_apply(apply: Any) -> Any:
     @functools.wraps(apply)
-    def observed(function: Any, inputs: Any) -> Any:
+    def observed_apply(function: Any, inputs: Any) -> Any:
         try:
             return apply(function, inputs)
         except BaseException:
@@ -459,7 +474,7 @@ def _observed_apply(apply: Any) -> Any:
                     observer.function_raised(function)
             raise
 
-    return observed
+    return observed_apply
 
 
 def _observed_sum(reduce: Any) -> Any:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.measure.aggregate import Layout, LoggedTrial
+from chainer_profile.measure.aggregate import LoggedTrial
+from chainer_profile.measure.layout import Layout
 from chainer_profile.measure.recorder import Reader
 from chainer_profile.measure.session import Session
 from chainer_profile.measure.spans import TRIAL

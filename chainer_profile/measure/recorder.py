@@ -1,8 +1,8 @@
 """The recorder: a function hook that logs when each span of a trial begins and ends.
 
 The log is a flat list of pairs: an event id and a clock value when a span begins, the complement of
-the event id and a clock value when it ends. What an event id stands for is in ``sites``. Nothing is
-computed while a trial runs, except for a call site that is new.
+the event id and a clock value when it ends. ``sites`` has the call site of each event id. While a
+trial runs, nothing is computed except for call sites that are new.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from chainer_profile.measure.spans import PAUSE, TRIAL
 #: A function node keeps ``position of its begin event * MAX_SITES + its event id``: its position in
 #: the log, as if nothing had been taken from that.
 MAX_SITES = 1 << 24
-#: In place of that for a call that was not recorded: its position is before the log.
+#: The value for a call that was not recorded: its position is before the log.
 _UNKNOWN_CALL = -2 * MAX_SITES + TRIAL
 #: Call sites of one function of one link that are distinguished by shape.
 MAX_SHAPES = 64
@@ -44,7 +44,7 @@ _numbers = count()
 
 
 class Reader(NamedTuple):
-    """What is read when a span begins and when it ends: a clock, or something in its place."""
+    """Functions that read a clock, or other counters, when a span begins and when it ends."""
 
     begin: Callable[[], int]
     end: Callable[[], int]
@@ -73,8 +73,8 @@ class Recorder(FunctionHook):
         self._is_paused = False
         #: Called when the log has become long.
         self.on_long_log: Callable[[], None] = lambda: None
-        #: The exception that left a span last, by identity, and the events before that.
-        self.raised = 0, 0
+        #: The number of events before an exception left its innermost span.
+        self.n_before_raised = 0
         self._attribute = f"_chainer_profile_call_{number}"
         self._warn = warn
         self._backward_ids: dict[int, int] = {}
@@ -97,11 +97,13 @@ class Recorder(FunctionHook):
         self._read_begin, self._read_end = reader
 
     def start(self, registered: bool = False) -> None:
-        """Record what the calling thread runs.
+        """Record what the calling thread runs, unless recording has failed.
 
         Args:
-            registered: Chainer has this hook, or one that calls it, already.
+            registered: Chainer already calls this hook.
         """
+        if self.failure:
+            return
         self.thread = self.tracker.thread = get_ident()
         self.use(self.links)
         self.links.update_parameters()
@@ -160,12 +162,15 @@ class Recorder(FunctionHook):
             event_id = caller.get((function.__class__, *[x.shape for x in in_data]))
         except AttributeError:  # an input may be missing
             event_id = None
-        if event_id is None or (
-            caller.has_children and not self.links.parameters.keys().isdisjoint(map(id, in_data))
-        ):
-            event_id = self._event_id(function, in_data)
-            if len(events) > MAX_EVENTS:
-                self.on_long_log()
+        if caller.has_children:
+            parameters = self.links.parameters
+            for x in in_data:
+                if id(x) in parameters:  # maybe of a link below
+                    event_id = None
+        if event_id is None:
+            event_id = self._guarded(self._event_id, function, in_data)
+        if len(events) > MAX_EVENTS:
+            self._guarded(self.on_long_log)
         setattr(function, self._attribute, self._first_call + len(events) * MAX_SITES + event_id)
         events.extend((event_id, self._read_begin()))
 
@@ -178,20 +183,17 @@ class Recorder(FunctionHook):
         self.events.extend((~event_id, now))
         if self._unfinished and event_id in self._unfinished:
             outputs = sys._getframe(1).f_locals.get("outputs", ())
-            try:
-                with self.pause():
-                    site = self._unfinished.pop(event_id)
-                    site.add_outputs(function, in_data, outputs, self._warn)
-            except Exception as error:
-                self.fail(error)
+            with self.pause():
+                site = self._unfinished.pop(event_id)
+                self._guarded(site.add_outputs, function, in_data, outputs, self._warn)
 
     def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
         if len(self.events) > MAX_EVENTS:
-            self.on_long_log()
+            self._guarded(self.on_long_log)
         position, event_id = divmod(getattr(function, self._attribute, _UNKNOWN_CALL), MAX_SITES)
         backward_id = self._backward_ids.get(event_id)
         if backward_id is None:
-            backward_id = self._backward_id(function, event_id, out_grad)
+            backward_id = self._guarded(self._backward_id, function, event_id, out_grad)
         self.forward_events.append(position // 2)
         self.events.extend((backward_id, self._read_begin()))
 
@@ -204,15 +206,17 @@ class Recorder(FunctionHook):
         if backward_id != TRIAL:
             self.events.extend((~backward_id, now))
 
+    def _guarded(self, work: Callable[..., int | None], *args: Any) -> int:
+        """The result of some work, or :data:`TRIAL` without one; a failure ends the recording."""
+        if not self.failure:
+            try:
+                return work(*args) or TRIAL
+            except Exception as error:
+                self.fail(error)
+        return TRIAL
+
     def _event_id(self, function: Any, in_data: Sequence[Any]) -> int:
         """Event id of a call that is new, or that may use the parameters of a link below."""
-        try:
-            return self._find_event_id(function, in_data)
-        except Exception as error:
-            self.fail(error)
-            return PAUSE
-
-    def _find_event_id(self, function: Any, in_data: Sequence[Any]) -> int:
         caller, links = self.tracker.current, self.links
         # An adapter stands for any function in the style of Chainer 1: none is found fast.
         is_adapter = function.__class__ is FunctionAdapter
@@ -243,14 +247,7 @@ class Recorder(FunctionHook):
         return event_id
 
     def _backward_id(self, function: Any, event_id: int, out_grad: Any) -> int:
-        """Event id of the backward of a call; of a call that was not recorded by its name alone."""
-        try:
-            return self._find_backward_id(function, event_id, out_grad)
-        except Exception as error:
-            self.fail(error)
-            return PAUSE
-
-    def _find_backward_id(self, function: Any, event_id: int, out_grad: Any) -> int:
+        """Event id of a call's backward; unrecorded calls of a function share one."""
         name = str(function._impl_name)
         if event_id == TRIAL and name in self._unknown_backward_ids:
             return self._unknown_backward_ids[name]
@@ -269,17 +266,18 @@ class Recorder(FunctionHook):
     # -- links and operations: the interface of patches.CallObserver
 
     def function_raised(self, function: Any) -> None:
+        self._note_exception()
         call = getattr(function, self._attribute, None)
         if call is not None:  # else it raised before it began, such as in its type check
-            self._note_exception()
             self.end(call % MAX_SITES)
 
     def begin_elsewhere(self, operation: str) -> None:
         """Other threads are not recorded."""
 
     def fail(self, error: Exception) -> None:
-        """What is recorded no longer counts."""
-        # The hook stays until the session stops: Chainer may be calling its hooks now.
+        """Mark the recording as failed, and warn once."""
+        # Chainer may be iterating over its hooks: this one stays among them until it is stopped.
+        patches.remove_observer(self)
         if not self.failure:
             self.failure = one_line(error)
             self._warn(f"measuring stopped: {self.failure}")
@@ -306,7 +304,7 @@ class Recorder(FunctionHook):
     def _collectives(
         self, communicator: Any, method: str, model: Any
     ) -> AbstractContextManager[None]:
-        """Within this, collectives of a communicator are spans."""
+        """Record the collectives of a communicator as spans within this block."""
         prefix = self.links.prefix_of(model)
         open_ids: list[int] = []
 
@@ -338,5 +336,5 @@ class Recorder(FunctionHook):
     def _note_exception(self) -> None:
         """An exception leaves a span: remember the innermost span that it left."""
         error = sys.exc_info()[1]
-        if error is not None and id(error) != self.raised[0]:
-            self.raised = id(error), len(self.events) // 2
+        if error is not None and patches.left_spans(error) == 1:
+            self.n_before_raised = len(self.events) // 2

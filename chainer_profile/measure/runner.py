@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import chainer
-import numpy as np
 
 from chainer_profile.basics.checks import (
     callable_or_none,
@@ -26,7 +25,6 @@ from chainer_profile.basics.checks import (
 )
 from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.basics.free_memory import limit_to_free_memory
 from chainer_profile.basics.parsing import check_threads
 from chainer_profile.basics.warning import warn_user, warner
 from chainer_profile.basics.words import LOSSES, PHASES
@@ -40,13 +38,14 @@ from chainer_profile.measure.devices import clock_of, device_name, only_device_o
 from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.inside import INSIDE
 from chainer_profile.measure.interrupts import KeptRecording, interrupts_that_stop
+from chainer_profile.measure.learning import LEARNING_PASSES, learn
 from chainer_profile.measure.machine import LIMITS
 from chainer_profile.measure.memory import MEMORY
 from chainer_profile.measure.passes import Timed
 from chainer_profile.measure.state import preserved_state
 from chainer_profile.measure.step import Step
-from chainer_profile.measure.step_session import StepError, StepSession
-from chainer_profile.measure.steps import AnyStep, check_optimizer, learn_first, make_step
+from chainer_profile.measure.step_session import StepSession
+from chainer_profile.measure.steps import AnyStep, check_optimizer, make_step
 from chainer_profile.measure.threads import (
     PROBE_PART,
     PROBE_SECONDS,
@@ -62,7 +61,6 @@ from chainer_profile.measure.trials import (
     Stop,
     Trials,
     check_samples,
-    memory_full,
 )
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import (
@@ -387,45 +385,3 @@ def _named(settings: Settings, step: AnyStep) -> Settings:
         with_graph=getattr(step, "with_graph", False) and loss is None,
         **as_now() | {"dtype": settings.dtype},
     )
-
-
-#: Passes of :func:`learn`.
-LEARNING_PASSES = 3
-
-
-def learn(
-    step: Step,
-    settings: Settings,
-    clock: Clock,
-    look: Callable[[Any], object] | None = None,
-    warn: Say = lambda text: None,
-) -> StepSession:
-    """A session that knows a step's calls by two trials; the first call may add parameters."""
-    free: int | None = None
-    try:
-        # A GPU's driver reserves far more than it takes, and says by itself what is full.
-        with nullcontext() if clock.device else limit_to_free_memory() as free:
-            learn_first(step)
-            session = StepSession(step, clock, warn=warn)
-            session.learn()
-            session.learn(look)
-    except StepError as error:
-        if isinstance(error.cause, ProfileError):  # such as an output that has no loss
-            raise error.cause from None
-        full = memory_full(error.cause, clock, settings, free)
-        if full:
-            raise ProfileError(f"the network fails {error.where}: {full}") from error
-        said = error.with_input(settings.input_shape)
-        mixes_arrays = isinstance(error.cause, TypeError) and "numpy" in str(error.cause)
-        if clock.device is not None and mixes_arrays:
-            left = (
-                "the input is on the host: send it to the network's device"
-                if any(isinstance(array, np.ndarray) for array in step.inputs)
-                else "an array of the network was left on the host: make it a parameter, or "
-                "register it with add_persistent"
-            )
-            said = ProfileError(f"{said}; {left}")
-        raise said from error
-    if not session.layers:
-        raise ProfileError("the network calls no Chainer function, so there is nothing to time")
-    return session

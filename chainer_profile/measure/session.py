@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from chainer_profile.measure import patches
 from chainer_profile.measure.aggregate import Aggregator, LoggedTrial, TrialTimes
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.events import DeviceReader, EventPool
@@ -19,7 +20,7 @@ from chainer_profile.measure.rows import Row
 from chainer_profile.measure.spans import PAUSE, TRIAL, match_spans
 from chainer_profile.record.recording import Layer, LinkCalls
 
-#: Trials are read together that have so many events, or take so long.
+#: The log is read when it has this many events, or when this time has passed.
 MANY_EVENTS, GROUP_NS = 8000, 100_000_000
 
 Warn = Callable[[str], None]
@@ -57,7 +58,7 @@ class _Trial:
         links: The same of the calls of links.
         start_ns: When this piece began.
         began_ns: When the trial began.
-        n_reopened: Spans after the first that continue those of the piece before.
+        n_reopened: Number of spans after the first that continue a span of the piece before.
     """
 
     target: Target
@@ -96,7 +97,7 @@ class Session:
 
     Args:
         roots: The networks whose links give the paths.
-        clock: What is read.
+        clock: The clock to read.
         single_calls: Rows are single calls while all trials make the same calls.
         network_is_phase: An outermost call of a network is the forward phase.
         warn: Called with a problem that the user should know.
@@ -134,7 +135,7 @@ class Session:
         self._unread: list[tuple[Target, TrialTimes]] = []
         # Spans of the trial that runs that were read already.
         self._split_spans = 0
-        #: What the recorder adds to a call, which is subtracted from the framework time.
+        #: Time that the recorder adds to a call; subtracted from the framework time.
         self.call_ns = 0.0
         self.last = LastTrial()
         #: Events of the longest trial so far.
@@ -166,7 +167,7 @@ class Session:
             self.stop()
 
     def begin_trial(self, target: Target | None = None) -> None:
-        """A trial begins; one that has not ended is forgotten, unless all events are wanted."""
+        """Begin a trial; a trial that has not ended is discarded."""
         recorder = self.recorder
         if self._open is not None:
             self.discard_trial()
@@ -174,7 +175,6 @@ class Session:
         if recorder.links is not target.links:
             recorder.use(target.links)
             target.links.update_parameters()
-        recorder.raised = 0, 0
         recorder.n_pauses = recorder.paused_ns = self._split_spans = 0
         if self._pool is not None:
             self._pool.clear()
@@ -270,7 +270,7 @@ class Session:
     def _add(
         self, ended: Sequence[_Trial], logs: Sequence[LoggedTrial]
     ) -> list[tuple[Target, TrialTimes]]:
-        """Add trials to their targets, and give those that have ended in their order."""
+        """Add trials to their targets; return the complete ones in their order."""
         times: dict[int, TrialTimes] = {}
         for target in {id(trial.target): trial.target for trial in ended}.values():
             numbers = [at for at, trial in enumerate(ended) if trial.target is target]
@@ -308,7 +308,7 @@ class Session:
         )
 
     def logged_since(self, begin: tuple[int, int, int]) -> LoggedTrial:
-        """What was logged since :meth:`log_lengths` was ``begin``."""
+        """The log since :meth:`log_lengths` returned ``begin``."""
         events, forwards, links = zip(begin, self.log_lengths(), strict=True)
         trial = _Trial(self.target, events, forwards, links, 0, 0)
         return self._logged(trial, *self._events())
@@ -340,7 +340,6 @@ class Session:
         recorder.end(PAUSE)
         recorder.n_pauses += 1
         recorder.paused_ns += recorder.events[-1] - began_ns
-        recorder.raised = 0, 0
 
     # -- failures
 
@@ -353,10 +352,9 @@ class Session:
         trial, recorder = self._open, self.recorder
         if trial is None:
             return None, False
-        identity, end = recorder.raised
         events, forwards, _ = self.log_lengths()
-        if identity == id(error):
-            events = end
+        if patches.left_spans(error):
+            events = recorder.n_before_raised
         failed = replace(
             trial,
             events=(trial.events[0], events),

@@ -17,7 +17,7 @@ class Spans:
     """The spans of one trial, in the order in which they began; span 0 is the trial.
 
     Attributes:
-        event_ids: What each span is.
+        event_ids: The event id of each span.
         parents: The span around each span; -1 for the trial.
         begins: The index of each span's begin event.
         ends: The index of each span's end event, or of the event that ended a span around it.
@@ -38,7 +38,7 @@ def match_spans(event_ids: Sequence[int]) -> Spans:
     without a begin event is ignored. Spans that are open at the end last until the last event.
 
     Args:
-        event_ids: Event ids of spans that begin, complements of those that end.
+        event_ids: The event id where a span begins, its complement where a span ends.
     """
     spans = Spans([], [], [], [], [])
     ids, parents, begins, ends, innermost = (

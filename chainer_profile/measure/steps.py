@@ -127,7 +127,7 @@ class TrainStep(BackwardStep):
         self.optimizer = optimizer
 
     def __call__(self) -> None:
-        self.optimizer.update(self.lossfun, *self._args, **self._kwargs)
+        patches.call_update(self.optimizer, self.lossfun, *self._args, **self._kwargs)
 
 
 def check_optimizer(optimizer: Any) -> None:

@@ -244,8 +244,6 @@ class Conditions:
     #: measured.
     calibrations: tuple[Calibration, ...] = ()
     not_finite: tuple[str, ...] = ()  #: Parts of the network with NaN or infinities.
-    #: Trials that made other calls than those before, of which nothing was kept.
-    unlike_trials: int = 0
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 import numpy as np
-from chainer_profile.measure.taped_step import learned
 
 from chainer_profile.engines import equality
 from chainer_profile.engines.protocol import Network
+from chainer_profile.measure.step_session import learned
 from chainer_profile.measure.steps import ForwardStep
 from models.resnet import BottleneckBlock
 from models.resnet34_relu_bn import ReluBNBlock

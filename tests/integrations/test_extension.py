@@ -17,7 +17,7 @@ from chainer.training.updaters import ParallelUpdater, StandardUpdater
 
 from chainer_profile import LayerProfile
 from chainer_profile.integrations import trainer as extension
-from chainer_profile.measure import live, memory
+from chainer_profile.measure import iterations, memory
 from chainer_profile.measure.memory import HostCounter
 from chainer_profile.record.journal import recover
 from chainer_profile.runs.folder import Path, load_run
@@ -59,7 +59,7 @@ def each_iteration(trainer, does, name="each"):
 
 
 def test_every_iteration_has_rows_of_data_network_loss_and_optimizer(monkeypatch):
-    monkeypatch.setattr(live, "GROUP_NS", 0)  # each iteration is written when it has ended
+    monkeypatch.setattr(iterations, "GROUP_NS", 0)  # each iteration is written when it has ended
     trainer, journal = trainer_of(20), []
 
     def look(trainer):

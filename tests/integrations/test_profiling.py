@@ -6,11 +6,12 @@ That rows and framework are the block is in tests/ledger, whose clock tells the 
 from contextlib import suppress
 
 import chainer
+import chainer.functions as F
 import numpy as np
 import pytest
-from chainer_profile.measure.entries import _ENTRIES
 
 from chainer_profile import ProfileError, UsageError, profiling
+from chainer_profile.measure.patches import _METHODS
 from tests.nets import MLP
 
 X = np.ones((5, 3), np.float32)
@@ -24,7 +25,7 @@ def rows(recording):
 @pytest.mark.parametrize(("memory", "timed"), [(False, 11), (True, 9)])
 def test_every_block_is_profiled_and_those_that_raise_count_for_nothing(memory, timed):
     net, profile = MLP(), profiling(memory=memory)
-    before = [vars(base).get(name) for _, base, names in _ENTRIES for name in names]
+    before = [vars(base).get(name) for _, base, names in _METHODS for name in names]
     with pytest.raises(ProfileError, match="no block has completed"):
         profile.recording()
     for number in range(16):
@@ -40,7 +41,7 @@ def test_every_block_is_profiled_and_those_that_raise_count_for_nothing(memory, 
     assert (recording.memory is not None) is memory
     assert (recording.settings.model, recording.settings.phase) == ("MLP", "forward")
     # Chainer's entries are replaced while a trial is measured.
-    assert [vars(base).get(name) for _, base, names in _ENTRIES for name in names] == before
+    assert [vars(base).get(name) for _, base, names in _METHODS for name in names] == before
     assert not chainer.get_function_hooks()
     assert not chainer._get_link_hooks()
 
@@ -78,3 +79,84 @@ def test_wrong_uses_are_refused():
         profile.recording()
     with pytest.raises(UsageError, match="decorates a function"):
         profiling()(MLP)
+
+
+def train(net, optimizer):
+    optimizer.update(lambda: F.sum(net(X)))
+
+
+def updates(recording):
+    """Paths and optimizers of the rows of updates, each with its calls by trial."""
+    return {
+        (layer.path, layer.function): recording.calls[:, layer.index].tolist()
+        for layer in recording.layers
+        if layer.phase == "update"
+    }
+
+
+def test_networks_and_optimizers_of_later_blocks_are_found():
+    first = MLP()
+    sgd = chainer.optimizers.SGD().setup(first)
+    profile = profiling()
+    with profile:
+        train(first, sgd)
+    second = MLP()
+    adam = chainer.optimizers.Adam().setup(second)
+    adam.add_hook(chainer.optimizer_hooks.WeightDecay(0.1))
+    for _ in range(2):
+        with profile:
+            train(second, adam)
+    recording = profile.recording()
+    assert updates(recording) == {
+        ("/first/fc1", "SGD"): [2, 0, 0],
+        ("/first/fc2", "SGD"): [2, 0, 0],
+        ("optimizer", "WeightDecay"): [0, 1, 1],
+        ("/second/fc1", "Adam"): [0, 2, 2],
+        ("/second/fc2", "Adam"): [0, 2, 2],
+    }
+    assert recording.settings.optimizer == "SGD and Adam"
+    calls = {link.path: link.calls for link in recording.links}
+    assert calls["/first/fc1"] == pytest.approx(1 / 3)
+    assert calls["/second/fc1"] == pytest.approx(2 / 3)
+
+
+def test_an_optimizer_that_is_set_up_within_a_block_is_found():
+    net, profile = MLP(), profiling()
+    with profile:
+        net(X)
+    with profile:
+        optimizer = chainer.optimizers.SGD().setup(net)
+        train(net, optimizer)
+    recording = profile.recording()
+    assert updates(recording) == {("/net/fc1", "SGD"): [0, 2], ("/net/fc2", "SGD"): [0, 2]}
+    train_rows = {layer.phase for layer in recording.layers}
+    assert train_rows == {"forward", "backward", "update"}
+
+
+def test_networks_of_later_calls_of_a_function_are_found():
+    @profiling()
+    def step(net, optimizer=None):
+        net(X) if optimizer is None else train(net, optimizer)
+
+    step(MLP())
+    net = MLP()
+    step(net, chainer.optimizers.SGD().setup(net))
+    recording = step.profiling.recording()
+    assert recording.settings.phase == "train"
+    assert list(updates(recording).values()) == [[0, 2]] * 2
+
+
+def test_a_network_that_takes_the_variable_of_another_has_rows_of_its_own():
+    profile = profiling()
+    for _ in range(3):
+        net = MLP()
+        optimizer = chainer.optimizers.SGD().setup(net)
+        with profile:
+            train(net, optimizer)
+    recording = profile.recording()
+    forward = [layer.index for layer in recording.layers if layer.phase == "forward"]
+    assert recording.calls[:, forward].sum(axis=1).tolist() == [4, 4, 4]
+    rows = updates(recording)
+    assert rows["/net/fc1", "SGD"] == [2, 0, 0]
+    assert [sum(of_trial) for of_trial in zip(*rows.values(), strict=True)] == [4, 4, 4]
+    assert {path.rpartition("/")[2] for path, _ in rows} == {"fc1", "fc2"}

@@ -10,15 +10,13 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import pytest
-from chainer_profile.measure.taped_step import TapedStep
-from chainer_profile.measure.windows import Mark, time_optimizer
 from chainermn import create_multi_node_optimizer
 
-from chainer_profile.basics.replacements import Replacements
 from chainer_profile.costs.work import ArraySpec
 from chainer_profile.measure.communication import collectives
 from chainer_profile.measure.ranks import rank_of
-from chainer_profile.measure.rows import Rows
+from chainer_profile.measure.recorder import Recorder
+from chainer_profile.measure.step_session import StepSession
 from chainer_profile.record.parts import Rank
 from tests.nets import net
 
@@ -75,6 +73,7 @@ class Step:
     """
 
     inputs = ()
+    network_is_phase = False
 
     def __init__(self, communicator, **options):
         links = {"a": L.Linear(3, 4, nobias=True), "b": L.Linear(4, 2)}
@@ -88,18 +87,21 @@ class Step:
     def __call__(self):
         self.optimizer.update(self.model, X)
 
-    def timed(self, enter, leave):
-        replacements = Replacements()
-        time_optimizer(replacements, self.optimizer, enter, leave, "")
-        return replacements
-
     def moves(self):
-        """The marks that an update enters within its communication."""
-        entered = []
-        with self.timed(entered.append, lambda: None):
-            self()
-        within = entered[entered.index(Mark("communication")) + 1 :]
-        return [mark for mark in within if mark.phase == "communication"]
+        """Function, path, shapes and type of each collective of an update."""
+        session = StepSession(self)
+        session.learn()
+        rows = [layer for layer in session.layers if layer.phase == "communication"]
+        return [(row.function, row.path, row.input_shapes, row.dtype) for row in rows]
+
+
+def trial_of(session, step):
+    """Times of one trial."""
+    session.begin_trial()
+    step()
+    session.end_trial()
+    (times,) = session.read_own()
+    return times
 
 
 def spec(*shape, dtype="float32"):
@@ -110,10 +112,10 @@ def spec(*shape, dtype="float32"):
 def test_a_row_for_each_parameter(clock, zero_fill):
     step = Step(Made(clock), zero_fill=zero_fill)
     optimizers = step.optimizer, step.optimizer.actual_optimizer
-    moved = {"/a/W": spec(4, 3), "/aa/W": spec(2, 2), "/b/W": spec(2, 4), "/b/b": spec(2)}
+    moved = {"/a/W": (4, 3), "/aa/W": (2, 2), "/b/W": (2, 4), "/b/b": (2,)}
     for function in ("Bcast", "Allreduce"):
         assert step.moves() == [
-            Mark("communication", path, function, buffer) for path, buffer in moved.items()
+            (function, path, (shape,), "float32") for path, shape in moved.items()
         ]
         if not zero_fill:  # a parameter without a gradient is not moved
             moved.pop("/aa/W", None)
@@ -139,7 +141,7 @@ def test_buffers_of_other_kinds(channel, method, args, moved, fails):
         if fails:
             raise ZeroDivisionError
 
-    communicator = SimpleNamespace()
+    communicator = type("Communicator", (), {})()
     inner = SimpleNamespace(**{method: collective})
     communicator._init_comms = lambda: setattr(communicator, channel, inner)
     with (
@@ -151,29 +153,37 @@ def test_buffers_of_other_kinds(channel, method, args, moved, fails):
         getattr(getattr(communicator, channel), method)(*args)
     assert (calls, begun) == ([tuple(args)], [("Allreduce", "/", moved)])
     assert getattr(communicator, channel) is inner
+    assert channel not in vars(type(communicator))
+
+
+def test_another_communicator_of_the_class_is_not_affected(clock):
+    first, second = Made(clock), Made(clock)
+    channel = second.mpi_comm
+    with collectives(first, L.Linear(3, 2), "grad", lambda *of: None, lambda: None):
+        assert first.mpi_comm is not vars(first)["mpi_comm"]
+        assert second.mpi_comm is channel
+        del vars(second)["mpi_comm"]
+        assert not hasattr(second, "mpi_comm")
 
 
 def test_times_of_an_update_add_up_and_stamps_are_those_of_the_clock(clock):
     communicator = Made(clock)
     step = Step(communicator)
     step()
-    taped = TapedStep(step, clock.now_ns)
-    taped.learn()
+    session = StepSession(step, clock)
+    session.learn()
     communicator.mpi_comm.n_calls = 0
-    with taped.recording():
-        taped.tape.start()
-        step()
-        taped.tape.stop()
-    (trial,) = taped.tape.fold()
-    assert trial.order is taped.order
-    moves = [layer for layer in taped.layers if layer.phase == "communication"]
+    with session.recording():
+        trial = trial_of(session, step)
+    assert session.has_single_calls
+    moves = [layer for layer in session.layers if layer.phase == "communication"]
     assert [(layer.path, layer.input_shapes, layer.input_nbytes) for layer in moves] == [
         *(("/a/W", ((4, 3),), 48), ("/aa/W", ((2, 2),), 16)),
         *(("/b/W", ((2, 4),), 32), ("/b/b", ((2,),), 8)),
     ]
     own = [int(trial.rows_ns[layer.index]) for layer in moves]
     assert own == [1 * MS, 3 * MS, 5 * MS, 7 * MS]
-    framework = dict(zip(taped.phases, trial.phases_ns.tolist(), strict=True))
+    framework = dict(zip(session.phases, trial.phases_ns.tolist(), strict=True))
     assert framework["communication"] == 4 * 7
     assert trial.rows_ns.sum() + trial.phases_ns.sum() == trial.wall_ns == 16 * MS + 28
     arrived = (trial.arrived_ns - trial.start_ns).tolist()
@@ -182,24 +192,21 @@ def test_times_of_an_update_add_up_and_stamps_are_those_of_the_clock(clock):
 
 
 def test_stamps_are_those_of_the_clock_also_while_functions_are_looked_up(clock, monkeypatch):
-    entry_of = Rows.entry_of
+    add_site = Recorder.add_site
 
     def slow(*args, **kwargs):
         clock.advance(1000)
-        return entry_of(*args, **kwargs)
+        return add_site(*args, **kwargs)
 
     communicator = Made(clock)
     step, mpi = Step(communicator), communicator.mpi_comm
     step()
-    monkeypatch.setattr(Rows, "entry_of", slow)
-    taped = TapedStep(step, clock.now_ns)
-    with taped.recording():
+    monkeypatch.setattr(Recorder, "add_site", slow)
+    session = StepSession(step, clock)
+    with session.recording():
         for _ in range(2):
             mpi.entered.clear()
-            taped.tape.start()
-            step()
-            taped.tape.stop()
-            (trial,) = taped.tape.fold()
+            trial = trial_of(session, step)
             assert trial.arrived_ns.tolist() == mpi.entered
             first, *_, last = (trial.left_ns - trial.arrived_ns).tolist()
             assert last - first == 6 * MS

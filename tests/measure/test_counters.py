@@ -6,14 +6,14 @@ import sys
 
 import chainer.functions as F
 import pytest
-from chainer_profile.measure.taped_step import learned
 
 from chainer_profile.measure import counters as counters_module
 from chainer_profile.measure import runner
 from chainer_profile.measure.arguments import as_network
 from chainer_profile.measure.clock import HOST_CLOCK
 from chainer_profile.measure.counters import LEAST_TRIALS, measure_counters, thread_usage
-from chainer_profile.measure.readings import ReadTrials
+from chainer_profile.measure.readings import ReadingSession
+from chainer_profile.measure.step_session import learned
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Settings
 from tests.conftest import FakeClock
@@ -28,9 +28,9 @@ def measure(clock, step, usage=None, touch=None):
     with pytest.MonkeyPatch.context() as patch, step.configured():
         patch.setattr(counters_module, "thread_usage", lambda: usage)
         patch.setattr(counters_module, "_touch", touch or counters_module._touch)
-        taped = learned(step)
-        traced = ReadTrials(taped.tape, taped.entries)
-        return taped, measure_counters(step, traced, now_ns=clock.now_ns, seconds=0.0)
+        session = learned(step)
+        reading = ReadingSession(session)
+        return session, measure_counters(step, reading, now_ns=clock.now_ns, seconds=0.0)
 
 
 def step_of(network):
@@ -40,11 +40,11 @@ def step_of(network):
 
 def test_counters_are_aggregated_like_times(clock):
     step = make_step("train", Trained(clock), (image(),), loss=slow_loss(clock))
-    taped, counters = measure(clock, step)
+    session, counters = measure(clock, step)
     assert counters.trials == LEAST_TRIALS
     wall, cpu, faults = (counters[name] for name in ("wall_ns", "cpu_ns", "page_faults"))
-    assert len(wall.layers) == len(taped.layers)
-    assert len(wall.framework) == len(taped.phases)
+    assert len(wall.layers) == len(session.layers)
+    assert len(wall.framework) == len(session.phases)
     assert sum(wall.layers) + sum(wall.framework) == sum(wall.trial) > 0
     for name in ("layers", "framework", "trial"):
         assert getattr(faults, name) == tuple(7 * at for at in getattr(wall, name))

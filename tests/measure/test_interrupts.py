@@ -1,8 +1,8 @@
 """Ctrl-C in profile(): the exception has the recording, and the program's handler stays."""
 
+import _tracemalloc
 import signal
 import threading
-import _tracemalloc
 
 import chainer
 import chainer.links as L

@@ -11,11 +11,11 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import pytest
-from chainer_profile.measure.taped_step import learned
 
 from chainer_profile.measure.memory import HostCounter, PoolCounter, counter_of
 from chainer_profile.measure.memory import measure_memory as measure_by
-from chainer_profile.measure.readings import ReadTrials
+from chainer_profile.measure.readings import ReadingSession
+from chainer_profile.measure.step_session import learned
 from chainer_profile.measure.steps import make_step
 from tests.nets import MLP, Wait, image, net
 
@@ -24,9 +24,8 @@ OBJECTS = 8_000
 MB = 1_000_000
 
 
-def measure_memory(step, taped, counter=None):
-    with taped.entries:
-        return measure_by(step, ReadTrials(taped.tape), len(taped.layers), counter)
+def measure_memory(step, session, counter=None):
+    return measure_by(step, ReadingSession(session), len(session.layers), counter)
 
 
 def measure(model, *inputs, phase="forward", loss="auto", optimizer=None):
@@ -160,9 +159,9 @@ def test_an_exception_restores_hooks_and_tracing(traced, failing_call):
         tracemalloc.start()
     try:
         with step.configured():
-            taped = learned(step)
+            session = learned(step)
             with pytest.raises(ValueError, match="broken"):
-                measure_memory(step, taped)
+                measure_memory(step, session)
         assert tracemalloc.is_tracing() == traced
     finally:
         tracemalloc.stop()

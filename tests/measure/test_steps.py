@@ -5,9 +5,9 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import pytest
-from chainer_profile.measure.taped_step import TapedStep, learned
 
 from chainer_profile.basics.words import LOSSES
+from chainer_profile.measure.step_session import StepSession, learned
 from chainer_profile.measure.steps import choose_loss, make_step
 from tests.nets import Trained, image, net, slow_loss
 from tests.refusing import refusal
@@ -43,7 +43,7 @@ def test_the_default_optimizer_leaves_all_weights_as_they_are_while_momentum_sgd
     before = [param.array.tobytes() for param in model.params()]
     with step.configured():
         step()
-        with TapedStep(step).recording():
+        with StepSession(step).recording():
             step()
     assert [param.array.tobytes() for param in model.params()] == before
     assert sorted(updates) == sorted(["W", "b", "gamma", "beta"] * 2)

@@ -1,6 +1,6 @@
-"""Rows by link: calls, work and shapes of whatever iterations do.
+"""Rows by link: calls, work and shapes of any iterations.
 
-That each row has what its calls took, of any program, is in tests/ledger.
+tests/ledger checks that each row has the time of its calls, for any program.
 """
 
 from contextlib import suppress
@@ -11,15 +11,11 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import pytest
-from chainer_profile.measure.entries import Entries
-from chainer_profile.measure.live import LiveTrials
-from chainer_profile.measure.row import MOST_SHAPES
 
 from chainer_profile import profiling
-from chainer_profile.measure import live
-from chainer_profile.measure.loop import LoopTrial
-from chainer_profile.measure.rows import Rows
-from tests.nets import SlowOptimizer, Trained, Wait, image, net, slow_loss
+from chainer_profile.measure.recorder import MAX_SHAPES, Recorder
+from tests.command import raising
+from tests.nets import Wait, image, net
 from tests.queues import PlannedNet, calls, device_clock, kernel
 
 
@@ -80,7 +76,7 @@ def test_a_call_is_of_the_link_whose_parameter_it_takes_whatever_was_called_befo
 
 def test_there_may_be_any_number_of_shapes(clock):
     model = linear(lambda x: Wait(clock, len(x)).apply((x,))[0])
-    sizes = range(1, 3 * MOST_SHAPES)
+    sizes = range(1, 3 * MAX_SHAPES)
 
     def run(model):
         sum(F.sum(model(batch(size))) for size in sizes).backward()
@@ -89,10 +85,10 @@ def test_there_may_be_any_number_of_shapes(clock):
     assert times_of(recording) == {("/model", "Wait", "forward"): sum(sizes)}
     assert rows["/model", "Wait", "forward"].flops is None  # it has no formula
     # Further shapes count as the first of them does; of backwards that is the last.
-    for phase, size in (("forward", MOST_SHAPES + 1), ("backward", len(sizes))):
+    for phase, size in (("forward", MAX_SHAPES + 1), ("backward", len(sizes))):
         row = rows["/model/fc", "LinearFunction", phase]
         assert (row.calls, row.work_is_about) == (len(sizes), True)
-        assert row.macs == 9 * sum(n if n <= MOST_SHAPES else size for n in sizes)
+        assert row.macs == 9 * sum(n if n <= MAX_SHAPES else size for n in sizes)
 
 
 def test_work_is_about_right_where_that_of_any_shapes_is(clock):
@@ -171,15 +167,15 @@ def test_other_threads_have_no_part_in_it(clock):
 
 @pytest.fixture
 def slow_lookup(monkeypatch):
-    """Makes looking a call up take 1,000 ns on a clock."""
-    entry_of = Rows.entry_of
+    """Makes looking up a new call site take 1,000 ns on a clock."""
+    add_site = Recorder.add_site
 
     def slow_on(clock):
         def slow(*args, **kwargs):
             clock.advance(1000)
-            return entry_of(*args, **kwargs)
+            return add_site(*args, **kwargs)
 
-        monkeypatch.setattr(Rows, "entry_of", slow)
+        monkeypatch.setattr(Recorder, "add_site", slow)
 
     return slow_on
 
@@ -199,33 +195,53 @@ def test_looking_up_is_nobodys_time_on_a_device_either(slow_lookup):
         assert first == second, name
 
 
-@pytest.mark.parametrize("call_ns", [0.0, 1.0, 1e6])
-def test_what_recording_adds_to_calls_is_taken_off_between_functions(
-    clock, call_ns, slow_lookup, monkeypatch
-):
-    """A phase has a part of it by the time between its functions."""
-    slow_lookup(clock)
-    monkeypatch.setattr(live, "cost_of_a_call", lambda now_ns: call_ns)
-    model = Trained(clock)
-    optimizer = SlowOptimizer(clock).setup(model)
-    trial = LoopTrial([("", model)], [("", optimizer)])
-    entries = Entries(trial.around)
-    trials = LiveTrials(trial, clock, entries, memory=False, calibrates=False)
-    with entries:
-        for number in range(2):
-            with trials.trial():
-                optimizer.update(lambda: slow_loss(clock)(model(image())))
-            # 12 calls of rows, and 5 of phases: two of them are within each other.
-            looked_up = 0 if number else 10
-            assert trials.added_ns == int(17 * call_ns) + 1000 * looked_up
-        trials.end()
-    recording = trials.recording()
-    # The update's checks of gradients; the loss, the network and its links.
-    phases_ns = np.array([2, 11 + 10 + 3 * 7, 0])
-    added_ns = 12 * call_ns
-    taken_ns = (phases_ns * min(1, added_ns / phases_ns.sum())).astype(int)
-    assert recording.phases == ("update", "forward", "backward")
-    assert recording.framework_ns.tolist() == [(phases_ns - taken_ns).tolist()] * 2
-    rows_ns = recording.self_ns.sum(axis=1)
-    assert (recording.self_ns[0] == recording.self_ns[1]).all()
-    assert (recording.trial_ns == rows_ns + (phases_ns - taken_ns).sum()).all()
+def test_an_input_may_be_none(clock):
+    """As the gradients that LSTM passes on within its backward."""
+
+    class Old(chainer.Function):
+        def check_type_forward(self, in_types):
+            pass
+
+        def forward(self, inputs):
+            clock.advance(4)
+            return (inputs[0].copy(),)
+
+        def backward(self, inputs, grads):
+            clock.advance(6)
+            return grads[0], None
+
+    def run(model):
+        F.sum(Old()(model(batch()), chainer.Variable(None))).backward()
+
+    recording, rows = profiled(clock, linear(), run, run)
+    assert times_of(recording) == {("/", "Old", "forward"): 4, ("/", "Old", "backward"): 6}
+    assert rows["/", "Old", "forward"].input_shapes == ((2, 3),)
+
+
+@pytest.mark.parametrize("name", ["_event_id", "_backward_id", "begin_operation", "add_site"])
+def test_a_failure_in_recording_is_a_warning_and_the_program_goes_on(clock, monkeypatch, name):
+    def run(model, x):
+        y = F.sum(F.tanh(model(x)))
+        y.backward()
+        return y.array
+
+    model, fail = linear(), raising(OSError("none"))
+    expected = run(model, batch())
+    block = profiling(clock=clock)
+    with block:
+        run(model, batch())
+    monkeypatch.setattr(Recorder, name, fail)
+
+    def blocks():
+        for size in (2, 3, 4):  # new call sites
+            with block:
+                F.sigmoid(chainer.Variable(batch(size)))
+                assert run(model, batch()) == expected
+                F.sum(F.cos(model(batch(size)))).backward()
+
+    with pytest.warns(UserWarning, match="measuring stopped: OSError: none") as caught:
+        blocks()
+    assert len(caught) == 1
+    monkeypatch.undo()
+    assert block.recording().n_trials == 1
+    assert not chainer.get_function_hooks()

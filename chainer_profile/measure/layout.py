@@ -1,0 +1,110 @@
+"""The layout of a trial: the owner of the time after each of its events."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chainer_profile.basics.words import COMMUNICATION
+from chainer_profile.measure.attribution import OUTSIDE, Attribution
+from chainer_profile.measure.call_sites import CallSite
+from chainer_profile.measure.rows import FORWARD, RowIndex
+from chainer_profile.measure.spans import Spans
+from chainer_profile.record.recording import Layer
+
+Ints = NDArray[np.int64]
+
+
+class Layout:
+    """Assigns the time after each event to a row or phase; trials with equal events share it."""
+
+    def __init__(
+        self,
+        spans: Spans,
+        attribution: Attribution,
+        index: RowIndex,
+        n_reopened: int = 0,
+    ) -> None:
+        self.index = index
+        self.spans, self.attribution = spans, attribution
+        owners, innermost = np.array(attribution.owners), np.array(spans.innermost)
+        #: For each event, the owner of the time after it.
+        self.owners: Ints = np.where(innermost < 0, OUTSIDE, owners[innermost])
+        # Cells: the distinct pairs of an owner and a call site.
+        cells: dict[tuple[int, int], int] = {}
+        pairs = zip(attribution.owners, map(id, attribution.sites), strict=True)
+        cell_of_span = np.array([cells.setdefault(pair, len(cells)) for pair in pairs])
+        self.cell_owners = np.array([owner for owner, _ in cells], np.int64)
+        sites = {id(site): site for site in attribution.sites}
+        self.cell_sites = [sites[identity] for _, identity in cells]
+        counted = [*attribution.is_call]
+        counted[1 : 1 + n_reopened] = [False] * n_reopened
+        self.cell_calls = np.bincount(cell_of_span[counted], minlength=len(cells))
+        #: For each event but the last, the cell of the time after it.
+        self._cells = cell_of_span[np.maximum(innermost[:-1], 0)]
+        self._order = np.argsort(self._cells, kind="stable")
+        ordered = self._cells[self._order]
+        self._starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+        self._present = ordered[self._starts]
+
+    def sums(self, values: Ints) -> Ints:
+        """Sums by cell of what passes after each event: (trials, events) to (trials, cells)."""
+        sums = np.zeros((len(values), len(self.cell_owners)), np.int64)
+        if self._starts.size:
+            passed = np.diff(values, axis=1)[:, self._order]
+            sums[:, self._present] = np.add.reduceat(passed, self._starts, axis=1)
+        return sums
+
+    def by_owner(self, cell_sums: Ints, n_rows: int, n_phases: int) -> tuple[Ints, Ints]:
+        """Sums by cell as sums by row and by phase."""
+        columns = np.where(self.cell_owners >= 0, self.cell_owners, n_rows - 2 - self.cell_owners)
+        columns[self.cell_owners == OUTSIDE] = n_rows + n_phases
+        table = np.zeros((len(cell_sums), n_rows + n_phases + 1), np.int64)
+        np.add.at(table.T, columns, cell_sums.T)
+        return table[:, :n_rows], table[:, n_rows:-1]
+
+    def gaps(self, values: Ints, n_rows: int) -> Ints:
+        """Time outside of rows, added up by the row that follows: (trials, events) to rows."""
+        owners = self.owners[:-1]
+        outside = owners < 0
+        following = np.where(outside, len(owners), np.arange(len(owners)))
+        following = np.minimum.accumulate(following[::-1])[::-1]
+        rows = np.append(owners, n_rows)[following[outside]]
+        table = np.zeros((len(values), n_rows + 1), np.int64)
+        np.add.at(table.T, rows, np.diff(values, axis=1)[:, outside].T)
+        return table[:, :-1]
+
+    def collectives(self) -> list[tuple[int, int]]:
+        """For each row of communication, the events of its first begin and its last end."""
+        spans: dict[int, list[int]] = {}
+        for span, owner in enumerate(self.attribution.owners):
+            if owner >= 0 and self.attribution.is_call[span]:
+                spans.setdefault(owner, []).append(span)
+        rows = [n for n, row in enumerate(self.index.rows) if row.phase == COMMUNICATION]
+        found = [spans.get(row, []) for row in rows]
+        return [
+            (self.spans.begins[own[0]], self.spans.ends[own[-1]]) if own else (-1, -1)
+            for own in found
+        ]
+
+    def layers(self) -> tuple[Layer, ...]:
+        """The rows of single calls."""
+        sites: dict[int, list[CallSite | None]] = {}
+        for owner, is_call, site in zip(
+            self.attribution.owners, self.attribution.is_call, self.attribution.sites, strict=True
+        ):
+            if owner >= 0 and is_call:
+                sites.setdefault(owner, []).append(site)
+        return tuple(
+            row.layer_of_calls(number, sites[number]) for number, row in enumerate(self.index.rows)
+        )
+
+    def new_nbytes(self) -> tuple[int, ...]:
+        """For each row, the bytes of new outputs of a forward call that is within no other."""
+        nbytes = dict.fromkeys(range(len(self.index.rows)), 0)
+        for owner, site in zip(self.attribution.owners, self.attribution.sites, strict=True):
+            if owner >= 0 and site is not None:
+                row = self.index.rows[owner]
+                if row.parent is None and row.phase == FORWARD:
+                    nbytes[owner] = site.new_nbytes
+        return tuple(nbytes.values())

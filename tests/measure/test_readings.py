@@ -1,0 +1,128 @@
+"""Trials in which something else than the clock is read."""
+
+import pytest
+
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.measure.readings import Readings, ReadingSession
+from chainer_profile.measure.step_session import StepSession, learned
+from chainer_profile.measure.steps import make_step
+from tests.nets import SlowOptimizer, Step, Trained, Wait, image, net, slow_loss
+
+
+def trained(clock):
+    model = Trained(clock)
+    more = {"loss": slow_loss(clock), "optimizer": SlowOptimizer(clock).setup(model)}
+    return make_step("train", model, (image(),), **more)
+
+
+def counting(clock, size=1000):
+    """Readings of the clock, and of twice the clock."""
+    return Readings(lambda: (clock.time_ns, 2 * clock.time_ns), 2, size)
+
+
+def read_trial(session, step, readings):
+    reading = ReadingSession(session)
+    with reading.trial(readings):
+        step()
+    return reading.result(readings)
+
+
+@pytest.mark.parametrize("single_calls", [True, False])
+def test_what_is_read_is_added_up_like_the_clock(clock, single_calls):
+    step = trained(clock)
+    session = StepSession(step, clock, single_calls=single_calls)
+    with step.configured():
+        session.learn()
+        with session.recording():
+            session.begin_trial()
+            step()
+            session.end_trial()
+        (times,) = session.read_own()
+        trial = read_trial(session, step, counting(clock))
+    expected = [*times.rows_ns.tolist(), *times.phases_ns.tolist()]
+    assert sum(expected) == times.wall_ns > 0
+    first, second = trial.values.T
+    assert trial.sums(first).tolist() == expected
+    assert trial.sums(second).tolist() == [2 * ns for ns in expected]
+    assert (trial.layers, trial.phases) == (session.layers, session.phases)
+    assert len(trial.owners) == len(trial.values)
+    # The owner of a span is a column of the sums.
+    columns = [trial.column(owner) for owner in trial.layout.attribution.owners]
+    assert columns[0] == -1
+    assert {column for column in columns if column >= 0} == set(range(len(expected)))
+
+
+def test_the_clock_is_read_again_after_that(clock):
+    step = trained(clock)
+    with step.configured():
+        session = learned(step)
+        before = session.recorder._read_begin
+        readings = counting(clock)
+        read_trial(session, step, readings)
+        assert session.recorder._read_begin == before
+        reading = ReadingSession(session)
+        with pytest.raises(KeyError), reading.trial(readings):
+            raise KeyError
+        assert session.recorder._read_begin == before
+        with session.recording():
+            session.begin_trial()
+            step()
+            session.end_trial()
+        (times,) = session.read_own()
+        assert times.rows_ns.shape == (len(session.layers),)
+        # Trials with readings count nowhere.
+        assert session.target.aggregator.trials == 2
+
+
+@pytest.mark.parametrize("single_calls", [True, False])
+def test_a_trial_that_makes_other_calls(clock, single_calls):
+    """By call it has no row for them; by link they belong to no row."""
+    counts = iter([1, 2])
+
+    def forward(self, x):
+        for _ in range(next(counts)):
+            x = self.step(x)
+        return Wait(clock, 5).apply((x,))[0] if next(more) else x
+
+    more = iter([False, True])
+    model = net(forward, step=Step(clock, 3))
+    step = make_step("forward", model, (image(),))
+    session = StepSession(step, clock, single_calls=single_calls)
+    with step.configured():
+        session.learn()
+        if single_calls:
+            with pytest.raises(ProfileError, match="different calls from the earlier ones"):
+                read_trial(session, step, counting(clock))
+            return
+        trial = read_trial(session, step, counting(clock))
+    assert [layer.function for layer in trial.layers] == ["Wait"]
+    assert trial.sums(trial.values[:, 0]).tolist() == [2 * 3]
+    assert session.layers == trial.layers
+
+
+def test_readings_that_do_not_fit_are_counted_and_not_kept(clock):
+    step = trained(clock)
+    with step.configured():
+        session = learned(step)
+        with pytest.raises(ProfileError, match="made many more calls than the earlier ones"):
+            read_trial(session, step, counting(clock, size=7))
+    readings = counting(clock, size=2)
+    assert [readings.read() for _ in range(3)] == [0, 1, 2]
+    assert readings.is_full
+    readings.clear()
+    assert (readings.read(), readings.is_full) == (0, False)
+
+
+def test_a_reading_that_fails_is_not_tried_again_and_raises_nothing():
+    calls = []
+
+    def fail():
+        calls.append(1)
+        raise OSError("none")
+
+    readings = Readings(fail, 1, 10)
+    assert [readings.read() for _ in range(3)] == [0, 1, 2]
+    assert (len(calls), readings.failure) == (1, "OSError: none")
+    said = Readings(lambda: (_ for _ in ()).throw(ProfileError("no counters here")), 1, 10)
+    said.read()
+    assert said.failure == "no counters here"

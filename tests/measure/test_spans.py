@@ -1,0 +1,126 @@
+"""Spans of logs: every moment belongs to one of them, also after exceptions and without pauses."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile.measure.spans import PAUSE, TRIAL, match_spans, without_pauses
+
+IDS = st.integers(2, 5)
+#: Spans as nested lists: an event id, the spans within, and whether the end event is in the log.
+TREES = st.recursive(
+    st.tuples(IDS, st.just([]), st.booleans()),
+    lambda inner: st.tuples(IDS, st.lists(inner, max_size=3), st.booleans()),
+    max_leaves=12,
+)
+
+
+def events_of(tree, complete):
+    event_id, inner, has_end = tree
+    within = [event for each in inner for event in events_of(each, complete)]
+    return [event_id, *within, *([~event_id] if has_end or complete else [])]
+
+
+def logs(complete):
+    """Events of trials."""
+    return st.lists(TREES, max_size=4).map(
+        lambda trees: [
+            TRIAL,
+            *(event for tree in trees for event in events_of(tree, complete)),
+            ~TRIAL,
+        ]
+    )
+
+
+def inclusive(spans, clock):
+    return [clock[end] - clock[begin] for begin, end in zip(spans.begins, spans.ends, strict=True)]
+
+
+def self_times(spans, clock):
+    """What passes after each event, by the innermost span."""
+    times = [0] * len(spans.event_ids)
+    for at, passed in enumerate(np.diff(clock).tolist()):
+        times[spans.innermost[at]] += passed
+    return times
+
+
+def check(events, steps):
+    spans = match_spans(events)
+    clock = np.cumsum([0, *steps[: len(events) - 1]])
+    own, whole = self_times(spans, clock), inclusive(spans, clock)
+    assert sum(own) == whole[0] == clock[-1]
+    assert spans.parents[0] == -1
+    for span, parent in enumerate(spans.parents[1:], 1):
+        assert parent < span
+        assert spans.begins[parent] < spans.begins[span] <= spans.ends[span] <= spans.ends[parent]
+    # A span's time is its own and that of the spans directly within it.
+    for span, time in enumerate(whole):
+        within = [at for at, parent in enumerate(spans.parents) if parent == span]
+        assert time == own[span] + sum(whole[at] for at in within)
+    return spans
+
+
+STEPS = st.lists(st.integers(0, 1000), min_size=400, max_size=400)
+
+
+@given(logs(complete=True), STEPS)
+def test_self_times_add_up_to_the_trial(events, steps):
+    spans = check(events, steps)
+    ends = [events[end] for end in spans.ends]
+    assert ends == [~event_id for event_id in spans.event_ids]
+    assert len(spans.event_ids) == len(events) // 2
+
+
+@given(logs(complete=False), STEPS)
+def test_they_do_where_exceptions_have_skipped_end_events(events, steps):
+    spans = check(events, steps)
+    assert spans.event_ids == [event for event in events if event >= 0]
+    assert spans.innermost[-1] == -1
+
+
+@given(logs(complete=True), STEPS, st.integers(0, 100))
+def test_they_do_in_a_log_that_ends_early(events, steps, kept):
+    check(events[: max(1, kept)], steps)
+
+
+@given(logs(complete=True), STEPS, st.data())
+def test_end_events_without_a_begin_event_are_ignored(events, steps, data):
+    at = data.draw(st.integers(1, len(events) - 1))
+    expected = match_spans(events)
+    spans = check([*events[:at], ~9, *events[at:]], steps)
+    assert (spans.event_ids, spans.parents) == (expected.event_ids, expected.parents)
+
+
+def test_the_end_of_a_span_ends_those_within_it():
+    a, b, c = 2, 3, 4
+    spans = match_spans([TRIAL, a, b, c, ~a, ~b, a, ~a, ~TRIAL])
+    assert spans.event_ids == [TRIAL, a, b, c, a]
+    assert spans.parents == [-1, 0, 1, 2, 0]
+    assert spans.begins == [0, 1, 2, 3, 6]
+    assert spans.ends == [8, 4, 4, 4, 7]
+    assert spans.innermost == [0, 1, 2, 3, 0, 0, 4, 0, -1]
+
+
+@given(logs(complete=True), STEPS, st.data())
+def test_without_pauses_all_is_as_if_the_clock_had_stopped(events, steps, data):
+    kinds = st.sampled_from([0] * 5 + [1, 2, 3])
+    ids, clock, expected = [], [], []
+    now = paused = 0
+    for event, step in zip(events, steps, strict=False):
+        # Before an event there may be pauses, one of which is within another.
+        kind = data.draw(kinds)
+        nested = {0: [], 1: [PAUSE, ~PAUSE], 2: [PAUSE, PAUSE, ~PAUSE, ~PAUSE]}
+        for pause in nested.get(kind, [PAUSE, ~PAUSE, PAUSE, ~PAUSE]) if ids else []:
+            if pause == ~PAUSE:
+                now, paused = now + 7, paused + 7
+            ids.append(pause)
+            clock.append(now)
+        ids.append(event)
+        clock.append(now)
+        expected.append(now - paused)
+        now += step
+    two = np.array([clock, np.multiply(clock, 3)], np.int64)
+    kept, values, total = without_pauses(np.array(ids), two)
+    assert kept.tolist() == events
+    assert values.tolist() == [expected, [3 * value for value in expected]]
+    assert total.tolist() == [paused, 3 * paused]
