@@ -74,12 +74,12 @@ class LiveTrials:
     def _predicted(self, unit: TimedUnit) -> tuple[TrialKind, int, int] | None:
         """The kind, the training and the updates of the trial that begins with a unit."""
         if unit.kind is UnitKind.ITERATION:
-            return self._trials.kind_of_training(unit.training), unit.training, 0
+            return self._trials.kinds.kind_of_training(unit.training), unit.training, 0
         for training, (kind, owner, updates) in reversed(self._begins.items()):
             if (unit.kind, unit.owner) == (kind, owner):
-                return self._trials.kind_of_training(training), training, updates
+                return self._trials.kinds.kind_of_training(training), training, updates
         if unit.network is not None and not self._trials.networks.trainings:
-            return self._trials.kind_of_own_call(unit), NO_TRAINING, 0
+            return self._trials.kinds.kind_of_own_call(unit), NO_TRAINING, 0
         return None
 
     def _begin_trial(self, kind: TrialKind, training: int, updates: int) -> None:

@@ -111,11 +111,11 @@ class Program:
     @property
     def kinds(self) -> list[TrialKind]:
         """The kinds of trials."""
-        return self.trials.kinds
+        return self.trials.kinds.every
 
     def recordings(self) -> dict[str, Recording]:
         """The recordings by kind: a training first, then the others by their time."""
-        return self.trials.recordings()
+        return self.trials.kinds.recordings()
 
     # -- begin and end
 
@@ -214,6 +214,8 @@ class Program:
         """Watch no more."""
         with suppress(Exception):
             self.trials.stop()
+            if self.live is not None:
+                self.live.close()
         self._warn("run", f"measuring stopped: {one_line(error)}")
 
     # -- units
@@ -270,7 +272,7 @@ class Program:
             assert found is not None
             training, unit.owner = found
             if not training.has_updated:
-                self.trials.begin_training(training)
+                self.trials.kinds.begin_training(training)
             unit.training = training.number
         elif kind is UnitKind.ITERATION:
             of_trainer = None
@@ -278,7 +280,7 @@ class Program:
                 of_trainer, begins = self._trainers[id(owner)]
                 begins()
             unit.owner = networks.number_of(owner)
-            unit.training = self.trials.training_of_updater(owner, of_trainer).number
+            unit.training = self.trials.kinds.training_of_updater(owner, of_trainer).number
         elif kind in (UnitKind.LOAD, UnitKind.CONVERT):
             is_load = kind is UnitKind.LOAD
             unit.name = type(owner).__name__ if is_load else converter_name(owner)
@@ -319,6 +321,9 @@ class Program:
                 self.trials.read(is_last)
             if not is_last:
                 self._saved()
+        except Exception as error:  # of ours: the program goes on
+            patches.remove_observer(self)
+            self.fail(error)
         finally:
             self._is_reading = False
 

@@ -8,14 +8,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import groupby
 from typing import Any
-from weakref import ref
-
-import chainer
 
 from chainer_profile.basics.errors import one_line
-from chainer_profile.integrations.networks import Network, Networks, ShownPaths, Training
-from chainer_profile.integrations.results import TEST, TRAINING
-from chainer_profile.integrations.trial_kinds import Subjects, TrialKind
+from chainer_profile.integrations.networks import Networks, Training
+from chainer_profile.integrations.program_kinds import ProgramKinds
+from chainer_profile.integrations.trial_kinds import TrialKind
 from chainer_profile.integrations.units import TimedUnit
 from chainer_profile.measure.accounts import Account, Accounts
 from chainer_profile.measure.aggregate import LoggedTrial
@@ -28,10 +25,7 @@ from chainer_profile.measure.segments import Segment, Segmenter, SegmentKind
 from chainer_profile.measure.session import GROUP_NS
 from chainer_profile.record import budget
 from chainer_profile.record.journal import Journal
-from chainer_profile.record.recording import Recording
 
-#: At most so many trainings are measured, and so many kinds of calls.
-_MOST_KINDS = 8
 #: Events that are kept while it is unknown which iterations they belong to.
 _MOST_EVENTS = 2_000_000
 #: Units after each of which the log is read, until a trial is written.
@@ -61,11 +55,12 @@ class ProgramTrials:
         warn: Callable[[str, str], None],
         layers: bool,
     ) -> None:
-        self._accounts, self._journal, self._command, self._warn = accounts, journal, command, warn
-        self.kinds: list[TrialKind] = []
+        self._accounts, self._warn = accounts, warn
         self.clock: Clock = HOST_CLOCK
         self.log = EventLog(Clock(accounts.now_ns), partial(warn, "run"))
         self.networks = Networks(self.log.links)
+        #: The kinds of trials.
+        self.kinds = ProgramKinds(self.networks, journal, command, warn)
         self._layers, self._is_started = layers, False
         self._segmenter = Segmenter()
         self._units: list[TimedUnit] = []
@@ -76,10 +71,6 @@ class ProgramTrials:
         self._has_changed = True
         #: Whether the sizes of batches are wanted.
         self.wants_batches = True
-        self._by_training: dict[int, TrialKind] = {}
-        self._by_updater: dict[int, Training] = {}
-        # By account and likeness of the network.
-        self._by_likeness: dict[Any, TrialKind] = {}
         #: Called with the begin and the end of a segment in ns, and the account of its time.
         self.on_decided: Callable[[int, int, Account], None] = lambda begin, end, account: None
         #: Called with the units of an iteration.
@@ -171,90 +162,11 @@ class ProgramTrials:
         self.wants_batches |= is_new
         return is_new
 
-    def training_of_updater(self, updater: Any, training: Training | None) -> Training:
-        """The training that an updater's iterations belong to: a Trainer's, or its own."""
-        known = self._by_updater.get(self.networks.number_of(updater))
-        if known is None or (training is not None and known is not training):
-            known = training or self.networks.new_training()
-            self._by_updater[self.networks.number_of(updater)] = known
-            known.optimizers = [ref(one) for one in updater.get_all_optimizers().values()]
-            named = updater.get_all_optimizers()
-            kind = self.kind_of_training(known.number)
-            for name, optimizer in named.items():
-                self._mark_updated(optimizer)
-                number = self.networks.add_root(optimizer.target)
-                # One optimizer's network gives its own paths; of several, each has its name.
-                kind.shown.show(number, "" if len(named) == 1 else f"/{name}")
-            # A ParallelUpdater has a copy of the network for every other device.
-            for name, model in (getattr(updater, "_models", None) or {}).items():
-                number = self.networks.add_root(model)
-                kind.shown.show(number, f"/{name}")
-            self.begin_training(known)
-        return known
-
-    def _mark_updated(self, optimizer: Any) -> None:
-        found = self.networks.training_of(optimizer)
-        if found is not None:
-            found[0].has_updated = True
-
-    def kind_of_training(self, number: int) -> TrialKind:
-        """The kind of a training's iterations."""
-        kind = self._by_training.get(number)
-        if kind is None:
-            training, shown = self.networks.trainings[number], ShownPaths(self.networks)
-            kind = self._new_kind(TRAINING, partial(_subjects_of, training), shown)
-            self._by_training[number] = kind
-        return kind
-
-    def begin_training(self, training: Training) -> None:
-        """The first update of a training, or its first iteration, begins."""
-        training.has_updated = True
-        kind, targets = self.kind_of_training(training.number), training.targets()
-        kind.shown.show_training(targets)
-        kind.note_subject(train_mode=bool(chainer.config.train))
-        for target in targets:
-            self.networks.note_links(target)
-
     def end_training(self, training: Training) -> None:
         """No more iterations of a training follow."""
-        if training.number in self._by_training:
-            self._end(self._by_training[training.number])
-
-    def kind_of_calls(self, network: Network, account: Account) -> TrialKind:
-        """The kind of calls of a network and its copies: an evaluation may make a copy each."""
-        kind = self._by_likeness.get((account, network.likeness))
-        if kind is None:
-            shown = ShownPaths(self.networks)
-            kind = self._new_kind(TEST, _nothing, shown, account)
-            self._by_likeness[account, network.likeness] = kind
-        kind.subjects = partial(_only, network.reference)
-        kind.note_subject(network.subject, network.train_mode)
-        kind.shown.show(network.prefix, "")
-        return kind
-
-    def _new_kind(
-        self,
-        name: str,
-        subjects: Subjects,
-        shown: ShownPaths,
-        spent: Account = (budget.ITERATIONS, ""),
-    ) -> TrialKind:
-        number = sum(kind.name.partition("-")[0] == name for kind in self.kinds) + 1
-        name = name if number == 1 else f"{name}-{number}"
-        kind = TrialKind(name, subjects, shown, self._command, spent)
-        self.kinds.append(kind)
-        return kind
-
-    def _measure(self, kind: TrialKind) -> None:
-        is_measured = self._layers and kind.number <= _MOST_KINDS and not kind.has_failed
-        if kind.writer is None and is_measured:
-            name = kind.name
-            clock = Clock(self._accounts.now_ns, self.clock.device)
-            calibrates = kind is self.kinds[0]
-            kind.measure(
-                *(self.log, clock, partial(self._journal, name)),
-                *(partial(self._warn, name), calibrates),
-            )
+        kind = self.kinds.kind_of_training(training.number)
+        if kind.count:
+            self._end(kind)
 
     # -- units
 
@@ -276,7 +188,9 @@ class ProgramTrials:
     def is_due(self, now_ns: int) -> bool:
         """Whether the log should be read now."""
         n_units = self._segmenter.n_decided + len(self._units) + len(self._calls)
-        is_first = n_units <= _FIRST_UNITS and not any(kind.is_measured for kind in self.kinds)
+        is_first = n_units <= _FIRST_UNITS and not any(
+            kind.is_measured for kind in self.kinds.every
+        )
         return is_first or now_ns - self._read_ns >= GROUP_NS or len(self._calls) > _MOST_CALLS
 
     def read(self, is_last: bool = False) -> None:
@@ -289,7 +203,7 @@ class ProgramTrials:
             trials: list[tuple[TrialKind, Account, list[TimedUnit]]] = []
             for unit in self._calls:
                 if unit.network is not None:
-                    kind = self.kind_of_calls(unit.network, unit.account)
+                    kind = self.kinds.kind_of_calls(unit.network, unit.account)
                     trials.append((kind, unit.account, [unit]))
             for segment in self._segmenter.decide(is_last, is_full):
                 trials += self._found(segment)
@@ -305,7 +219,7 @@ class ProgramTrials:
         units, self._units = self._units[:n_units], self._units[n_units:]
         first = units[0]
         if segment.kind is SegmentKind.ITERATION:
-            kind = self.kind_of_training(segment.training)
+            kind = self.kinds.kind_of_training(segment.training)
             if not kind.is_measured:
                 for unit in units:
                     kind.batch.add(unit.batch or Batch())
@@ -314,19 +228,11 @@ class ProgramTrials:
         elif segment.kind is SegmentKind.INTERRUPTED:
             self._move(units, (budget.INTERRUPTED, ""), 1)
         elif segment.kind is SegmentKind.CALL and first.network is not None:
-            yield self.kind_of_own_call(first), first.account, units
+            yield self.kinds.kind_of_own_call(first), first.account, units
         elif not first.raised and first.name:
             self._move(units, (budget.DATA, first.name), 1)
         elif first.kind is UnitKind.BACKWARD:
             self._move(units, (budget.CALLS, ""), 0)
-
-    def kind_of_own_call(self, unit: TimedUnit) -> TrialKind:
-        """The kind of a call of a network outside of iterations and extensions."""
-        is_test = unit.kind is UnitKind.TEST and self.networks.trainings
-        assert unit.network is not None
-        return self.kind_of_calls(
-            unit.network, (budget.TEST_CALLS if is_test else budget.CALLS, "")
-        )
 
     def _move(self, units: list[TimedUnit], account: Account, count: int) -> int:
         """Move the time of units to an account; returns it."""
@@ -339,7 +245,8 @@ class ProgramTrials:
 
     def _add(self, kind: TrialKind, trials: list[tuple[Account, list[TimedUnit]]]) -> None:
         """Add trials to a kind, and their time to its account."""
-        self._measure(kind)
+        if self._layers:
+            self.kinds.measure(kind, self.log, Clock(self._accounts.now_ns, self.clock.device))
         logged: list[tuple[LoggedTrial, Counter[str]]] = []
         own_ns: list[int] = []
         for account, units in trials:
@@ -379,37 +286,5 @@ class ProgramTrials:
     def close(self) -> None:
         """The program has ended."""
         self.stop()
-        for kind in self.kinds:
+        for kind in self.kinds.every:
             self._end(kind)
-
-    def recordings(self) -> dict[str, Recording]:
-        """The recordings by kind: a training first, then the others by their time."""
-        ranked = sorted(self.kinds, key=lambda kind: (kind.name != TRAINING, -kind.own_ns))
-        return {
-            kind.name: kind.recording
-            for kind in ranked
-            if kind.recording is not None and kind.recording.n_trials
-        }
-
-    def unmeasured(self) -> tuple[budget.Spent, ...]:
-        """The time of calls of networks that are not measured, by account."""
-        calls: dict[Account, tuple[int, int]] = {}
-        for kind in self.kinds:
-            if kind.count and not kind.is_measured:
-                ns, count = calls.get(kind.spent, (0, 0))
-                calls[kind.spent] = ns + kind.own_ns, count + kind.count
-        return tuple(budget.Spent(*account, *spent) for account, spent in calls.items())
-
-
-def _nothing() -> tuple[list[Any], list[Any]]:
-    return [], []
-
-
-def _only(reference: ref[Any]) -> tuple[list[Any], list[Any]]:
-    """One network, if it exists."""
-    network = reference()
-    return ([] if network is None else [network]), []
-
-
-def _subjects_of(training: Training) -> tuple[list[Any], list[Any]]:
-    return training.targets(), training.running()

@@ -260,7 +260,7 @@ class ScriptRun:
                 if kind.name in folders
             ),
             extensions=program.extensions,
-            unmeasured=program.trials.unmeasured(),
+            unmeasured=program.trials.kinds.unmeasured(),
         )
 
     def _save_now_and_then(self, outcome: str = RUNNING) -> None:

@@ -360,7 +360,7 @@ def test_trials_belong_to_the_part_that_calls_the_network_and_eight_kinds_are_me
     ]
     assert len(program.recordings()) == 8
     calls = budget.Spent(budget.CALLS, "", 100, 1)
-    assert program.trials.unmeasured() == (budget.Spent(EXTENSIONS, "Bleu", 600, 6), calls)
+    assert program.trials.kinds.unmeasured() == (budget.Spent(EXTENSIONS, "Bleu", 600, 6), calls)
 
 
 def test_iterations_take_no_longer_than_their_rows_say(watching, clock):
