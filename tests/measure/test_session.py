@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.measure import iterations as iterations_module
+from chainer_profile.measure import iteration_writer
 from chainer_profile.measure import recorder
 from chainer_profile.measure.iterations import Iterations
 from chainer_profile.measure.loop import Loop
@@ -32,7 +32,7 @@ def test_what_recording_adds_is_subtracted_from_the_framework_time(clock, call_n
     model = Trained(clock)
     optimizer = SlowOptimizer(clock).setup(model)
     monkeypatch.setattr(Recorder, "add_site", slow)
-    monkeypatch.setattr(iterations_module, "cost_of_a_call", lambda now_ns: call_ns)
+    monkeypatch.setattr(iteration_writer, "cost_of_a_call", lambda now_ns: call_ns)
     iterations = Iterations(Loop([("", model)], [optimizer]), clock, calibrates=False)
     for number in range(2):
         with iterations.trial():
