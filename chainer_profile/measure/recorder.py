@@ -169,9 +169,11 @@ class Recorder(FunctionHook):
                     event_id = None
         if event_id is None:
             event_id = self._guarded(self._event_id, function, in_data)
-        if len(events) > MAX_EVENTS:
+        position = len(events)
+        if position > MAX_EVENTS:
             self._guarded(self.on_long_log)
-        setattr(function, self._attribute, self._first_call + len(events) * MAX_SITES + event_id)
+            position = len(events)
+        setattr(function, self._attribute, self._first_call + position * MAX_SITES + event_id)
         events.extend((event_id, self._read_begin()))
 
     def forward_postprocess(self, function: Any, in_data: Any) -> None:
