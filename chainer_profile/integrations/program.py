@@ -225,7 +225,7 @@ class Program:
         if not self._has_begun:
             self._has_begun = True
             self._note_chainer()
-            with accounts.within(budget.PROFILER, count=0):
+            with accounts.within(budget.PROFILER, READING, count=0):
                 trials.start()
         account = accounts.account
         is_own = account[0] in OWN_PARTS
@@ -307,7 +307,7 @@ class Program:
 
     def _begin_live(self, unit: TimedUnit, is_own: bool) -> None:
         assert self.live is not None
-        with self.accounts.within(budget.PROFILER, count=0), self.trials.pause():
+        with self.accounts.within(budget.PROFILER, READING, count=0), self.trials.pause():
             if is_own:
                 self.live.begin(unit)
             else:

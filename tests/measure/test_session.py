@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.measure import iteration_writer
-from chainer_profile.measure import recorder
+from chainer_profile.measure import iteration_writer, recorder
 from chainer_profile.measure.iterations import Iterations
 from chainer_profile.measure.loop import Loop
 from chainer_profile.measure.recorder import Recorder
