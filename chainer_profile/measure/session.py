@@ -176,11 +176,13 @@ class Session:
             recorder.use(target.links)
             target.links.update_parameters()
         recorder.n_pauses = recorder.paused_ns = self._split_spans = 0
+        begins = self.log_lengths()
+        # Before the device's first event: its time on the trial lies within the trial.
+        start_ns = self.now_ns()
         if self._pool is not None:
             self._pool.clear()
-        begins = self.log_lengths()
-        recorder.begin(TRIAL)
-        start_ns = recorder.events[-1]
+            self._pool.record()
+        recorder.events.extend((TRIAL, start_ns))
         events, forwards, links = ((n, n) for n in begins)
         self._open = _Trial(target, events, forwards, links, start_ns, start_ns)
 
