@@ -23,7 +23,7 @@ from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import GROUPS, PHASES
 from chainer_profile.cli.options import Keywords, keywords, settings_of, take
 from chainer_profile.integrations.script import without_our_frames
-from chainer_profile.measure import patches, runner
+from chainer_profile.measure import observers, patches, runner
 from chainer_profile.measure.arguments import Arguments, FunctionLink, as_network, network_name
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.configuration import as_now
@@ -299,10 +299,10 @@ class FirstRun:
                 self.device = chainer.backend.get_device_from_array(first)
         self.calls += 1
 
-    # -- the interface of patches.Observer
+    # -- the interface of observers.Observer
 
     def begin_operation(self, operation: str, owner: Any, args: tuple[Any, ...]) -> None:
-        if operation == patches.NETWORK:
+        if operation == observers.NETWORK:
             positional, keywords = args
             self.called.append(type(owner).__name__)
             self.given.append(Arguments(tuple(positional), dict(keywords)))

@@ -26,7 +26,7 @@ from chainer_profile.integrations.networks import Training
 from chainer_profile.integrations.program_trials import ProgramTrials
 from chainer_profile.integrations.trial_kinds import TrialKind
 from chainer_profile.integrations.units import KINDS, TimedUnit, calls_in_test_mode
-from chainer_profile.measure import patches
+from chainer_profile.measure import observers, patches
 from chainer_profile.measure.accounts import Account, Accounts
 from chainer_profile.measure.event_log import Position
 from chainer_profile.measure.loop import Batch
@@ -97,15 +97,15 @@ class Program:
     def untimed(self) -> dict[str, int]:
         """How often other threads called what."""
         counts = self._elsewhere
-        names = {patches.NETWORK: budget.CALLS, patches.UPDATE: budget.UPDATES}
+        names = {observers.NETWORK: budget.CALLS, observers.UPDATE: budget.UPDATES}
         return {name: counts[operation] for operation, name in names.items() if counts[operation]}
 
     def what_runs(self) -> str:
         """The code that the main thread runs now: a network, data loading, or other code."""
         opened = self._open_operations
-        if not opened.isdisjoint((patches.NETWORK, patches.BACKWARD, patches.UPDATE)):
+        if not opened.isdisjoint((observers.NETWORK, observers.BACKWARD, observers.UPDATE)):
             return budget.NETWORK
-        loads = patches.LOAD in opened or patches.CONVERT in opened
+        loads = observers.LOAD in opened or observers.CONVERT in opened
         return budget.LOADING if loads else budget.OTHER
 
     @property
@@ -181,18 +181,18 @@ class Program:
         """While a unit runs, the time within this context belongs to no trial."""
         return self.trials.pause() if self._unit is not None else nullcontext()
 
-    # -- the interface of patches.Observer
+    # -- the interface of observers.Observer
 
     def begin_operation(
         self, operation: str, owner: Any, args: tuple[Any, ...]
-    ) -> patches.End | None:
+    ) -> observers.End | None:
         if self._is_reading or os.getpid() != self._process:
             return None
-        if operation == patches.BACKWARD and self.live is not None:
+        if operation == observers.BACKWARD and self.live is not None:
             self.live.note_loss(owner.array)
-        if operation == patches.SETUP:
+        if operation == observers.SETUP:
             return lambda error, result: self._set_up(owner)
-        if operation == patches.RUN and self._unit is None:
+        if operation == observers.RUN and self._unit is None:
             return self._run(owner)
         kind = KINDS.get(operation)
         if kind is None:
@@ -200,9 +200,9 @@ class Program:
         if self._unit is None:
             return self._begin_unit(kind, owner)
         if self._unit.batch is not None:
-            if operation == patches.LOAD:
+            if operation == observers.LOAD:
                 return self._unit.batch.add_loaded
-            if operation == patches.CONVERT:
+            if operation == observers.CONVERT:
                 return self._unit.batch.add_converted
         return None
 
@@ -220,7 +220,7 @@ class Program:
 
     # -- units
 
-    def _begin_unit(self, kind: UnitKind, owner: Any) -> patches.End | None:
+    def _begin_unit(self, kind: UnitKind, owner: Any) -> observers.End | None:
         accounts, trials = self.accounts, self.trials
         if not self._has_begun:
             self._has_begun = True
@@ -341,10 +341,10 @@ class Program:
         # ChainerMN's wrap an optimizer of Chainer's, and have another base class.
         patches.patch_multi_node_optimizers()
 
-    def _run(self, trainer: Any) -> patches.End:
+    def _run(self, trainer: Any) -> observers.End:
         """A Trainer runs: its extensions have accounts, its iterations are a training."""
         self._note_chainer()
-        patches.observe_class(patches.ITERATION, type(trainer.updater))
+        patches.observe_class(observers.ITERATION, type(trainer.updater))
         training = self.trials.networks.new_training()
         # When the first iteration begins: a snapshot may be loaded before.
         before: dict[str, int] = {}

@@ -19,7 +19,7 @@ from chainer_profile.basics.checks import flag, shown, text
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.warning import warner
 from chainer_profile.integrations.results import TRAINING, Results
-from chainer_profile.measure import patches
+from chainer_profile.measure import observers, patches
 from chainer_profile.measure.clock import Clock, check_clock
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.iterations import Iterations
@@ -106,14 +106,14 @@ class LayerProfile(Extension):
         self._iterations = Iterations(loop, clock, journal, self._warn, self._with_memory, rank)
         self._trainer, self.thread = trainer, get_ident()
         patches.add_observer(self)
-        patches.observe_class(patches.ITERATION, type(trainer.updater))
+        patches.observe_class(observers.ITERATION, type(trainer.updater))
 
     def begin_operation(
         self, operation: str, owner: Any, args: tuple[Any, ...]
-    ) -> patches.End | None:
+    ) -> observers.End | None:
         """An iteration is an ``update`` of the updater."""
         iterations = self._iterations
-        if operation != patches.ITERATION or owner is not self._trainer.updater:
+        if operation != observers.ITERATION or owner is not self._trainer.updater:
             return None
         assert iterations is not None
         iterations.iteration = owner.iteration

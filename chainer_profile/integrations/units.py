@@ -8,7 +8,7 @@ from typing import Any
 import chainer
 
 from chainer_profile.integrations.networks import Network
-from chainer_profile.measure import patches
+from chainer_profile.measure import observers
 from chainer_profile.measure.accounts import Account
 from chainer_profile.measure.event_log import Position
 from chainer_profile.measure.loop import Batch
@@ -16,13 +16,13 @@ from chainer_profile.measure.patterns import UnitKind
 
 #: The kinds of operations that are units; a call of a network is :attr:`.UnitKind.TEST` or CALL.
 KINDS = {
-    patches.LOAD: UnitKind.LOAD,
-    patches.CONVERT: UnitKind.CONVERT,
-    patches.NETWORK: UnitKind.CALL,
-    patches.CLEARGRADS: UnitKind.CLEARGRADS,
-    patches.BACKWARD: UnitKind.BACKWARD,
-    patches.UPDATE: UnitKind.UPDATE,
-    patches.ITERATION: UnitKind.ITERATION,
+    observers.LOAD: UnitKind.LOAD,
+    observers.CONVERT: UnitKind.CONVERT,
+    observers.NETWORK: UnitKind.CALL,
+    observers.CLEARGRADS: UnitKind.CLEARGRADS,
+    observers.BACKWARD: UnitKind.BACKWARD,
+    observers.UPDATE: UnitKind.UPDATE,
+    observers.ITERATION: UnitKind.ITERATION,
 }
 
 

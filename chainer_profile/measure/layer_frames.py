@@ -12,7 +12,7 @@ from typing import Any
 from chainer import FunctionNode, _backprop_utils
 
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.measure import patches
+from chainer_profile.measure import observers, patches
 from chainer_profile.measure.links import Links, LinkTracker
 
 #: Name of the file that a sampler shows for a layer's frame.
@@ -70,13 +70,13 @@ class _Frames:
         """Start a trial: number its function calls from 0."""
         self._count = 0
 
-    # -- the interface of patches.CallObserver
+    # -- the interface of observers.CallObserver
 
     def begin_operation(
         self, operation: str, owner: Any, args: tuple[Any, ...]
-    ) -> patches.End | None:
+    ) -> observers.End | None:
         """A call of the whole network begins a trial."""
-        if operation == patches.NETWORK:
+        if operation == observers.NETWORK:
             self.begin()
         return None
 

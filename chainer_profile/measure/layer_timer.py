@@ -11,7 +11,7 @@ from chainer.function_hooks import TimerHook
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.warning import warner
-from chainer_profile.measure import environment, patches
+from chainer_profile.measure import environment, observers, patches
 from chainer_profile.measure.aggregate import TrialTimes
 from chainer_profile.measure.calibration import calibrate
 from chainer_profile.measure.call_history import History
@@ -151,13 +151,13 @@ class LayerTimerHook(TimerHook):
             self._conditions = Conditions(calibrations=(calibrate(self._now_ns),))
         return called.recording(self._conditions)
 
-    # -- the interface of patches.Observer
+    # -- the interface of observers.Observer
 
     def begin_operation(
         self, operation: str, owner: Any, args: tuple[Any, ...]
-    ) -> patches.End | None:
+    ) -> observers.End | None:
         """The call of an outermost link is a trial."""
-        if operation != patches.NETWORK:
+        if operation != observers.NETWORK:
             return None
         network = self._networks.get(id(owner))
         if network is None:

@@ -10,7 +10,7 @@ from typing import Any
 import chainer
 
 from chainer_profile.basics.paths import joined
-from chainer_profile.measure import patches
+from chainer_profile.measure import observers
 from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.devices import device_name, device_of
 from chainer_profile.measure.operations import actual_optimizer
@@ -122,14 +122,15 @@ class Loop:
         subject = Subject(self._title or name, device_name(device), names_of(self.optimizers))
         return subject.settings(layers, self.batch, self._train_mode, self._command)
 
-    # -- the interface of patches.Observer
+    # -- the interface of observers.Observer
 
     def begin_operation(
         self, operation: str, owner: Any, args: tuple[Any, ...]
-    ) -> patches.End | None:
-        return {patches.LOAD: self.batch.add_loaded, patches.CONVERT: self.batch.add_converted}.get(
-            operation
-        )
+    ) -> observers.End | None:
+        return {
+            observers.LOAD: self.batch.add_loaded,
+            observers.CONVERT: self.batch.add_converted,
+        }.get(operation)
 
     def begin_elsewhere(self, operation: str) -> None:
         """Other threads load for later iterations."""

@@ -9,20 +9,20 @@ from weakref import ref
 
 from chainer_profile.costs.call import ArraySpec, Work
 from chainer_profile.costs.update import hook_work, update_work
-from chainer_profile.measure import patches
+from chainer_profile.measure import observers, patches
 from chainer_profile.measure.call_sites import CallSite, Kind, Warn, dtype_of, shapes_of, work_by
 from chainer_profile.measure.links import Links
 
 _PHASES = {
-    patches.LOSS: "forward",
-    patches.BACKWARD: "backward",
-    patches.UPDATE: "update",
-    patches.COMMUNICATION: "communication",
+    observers.LOSS: "forward",
+    observers.BACKWARD: "backward",
+    observers.UPDATE: "update",
+    observers.COMMUNICATION: "communication",
 }
 _OTHERS = {
-    patches.NETWORK: CallSite(Kind.NETWORK, phase="forward"),
-    patches.BACKPROP: CallSite(Kind.BACKPROP),
-    patches.SUM: CallSite(Kind.SUM),
+    observers.NETWORK: CallSite(Kind.NETWORK, phase="forward"),
+    observers.BACKPROP: CallSite(Kind.BACKPROP),
+    observers.SUM: CallSite(Kind.SUM),
 }
 
 
@@ -45,28 +45,28 @@ class OperationSites:
         self, operation: str, owner: Any, args: tuple[Any, ...], links: Links
     ) -> int | None:
         """Event id of an operation; None for one that is not logged."""
-        if operation == patches.RULE:
+        if operation == observers.RULE:
             return self._rule_id(owner, args[0], links) if args else None
-        if operation == patches.UPDATE:
+        if operation == observers.UPDATE:
             self._optimizer = type(actual_optimizer(owner)).__name__
         phase = _PHASES.get(operation)
         if phase is not None:
             return self._id((operation,), lambda: CallSite(Kind.PHASE, phase=phase))
         if operation in _OTHERS:
             return self._id((operation,), lambda: _OTHERS[operation])
-        if operation == patches.CLEARGRADS:
+        if operation == observers.CLEARGRADS:
             return self._id((operation,), _cleargrads)
-        if operation in (patches.LOAD, patches.CONVERT):
-            name = type(owner).__name__ if operation == patches.LOAD else converter_name(owner)
+        if operation in (observers.LOAD, observers.CONVERT):
+            name = type(owner).__name__ if operation == observers.LOAD else converter_name(owner)
             return self._id((operation, name), lambda: CallSite(Kind.STEP, "data", name, "data"))
-        if operation == patches.HOOK and args:
+        if operation == observers.HOOK and args:
             name = _hook_name(owner, args[0])
             return self._id((operation, name), lambda: self._hook(owner, args[0], name))
         return None
 
     def collective_id(self, path: str, function: str, buffer: ArraySpec | None) -> int:
         """Event id of a collective that moves the buffer of a parameter."""
-        key = (patches.COMMUNICATION, path, function, str(buffer))
+        key = (observers.COMMUNICATION, path, function, str(buffer))
         return self._id(key, lambda: _collective(path, function, buffer))
 
     def _id(self, key: tuple[str, ...], make_site: Callable[[], CallSite]) -> int:
@@ -81,10 +81,10 @@ class OperationSites:
         if known is not None and known[0]() is param and known[1] == self._optimizer:
             return known[2]
         with self._pause():
-            is_update = patches.UPDATE in patches.open_operations()
+            is_update = observers.UPDATE in patches.open_operations()
             optimizer = self._optimizer if is_update else type(rule).__name__.removesuffix("Rule")
             path = links.path_of_parameter(param)
-            key = (patches.RULE, path, optimizer, str(param.name))
+            key = (observers.RULE, path, optimizer, str(param.name))
             if key not in self._ids:
                 site = self._rule(rule, param, path, optimizer, links)
                 self._ids[key] = self._add_site(site)

@@ -15,24 +15,33 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any
 
 import chainer
 from chainer import FunctionNode, _backprop, _backprop_utils, function_node
 from chainer.dataset import Converter, convert
 from chainer.dataset import Iterator as ChainerIterator
 
-from chainer_profile.measure.links import LinkTracker
-
-#: The operations that are reported. An operation inside another one of its kind is not.
-LOAD, CONVERT = "load", "convert"
-NETWORK, LOSS, CLEARGRADS, BACKWARD = "network", "loss", "cleargrads", "backward"
-BACKPROP, SUM = "backprop", "sum"
-SETUP, UPDATE, HOOK, RULE = "setup", "update", "hook", "rule"
-ITERATION, RUN, COMMUNICATION = "iteration", "run", "communication"
-
-#: Called at the end of an operation with the exception that it raised, if any, and its result.
-End = Callable[[BaseException | None, Any], None]
+from chainer_profile.measure.observers import (
+    BACKPROP,
+    BACKWARD,
+    CLEARGRADS,
+    COMMUNICATION,
+    CONVERT,
+    HOOK,
+    ITERATION,
+    LOAD,
+    LOSS,
+    NETWORK,
+    OBSERVED,
+    RULE,
+    RUN,
+    SETUP,
+    SUM,
+    UPDATE,
+    Observer,
+    report,
+)
 
 # Operations that are methods: the base class, and the names of the methods.
 _METHODS: tuple[tuple[str, type, tuple[str, ...]], ...] = (
@@ -54,56 +63,10 @@ _COMMUNICATIONS = ("multi_node_mean_grad", "_multi_node_mean_grad_async", "bcast
 _MULTI_NODE_OPTIMIZERS = ("_MultiNodeOptimizer", "_DoubleBufferingOptimizer")
 
 
-class Observer(Protocol):
-    """Learns when its thread begins and ends operations."""
-
-    @property
-    def thread(self) -> int:
-        """Identity of the observed thread."""
-
-    def begin_operation(self, operation: str, owner: Any, args: tuple[Any, ...]) -> End | None:
-        """An operation begins.
-
-        Args:
-            operation: One of the constants above.
-            owner: The object whose method it is, or the function.
-            args: The other arguments.
-        """
-
-    def begin_elsewhere(self, operation: str) -> None:
-        """Another thread begins an operation."""
-
-    def fail(self, error: Exception) -> None:
-        """The observer has failed and was removed."""
-
-
-class CallObserver(Observer, Protocol):
-    """Learns also about calls of all links, and of functions that raise."""
-
-    @property
-    def tracker(self) -> LinkTracker:
-        """Is kept up to date while links are called."""
-
-    def function_raised(self, function: Any) -> None:
-        """A function has raised an exception."""
-
-
-class _OpenOperations(threading.local):
-    """The operations that each thread has begun and not ended."""
-
-    def __init__(self) -> None:
-        self.kinds: set[str] = set()
-
-
 class _Patches:
     """The patches, and whom they report to."""
 
     def __init__(self) -> None:
-        self.observers: list[Observer] = []
-        self.call_observers: list[CallObserver] = []
-        #: The tracker of the only call observer; None if there are several, or none.
-        self.only_tracker: LinkTracker | None = None
-        self.open = _OpenOperations()
         # The patches in place: owner and name of an attribute to owner, original and our value.
         self._installed: dict[tuple[int, str], tuple[Any, Any, Any]] = {}
         # The classes to patch, with their numbers of subclasses, operations and methods.
@@ -114,26 +77,15 @@ class _Patches:
 
     def add(self, observer: Observer, calls: bool) -> None:
         with self._lock:
-            if not self.observers:
+            if not OBSERVED.observers:
                 self._install()
-            self.observers.append(observer)
-            if calls:
-                self.call_observers.append(observer)  # type: ignore[arg-type]
-            self._find_only_tracker()
+            OBSERVED.add(observer, calls)
 
     def remove(self, observer: Observer) -> None:
         with self._lock:
-            self.observers[:] = [other for other in self.observers if other is not observer]
-            self.call_observers[:] = [
-                other for other in self.call_observers if other is not observer
-            ]
-            self._find_only_tracker()
-            if not self.observers:
+            OBSERVED.remove(observer)
+            if not OBSERVED.observers:
                 self._restore()
-
-    def _find_only_tracker(self) -> None:
-        trackers = [observer.tracker for observer in self.call_observers]
-        self.only_tracker = trackers[0] if len(trackers) == 1 else None
 
     def patch_multi_node_optimizers(self) -> None:
         """Patch ChainerMN's optimizers, once the program has imported them."""
@@ -201,7 +153,7 @@ class _Patches:
         def init_subclass(kind: Any, **keywords: Any) -> None:
             super(base, kind).__init_subclass__(**keywords)  # type: ignore[arg-type]
             for operation, other, names in _METHODS:
-                if other is base and self.observers:
+                if other is base and OBSERVED.observers:
                     self._patch_methods(operation, kind, names)
 
         return init_subclass
@@ -232,7 +184,6 @@ class _Patches:
 
 _ABSENT = object()
 _PATCHES = _Patches()
-_PATCHES_OPEN = _PATCHES.open
 
 
 def subclasses(base: type) -> list[type]:
@@ -285,7 +236,7 @@ def observe_communicator(communicator: Any) -> None:
 
 def open_operations() -> set[str]:
     """The operations that the calling thread has begun and not ended."""
-    return _PATCHES.open.kinds
+    return OBSERVED.open.kinds
 
 
 # -- wrappers
@@ -302,59 +253,11 @@ def _observed(operation: str, method: Any) -> Any:
 
     @functools.wraps(method)
     def observed(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if operation in _PATCHES_OPEN.kinds:
+        if operation in OBSERVED.open.kinds:
             return method(owner, *args, **kwargs)
-        return _report(operation, owner, args, functools.partial(method, owner, *args, **kwargs))
+        return report(operation, owner, args, functools.partial(method, owner, *args, **kwargs))
 
     return observed
-
-
-def _report(operation: str, owner: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
-    """Call something as an operation."""
-    thread, kinds = get_ident(), _PATCHES_OPEN.kinds
-    ends: list[tuple[Observer, End]] = []
-    kinds.add(operation)
-    # An observer may add another one, which is to learn of this operation as well.
-    for observer in _PATCHES.observers:
-        try:
-            if observer.thread != thread:
-                observer.begin_elsewhere(operation)
-            elif (end := observer.begin_operation(operation, owner, args)) is not None:
-                ends.append((observer, end))
-        except Exception as error:
-            _fail(observer, error)
-    try:
-        result = call()
-    except BaseException as error:
-        kinds.discard(operation)
-        _end(ends, error, None)
-        raise
-    kinds.discard(operation)
-    _end(ends, None, result)
-    return result
-
-
-def _end(ends: list[tuple[Observer, End]], raised: BaseException | None, result: Any) -> None:
-    """An operation has ended: the observer that began last ends first."""
-    for observer, end in reversed(ends):
-        try:
-            end(raised, result)
-        except Exception as error:
-            _fail(observer, error)
-
-
-def _fail(observer: Observer, error: Exception) -> None:
-    """An observer has failed, which must not disturb the program."""
-    remove_observer(observer)
-    with suppress(Exception):
-        observer.fail(error)
-
-
-def left_spans(error: BaseException) -> int:
-    """The number of operations and functions that an exception has left so far."""
-    names = (_report.__name__, "observed_apply")
-    codes = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
-    return sum(code.co_name in names and code.co_filename == __file__ for code in codes)
 
 
 def _observed_backprop(backprop: Any) -> Any:
@@ -363,7 +266,7 @@ def _observed_backprop(backprop: Any) -> Any:
     @functools.wraps(backprop)
     def observed(outputs: Any, *args: Any, **kwargs: Any) -> Any:
         call = functools.partial(backprop, outputs, *args, **kwargs)
-        return _report(BACKPROP, outputs, args, call)
+        return report(BACKPROP, outputs, args, call)
 
     return observed
 
@@ -371,7 +274,7 @@ def _observed_backprop(backprop: Any) -> Any:
 def _observed_link(definer: type, method: Any) -> Any:
     @functools.wraps(method)
     def observed(link: Any, /, *args: Any, **kwargs: Any) -> Any:
-        tracker = _PATCHES.only_tracker
+        tracker = OBSERVED.only_tracker
         if tracker is None or tracker.current.is_outside or tracker.thread != get_ident():
             return _call_link(definer, observed, method, link, args, kwargs)
         # Nearly all calls come here, so what enter() does for a known link is written out.
@@ -391,11 +294,11 @@ def _observed_link(definer: type, method: Any) -> Any:
 
 def _call_link(definer: type, observed: Any, method: Any, link: Any, args: Any, kwargs: Any) -> Any:
     """Call a link that is outermost, or that several observers learn about."""
-    if NETWORK not in _PATCHES_OPEN.kinds and _PATCHES.observers:
+    if NETWORK not in OBSERVED.open.kinds and OBSERVED.observers:
         call = functools.partial(observed, link, *args, **kwargs)
-        return _report(NETWORK, link, (args, kwargs), call)
+        return report(NETWORK, link, (args, kwargs), call)
     thread = get_ident()
-    trackers = [observer.tracker for observer in _PATCHES.call_observers]
+    trackers = [observer.tracker for observer in OBSERVED.call_observers]
     trackers = [tracker for tracker in trackers if tracker.thread == thread]
     callers = [tracker.enter(link, definer) for tracker in trackers]
     try:
@@ -424,16 +327,16 @@ def _observed_update(update: Any) -> Any:
 
 def call_loss(lossfun: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Call a loss function as the operation :data:`LOSS`."""
-    if LOSS in _PATCHES_OPEN.kinds:
+    if LOSS in OBSERVED.open.kinds:
         return lossfun(*args, **kwargs)
-    return _report(LOSS, lossfun, args, functools.partial(lossfun, *args, **kwargs))
+    return report(LOSS, lossfun, args, functools.partial(lossfun, *args, **kwargs))
 
 
 def call_update(optimizer: Any, lossfun: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Call ``update`` of an optimizer as an operation, even if the program has replaced it."""
     lossfun = functools.partial(call_loss, lossfun)
     call = functools.partial(optimizer.update, lossfun, *args, **kwargs)
-    return call() if UPDATE in _PATCHES_OPEN.kinds else _report(UPDATE, optimizer, args, call)
+    return call() if UPDATE in OBSERVED.open.kinds else report(UPDATE, optimizer, args, call)
 
 
 def _observed_converter(call_converter: Any) -> Any:
@@ -442,9 +345,9 @@ def _observed_converter(call_converter: Any) -> Any:
     @functools.wraps(call_converter)
     def observed(converter: Any, batch: Any, device: Any) -> Any:
         call = functools.partial(call_converter, converter, batch, device)
-        if isinstance(converter, Converter) or CONVERT in _PATCHES_OPEN.kinds:
+        if isinstance(converter, Converter) or CONVERT in OBSERVED.open.kinds:
             return call()
-        return _report(CONVERT, converter, (batch, device), call)
+        return report(CONVERT, converter, (batch, device), call)
 
     return observed
 
@@ -455,9 +358,9 @@ def _observed_communication(name: str, method: Any) -> Any:
     @functools.wraps(method)
     def observed(communicator: Any, /, model: Any, *args: Any, **kwargs: Any) -> Any:
         call = functools.partial(method, communicator, model, *args, **kwargs)
-        if COMMUNICATION in _PATCHES_OPEN.kinds:
+        if COMMUNICATION in OBSERVED.open.kinds:
             return call()
-        return _report(COMMUNICATION, communicator, (name, model), call)
+        return report(COMMUNICATION, communicator, (name, model), call)
 
     return observed
 
@@ -469,7 +372,7 @@ def _observed_apply(apply: Any) -> Any:
             return apply(function, inputs)
         except BaseException:
             thread = get_ident()
-            for observer in _PATCHES.call_observers:
+            for observer in OBSERVED.call_observers:
                 if observer.thread == thread:
                     observer.function_raised(function)
             raise
@@ -484,19 +387,26 @@ def _observed_sum(reduce: Any) -> Any:
     def observed(grad_list: Any) -> Any:
         if len(grad_list) < 2:
             return reduce(grad_list)
-        return _report(SUM, grad_list, (), functools.partial(reduce, grad_list))
+        return report(SUM, grad_list, (), functools.partial(reduce, grad_list))
 
     return observed
 
 
+def left_spans(error: BaseException) -> int:
+    """The number of operations and functions that an exception has left so far."""
+    wrappers = (report.__code__.co_filename, "report"), (__file__, "observed_apply")
+    codes = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
+    return sum((code.co_filename, code.co_name) in wrappers for code in codes)
+
+
 def _forget_in_child() -> None:
     """A forked child is not observed."""
-    for observer in [*_PATCHES.observers]:
+    for observer in [*OBSERVED.observers]:
         with suppress(Exception):
             chainer.get_function_hooks().pop(getattr(observer, "name", ""), None)
-    _PATCHES.observers.clear()
-    _PATCHES.call_observers.clear()
-    _PATCHES.only_tracker = None
+    OBSERVED.observers.clear()
+    OBSERVED.call_observers.clear()
+    OBSERVED.only_tracker = None
 
 
 if hasattr(os, "register_at_fork"):

@@ -22,7 +22,7 @@ from chainer.function import FunctionAdapter
 from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.paths import joined
 from chainer_profile.costs.call import ArraySpec
-from chainer_profile.measure import patches
+from chainer_profile.measure import observers, patches
 from chainer_profile.measure.call_sites import CallSite, Kind
 from chainer_profile.measure.communication import collectives
 from chainer_profile.measure.links import Caller, Links, LinkTracker
@@ -265,7 +265,7 @@ class Recorder(FunctionHook):
             self._backward_ids[event_id] = backward_id
         return backward_id
 
-    # -- links and operations: the interface of patches.CallObserver
+    # -- links and operations: the interface of observers.CallObserver
 
     def function_raised(self, function: Any) -> None:
         self._note_exception()
@@ -286,17 +286,17 @@ class Recorder(FunctionHook):
 
     def begin_operation(
         self, operation: str, owner: Any, args: tuple[Any, ...]
-    ) -> patches.End | None:
+    ) -> observers.End | None:
         event_id = self.operations.event_id(operation, owner, args, self.links)
         if event_id is None:
             return None
         caller = self.tracker.current
-        if operation == patches.LOSS and caller.is_outside:
+        if operation == observers.LOSS and caller.is_outside:
             self.tracker.current = self.links.loss
-        elif operation == patches.UPDATE and communicator_of(owner) is not None:
+        elif operation == observers.UPDATE and communicator_of(owner) is not None:
             patches.observe_communicator(communicator_of(owner))
         end = partial(self._end_operation, event_id, caller)
-        if operation == patches.COMMUNICATION:
+        if operation == observers.COMMUNICATION:
             watching = ExitStack()
             watching.enter_context(self._collectives(owner, *args))
             end = partial(self._end_communication, watching, end)
@@ -330,7 +330,7 @@ class Recorder(FunctionHook):
         self.tracker.current = caller
 
     def _end_communication(
-        self, watching: ExitStack, end: patches.End, error: BaseException | None, result: Any
+        self, watching: ExitStack, end: observers.End, error: BaseException | None, result: Any
     ) -> None:
         end(error, result)
         watching.close()

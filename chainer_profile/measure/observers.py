@@ -1,0 +1,135 @@
+"""Observers: what learns when a program begins and ends Chainer's operations."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from threading import get_ident
+from typing import Any, Protocol
+
+from chainer_profile.measure.links import LinkTracker
+
+#: The operations that are reported. An operation inside another one of its kind is not.
+LOAD, CONVERT = "load", "convert"
+NETWORK, LOSS, CLEARGRADS, BACKWARD = "network", "loss", "cleargrads", "backward"
+BACKPROP, SUM = "backprop", "sum"
+SETUP, UPDATE, HOOK, RULE = "setup", "update", "hook", "rule"
+ITERATION, RUN, COMMUNICATION = "iteration", "run", "communication"
+
+#: Called at the end of an operation with the exception that it raised, if any, and its result.
+End = Callable[[BaseException | None, Any], None]
+
+
+class Observer(Protocol):
+    """Learns when its thread begins and ends operations."""
+
+    @property
+    def thread(self) -> int:
+        """Identity of the observed thread."""
+
+    def begin_operation(self, operation: str, owner: Any, args: tuple[Any, ...]) -> End | None:
+        """An operation begins.
+
+        Args:
+            operation: One of the constants above.
+            owner: The object whose method it is, or the function.
+            args: The other arguments.
+        """
+
+    def begin_elsewhere(self, operation: str) -> None:
+        """Another thread begins an operation."""
+
+    def fail(self, error: Exception) -> None:
+        """The observer has failed and was removed."""
+
+
+class CallObserver(Observer, Protocol):
+    """Learns also about calls of all links, and of functions that raise."""
+
+    @property
+    def tracker(self) -> LinkTracker:
+        """Is kept up to date while links are called."""
+
+    def function_raised(self, function: Any) -> None:
+        """A function has raised an exception."""
+
+
+class _OpenOperations(threading.local):
+    """The operations that each thread has begun and not ended."""
+
+    def __init__(self) -> None:
+        self.kinds: set[str] = set()
+
+
+class _Observed:
+    """The observers, and what is observed now."""
+
+    def __init__(self) -> None:
+        self.observers: list[Observer] = []
+        self.call_observers: list[CallObserver] = []
+        #: The tracker of the only call observer; None if there are several, or none.
+        self.only_tracker: LinkTracker | None = None
+        self.open = _OpenOperations()
+
+    def add(self, observer: Observer, calls: bool) -> None:
+        """Report to an observer; with ``calls`` also what a :class:`CallObserver` learns."""
+        self.observers.append(observer)
+        if calls:
+            self.call_observers.append(observer)  # type: ignore[arg-type]
+        self._find_only_tracker()
+
+    def remove(self, observer: Observer) -> None:
+        """Report no longer to an observer, which need not have been added."""
+        # In place, as they may be iterated over; by identity, as hooks compare by name.
+        self.observers[:] = [each for each in self.observers if each is not observer]
+        self.call_observers[:] = [each for each in self.call_observers if each is not observer]
+        self._find_only_tracker()
+
+    def _find_only_tracker(self) -> None:
+        trackers = [observer.tracker for observer in self.call_observers]
+        self.only_tracker = trackers[0] if len(trackers) == 1 else None
+
+
+OBSERVED = _Observed()
+
+
+def report(operation: str, owner: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+    """Call something as an operation."""
+    thread, kinds = get_ident(), OBSERVED.open.kinds
+    ends: list[tuple[Observer, End]] = []
+    kinds.add(operation)
+    # An observer may add another one, which is to learn of this operation as well.
+    for observer in OBSERVED.observers:
+        try:
+            if observer.thread != thread:
+                observer.begin_elsewhere(operation)
+            elif (end := observer.begin_operation(operation, owner, args)) is not None:
+                ends.append((observer, end))
+        except Exception as error:
+            _fail(observer, error)
+    try:
+        result = call()
+    except BaseException as error:
+        kinds.discard(operation)
+        _end(ends, error, None)
+        raise
+    kinds.discard(operation)
+    _end(ends, None, result)
+    return result
+
+
+def _end(ends: list[tuple[Observer, End]], raised: BaseException | None, result: Any) -> None:
+    """An operation has ended: the observer that began last ends first."""
+    for observer, end in reversed(ends):
+        try:
+            end(raised, result)
+        except Exception as error:
+            _fail(observer, error)
+
+
+def _fail(observer: Observer, error: Exception) -> None:
+    """An observer has failed, which must not disturb the program."""
+    OBSERVED.remove(observer)
+    with suppress(Exception):
+        observer.fail(error)
