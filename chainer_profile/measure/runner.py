@@ -385,7 +385,7 @@ def calibration_of(step: Step, clock: Clock) -> Callable[[], Calibration | None]
     return partial(calibrated, clock, chainer.backend.get_array_module(*step.inputs))
 
 
-def _named(settings: Settings, step: AnyStep) -> Settings:
+def _with_step(settings: Settings, step: AnyStep) -> Settings:
     """Add the names of the step's loss and optimizer, its mode and its kernels to the settings."""
     loss, optimizer = getattr(step, "loss", None), getattr(step, "optimizer", None)
     return replace(
