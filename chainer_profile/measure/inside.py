@@ -1,6 +1,7 @@
-"""The pass inside the layers: trials during which something looks where the interpreter is.
+"""The pass inside the layers: trials whose Python stacks a sampler records.
 
-Its times are not used: it tells into which parts those of the timed trials fall.
+The samples show which parts of its code a layer spends its time in. The layer's time itself comes
+from the timed trials.
 """
 
 from __future__ import annotations
@@ -32,33 +33,36 @@ from chainer_profile.measure.step import Step
 from chainer_profile.record.inside import Inside, Place, Stack
 from chainer_profile.record.recording import Layer
 
-#: How long trials are sampled.
+#: Time for which trials are sampled, in seconds.
 SECONDS = 6.0
-#: In shorter layers py-spy stops the program for each sample.
+#: If layers are shorter than this, py-spy stops the program for each sample.
 STOPPED_BELOW_S = 1e-3
-#: Fewer samples tell nothing.
+#: Fewer samples are too few for shares.
 LEAST_SAMPLES = 100
-#: A stack that takes less of its layer's time than this is not kept by itself.
-_LEAST_PART = 1e-3
+#: Least share of a layer's time for which a stack is listed separately.
+_LEAST_SHARE = 1e-3
 _TRIAL = "(trial)"
 _NO_LINES = "py-spy reports wrong lines on Python 3.12 to 3.14, so only functions are shown"
-#: Trials that begin within so many seconds are a group, and fewer groups tell nothing by how much
-#: they differ.
+#: Trials that begin in the same interval of this length form a group. The variance between fewer
+#: groups is unknown.
 _GROUP_S = 0.1
 _LEAST_GROUPS = 10
 _LABEL = re.compile(r"(\d+)_(.+?)@(.*?)( backward)?$")
-#: Where the frames of the measuring itself are, which a trial has without it neither.
-_OURS = str(Path(__file__).parent)
+#: Folder of the profiler's own frames, which stacks must not show.
+_PROFILER_FOLDER = str(Path(__file__).parent)
 
 
 class Owner(NamedTuple):
-    """What a stack is in; see :class:`~chainer_profile.record.inside.Stack`."""
+    """The layer of a stack; see :class:`~chainer_profile.record.inside.Stack`.
+
+    Without a row and a function, the stack belongs to the framework.
+    """
 
     row: int | None = None
     function: str = ""
 
 
-#: By owner and stack: time, and how often it was seen.
+#: Seconds and number of samples by owner and stack.
 _Spent = dict[tuple[Owner, Frames], tuple[float, int]]
 
 
@@ -72,7 +76,20 @@ def look_inside(
     stop: Callable[[], str] = lambda: "",
     by_link: bool = False,
 ) -> Inside:
-    """Make trials and look where the interpreter is; within the step's configuration."""
+    """Sample the stacks of trials for a number of seconds; the step must be configured.
+
+    Args:
+        step: Runs one trial.
+        layers: The rows of the timed trials.
+        medians_s: Median self time of each row, (rows,).
+        now_ns: The clock.
+        seconds: Time for which trials are made; at least one is made.
+        stop: Returns a reason to stop, or an empty text.
+        by_link: Whether rows are functions of links instead of single calls.
+
+    Raises:
+        ProfileError: No sampler can attach, or there are too few samples.
+    """
     walls: list[int] = []
 
     def run() -> None:
@@ -85,10 +102,10 @@ def look_inside(
 
     rows = _Rows(layers, by_link)
     with labelled_frames(step.roots if by_link else None) as begin_trial:
-        seen = sampled(run, stopped=_typical_s(medians_s) < STOPPED_BELOW_S)
+        seen = sampled(run, stopped=_weighted_median_s(medians_s) < STOPPED_BELOW_S)
     groups: defaultdict[str, list[tuple[Frames, int]]] = defaultdict(list)
     for stack, count in seen.samples.items():
-        group, inner = _within_trial(stack)
+        group, inner = _frames_in_trial(stack)
         if inner:
             groups[group].append((inner, count))
     samples = sum(count for group in groups.values() for _, count in group)
@@ -108,11 +125,11 @@ def look_inside(
         notes=() if seen.has_lines else (_NO_LINES,),
         repeats=_repeats(by_group),
     )
-    return _inside(inside, _together(by_group))
+    return _with_stacks(inside, _all_groups(by_group))
 
 
-def _typical_s(medians_s: Sequence[float]) -> float:
-    """Half of the layers' time is in layers of at least this time."""
+def _weighted_median_s(medians_s: Sequence[float]) -> float:
+    """The median of the layers' times, weighted by these times."""
     slowest = sorted(medians_s, reverse=True)
     half_s = sum(slowest) / 2
     return next(
@@ -122,16 +139,16 @@ def _typical_s(medians_s: Sequence[float]) -> float:
     )
 
 
-def _within_trial(stack: Frames) -> tuple[str, Frames]:
-    """Group of a trial, and what is below its frame; nothing outside of it."""
-    for at, frame in enumerate(stack):
+def _frames_in_trial(stack: Frames) -> tuple[str, Frames]:
+    """The group of a stack's trial and the frames inside the trial; both empty outside trials."""
+    for position, frame in enumerate(stack):
         if frame.function.startswith(_TRIAL) and frame.file == FILE:
-            return frame.function, stack[at + 1 :]
+            return frame.function, stack[position + 1 :]
     return "", ()
 
 
 def _summed(parts: Iterable[tuple[tuple[Owner, Frames], tuple[float, int]]]) -> _Spent:
-    """Time and samples by owner and stack."""
+    """Add up time and samples by owner and stack."""
     sums: _Spent = {}
     for key, (seconds, samples) in parts:
         before = sums.get(key, (0.0, 0))
@@ -139,64 +156,69 @@ def _summed(parts: Iterable[tuple[tuple[Owner, Frames], tuple[float, int]]]) -> 
     return sums
 
 
-def _together(groups: Sequence[_Spent]) -> _Spent:
+def _all_groups(groups: Sequence[_Spent]) -> _Spent:
     return _summed(part for group in groups for part in group.items())
 
 
 def _repeats(groups: Sequence[_Spent]) -> float:
-    """How many samples tell as much as one that depends on no other."""
-    # Where the machine is busy, the program that waits is seen again and again at one place: shares
-    # differ more from group to group than independent samples would have it.
+    """Number of samples that are worth one independent sample, at least 1."""
+    # On a busy machine the program waits for a core, and successive samples show the same stack.
+    # The shares of stacks then vary more between groups than independent samples would. The result
+    # is the ratio of the observed variance to the expected one.
     if len(groups) < _LEAST_GROUPS:
         return 1.0
     rows: dict[Owner, list[Frames]] = {}
-    together = _together(groups)
+    together = _all_groups(groups)
     for owner, frames in together:
         rows.setdefault(owner, []).append(frames)
-    seen, expected = 0.0, 0.0
-    for owner, places in rows.items():
-        keys = [(owner, frames) for frames in places]
+    observed, expected = 0.0, 0.0
+    for owner, stacks in rows.items():
+        keys = [(owner, frames) for frames in stacks]
         spent = np.array([[group.get(key, (0.0, 0))[0] for key in keys] for group in groups])
         samples = sum(together[key][1] for key in keys)
         whole = spent.sum()
         if not whole:
             continue
         shares = spent.sum(axis=0) / whole
-        # The variance of a ratio of sums over groups; and of a share of independent samples.
-        apart = (spent - np.outer(spent.sum(axis=1), shares)) / whole
-        seen += samples**2 * float((apart**2).sum())
+        # Observed: the variance of a ratio of sums over groups. Expected: the binomial variance of
+        # a share.
+        deviations = (spent - np.outer(spent.sum(axis=1), shares)) / whole
+        observed += samples**2 * float((deviations**2).sum())
         expected += samples * float((shares * (1 - shares)).sum())
-    return max(1.0, seen / expected * len(groups) / (len(groups) - 1)) if expected else 1.0
+    return max(1.0, observed / expected * len(groups) / (len(groups) - 1)) if expected else 1.0
 
 
 def _spent(stacks: Iterable[tuple[Frames, float, int]], rows: _Rows, lines: bool) -> _Spent:
-    """The stacks by what they are in, without the frames of the measuring itself."""
+    """Add up stacks by owner, without the profiler's own frames.
 
-    def of(stack: Frames) -> tuple[Owner, Frames]:
+    ``lines`` says whether line numbers are right; otherwise they become 0.
+    """
+
+    def assigned(stack: Frames) -> tuple[Owner, Frames]:
         owner, inner = rows.owner(stack)
         return owner, tuple(
             frame if lines and owner != Owner() else frame._replace(line=0)
             for frame in inner
-            if not frame.file.startswith(_OURS) and frame.file != FILE
+            if not frame.file.startswith(_PROFILER_FOLDER) and frame.file != FILE
         )
 
     parts = (
-        (of(stack), (spent_s, count))
+        (assigned(stack), (spent_s, count))
         for stack, spent_s, count in stacks
-        if stack and not stack[-1].file.startswith(_OURS)
+        if stack and not stack[-1].file.startswith(_PROFILER_FOLDER)
     )
     return _summed(part for part in parts if part[0][1])
 
 
 class _Rows:
-    """Which row a stack is in."""
+    """Finds the row of a stack by the labels of layers in its frames."""
 
     def __init__(self, layers: Sequence[Layer], by_link: bool = False) -> None:
-        # A label counts the calls that are in no other one.
+        # The number in a label counts only calls that are not nested.
         self._calls = [
             layer for layer in layers if layer.parent is None and layer.phase == "forward"
         ]
-        # Beside links there are the functions of a loss.
+        # The functions of a loss have the path "loss", but their labels have the root's path.
         self._by_path = {
             (layer.path if layer.path != "loss" else "/", layer.function): layer
             for layer in layers
@@ -212,45 +234,47 @@ class _Rows:
         self._names = {layer.function for layer in layers}
 
     def owner(self, stack: Frames) -> tuple[Owner, Frames]:
-        """What a stack is in, and its frames below that; of no layer all of them."""
-        for at, frame in enumerate(stack):
-            inner = stack[at + 1 :]
+        """The owner of a stack and the frames inside its layer; all frames if it has no layer."""
+        for position, frame in enumerate(stack):
+            inner = stack[position + 1 :]
             name = frame.function.rpartition(".")[2]
             if frame.file == FILE:
                 label = _LABEL.fullmatch(frame.function)
                 if label is not None:
-                    return self._of_label(label, inner, stack)
+                    return self._labelled(label, inner, stack)
             elif name == "update" and frame.file.endswith("chainer/variable.py") and inner:
                 return self._named(self._update, inner, stack)
             elif "chainer/optimizer_hooks/" in frame.file:
-                return self._named(self._hook, stack[at:], stack)
+                return self._named(self._hook, stack[position:], stack)
             elif name == "cleargrads" and frame.file.endswith("chainer/link.py"):
-                return self._named(name, stack[at:], stack)
+                return self._named(name, stack[position:], stack)
         return Owner(), stack
 
     def _named(self, function: str, inner: Frames, stack: Frames) -> tuple[Owner, Frames]:
-        """A row that is known by the name of its function alone."""
+        """Assign a stack to a function name, if the trials have rows with this name."""
         if function not in self._names:
             return Owner(), stack
         return Owner(None, function), inner
 
     def _layer(self, number: str, function: str, path: str) -> Layer | None:
+        """The row of a label; None if the trial called something else there."""
         if self._by_path:
             return self._by_path.get((path, function))
         layer = self._calls[int(number)] if int(number) < len(self._calls) else None
         return layer if layer is not None and layer.function == function else None
 
-    def _of_label(self, label: re.Match[str], inner: Frames, stack: Frames) -> tuple[Owner, Frames]:
-        inner = tuple(frame for frame in inner if not frame.file.startswith(_OURS))
+    def _labelled(self, label: re.Match[str], inner: Frames, stack: Frames) -> tuple[Owner, Frames]:
+        """The owner of a stack with a label; ``inner`` are the frames inside the labelled frame."""
+        inner = tuple(frame for frame in inner if not frame.file.startswith(_PROFILER_FOLDER))
         layer = self._layer(*label.groups()[:3])
         function, backward = label[2], label[4]
         if backward is not None:
-            # It ends by adding up gradients, which are rows of their own.
+            # A backward step ends with gradient sums, which have their own rows.
             if any(frame.function == "_reduce" for frame in inner[:2]):
                 return self._named("gradient_accumulation", inner[1:], stack)
             index = None if layer is None else self._backward.get(layer.index)
             return (Owner(index), inner[1:] or inner) if index is not None else (Owner(), stack)
-        # A layer's time is what apply() does between the hooks; the rest is the framework's.
+        # A layer's time is the part of apply() between the hooks. The rest is framework time.
         is_forward = len(inner) > 1 and inner[1].function.rpartition(".")[2] in _FORWARD
         if not is_forward and not (inner and inner[0].line in _between_hooks()):
             return Owner(), stack
@@ -258,7 +282,7 @@ class _Rows:
         return self._named(function, inner, stack) if layer is None else (Owner(layer.index), inner)
 
 
-#: What FunctionNode.apply calls for the function's own work.
+#: Methods that FunctionNode.apply calls for the function's own work.
 _FORWARD = ("forward", "static_forward_optimizations")
 
 
@@ -267,27 +291,28 @@ def _between_hooks() -> range:
     """The lines of ``FunctionNode.apply`` between the hooks of a function."""
     lines = inspect.getsource(function_node).splitlines()
     begin, end = (
-        next((at for at, line in enumerate(lines, 1) if f"hook.forward_{when}process(" in line), 0)
+        next((n for n, line in enumerate(lines, 1) if f"hook.forward_{when}process(" in line), 0)
         for when in ("pre", "post")
     )
     return range(begin + 1, end - 1)
 
 
-def _short(spent: _Spent) -> _Spent:
-    """The same, with what is next to nothing added to the outermost frame."""
+def _without_small(spent: _Spent) -> _Spent:
+    """Add the time of stacks with a negligible share to the outermost frame of their layer."""
     whole: dict[Owner, float] = defaultdict(float)
     for (owner, _), (seconds, _count) in spent.items():
         whole[owner] += seconds
     return _summed(
-        ((owner, frames if time[0] >= _LEAST_PART * whole[owner] else frames[:1]), time)
+        ((owner, frames if time[0] >= _LEAST_SHARE * whole[owner] else frames[:1]), time)
         for (owner, frames), time in spent.items()
     )
 
 
-def _inside(inside: Inside, spent: _Spent) -> Inside:
+def _with_stacks(inside: Inside, spent: _Spent) -> Inside:
+    """Add stacks, longest first, and their frames to the result."""
     places: dict[Place, int] = {}
     stacks = []
-    for (owner, frames), (seconds, samples) in _short(spent).items():
+    for (owner, frames), (seconds, samples) in _without_small(spent).items():
         numbers = tuple(places.setdefault(_place(frame), len(places)) for frame in frames)
         stacks.append(Stack(numbers, seconds, samples, owner.row, owner.function))
     stacks.sort(key=lambda stack: -stack.seconds)
@@ -296,20 +321,20 @@ def _inside(inside: Inside, spent: _Spent) -> Inside:
 
 @cache
 def _place(frame: Frame) -> Place:
-    """A frame with what is on its line, and its file's name without the machine's folders."""
+    """A frame with its source line; its file is relative to the folder of ``sys.path``."""
     path = frame.file
-    installed = path.startswith(_installed())
+    installed = path.startswith(_installed_folders())
     bases = [base for base in sys.path if base and path.startswith(base.rstrip("/\\") + "/")]
     short = path[len(max(bases, key=len).rstrip("/\\")) + 1 :] if bases else Path(path).name
     source = linecache.getline(path, frame.line).strip() if frame.line else ""
     own = Path(path).is_absolute() and (not installed or "chainer_profile/models/" in path)
-    ours = str(Path(_OURS).parent)
+    ours = str(Path(_PROFILER_FOLDER).parent)
     return Place(frame.function, short, frame.line, source, own and not path.startswith(ours + "/"))
 
 
 @cache
-def _installed() -> tuple[str, ...]:
-    """Where Python and installed packages are."""
+def _installed_folders() -> tuple[str, ...]:
+    """Folders of Python and of installed packages."""
     paths = sysconfig.get_paths()
     folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return tuple(folders | set(site.getsitepackages()) | {site.getusersitepackages()})

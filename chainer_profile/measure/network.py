@@ -1,4 +1,4 @@
-"""What a network is, without timing: its layers, parameters, work and memory."""
+"""The summary of a network without timing: its layers, parameters, work and memory."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ def summary(
 
     Args:
         model: The network, a :class:`chainer.Link`, or a function. It runs on its own device.
-            Its state is restored afterwards, and so is all else that is reached from it; see
-            :func:`.preserved_state`. Only parameters without an array keep the first that they get.
-        shape: Shape of the input, batch included, or of each of several inputs; or the input
-            itself, in all forms that :func:`~chainer_profile.profile` takes.
-        dtype: Data type of the input, or of each input, if a shape is given. Floats are random and
-            integers are 0, which suits indices, such as those of an EmbedID.
+            Afterwards the network, and every object that is reached from it, has its former state;
+            see :func:`.preserved_state`. Only parameters without an array keep the first array that
+            they get.
+        shape: Shape of the input, including the batch, or a sequence of shapes for several inputs;
+            or the input itself, in any form that :func:`~chainer_profile.profile` accepts.
+        dtype: Data type of the input, or of each input, if a shape is given. Floats are random.
+            Integers are 0, which is a valid index for layers such as EmbedID.
         name: Name of the network. Default: the name of its class.
 
     Returns:
@@ -51,7 +52,7 @@ def summary(
     """
     text("name", name)
     as_given = bool(arrays_in(shape))
-    given = Arguments.of(shape if as_given else tuple(_inputs(shape, dtype)))
+    given = Arguments.of(shape if as_given else tuple(_make_inputs(shape, dtype)))
     with preserved_state(model, given.args, given.kwargs):
         model = as_network(model, given.arrays)
         if not as_given:
@@ -63,8 +64,8 @@ def summary(
                 session = learn_first(step)
             except StepError as error:
                 raise error.with_input(inputs[0].shape) from error
-        counts, parameter_nbytes, persistent_nbytes = _own_arrays(model)
-        table = _layer_table(session, counts, _users(session.layers, model))
+        counts, parameter_nbytes, persistent_nbytes = _count_arrays(model)
+        table = _layer_table(session, counts, _calls_with_parameters(session.layers, model))
     return ModelSummary(
         name=name or network_name(model),
         input_shapes=tuple(tuple(map(int, array.shape)) for array in inputs),
@@ -81,8 +82,8 @@ def _nbytes(array: Any) -> int:
     return int(array.size) * int(np.dtype(array.dtype).itemsize)
 
 
-def _inputs(shape: Any, dtype: str | Sequence[str]) -> list[Any]:
-    """The inputs, on the CPU."""
+def _make_inputs(shape: Any, dtype: str | Sequence[str]) -> list[Any]:
+    """Make an input for each shape, on the CPU."""
     try:
         parts = [shape] if all(isinstance(n, _WHOLE) for n in shape) else shape
         shapes = [tuple(part) for part in parts]
@@ -97,12 +98,13 @@ def _inputs(shape: Any, dtype: str | Sequence[str]) -> list[Any]:
     if len(dtypes) != len(shapes):
         given, inputs = plural(len(dtypes), "data type"), plural(len(shapes), "input")
         raise UsageError(f"{given} given for {inputs}")
-    return [_input(part, kind) for part, kind in zip(shapes, dtypes, strict=True)]
+    return [_make_input(part, kind) for part, kind in zip(shapes, dtypes, strict=True)]
 
 
-def _input(shape: Shape, dtype: Any) -> Any:
+def _make_input(shape: Shape, dtype: Any) -> Any:
+    """Make an array of random floats, or of zeros of another type."""
     try:
-        if dtype is None:  # which NumPy takes for float64
+        if dtype is None:  # NumPy would use float64
             raise TypeError
         kind = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError):
@@ -112,17 +114,18 @@ def _input(shape: Shape, dtype: Any) -> Any:
     try:
         if kind.kind != "f":
             return np.zeros(shape, kind)
-        # Not all the same: a network may divide by a deviation.
+        # Equal values would make networks fail that divide by a standard deviation.
         values = np.random.default_rng(0).standard_normal(shape, np.float32)
         return np.asarray(values, kind)
     except (MemoryError, ValueError) as error:
         raise ProfileError(f"an input of {format_shape(shape)} does not fit into memory") from error
 
 
-def _own_arrays(model: Any) -> tuple[dict[str, dict[str, int]], int, int]:
-    """What links have, without those below them, by path; and bytes of all that all of them have.
+def _count_arrays(model: Any) -> tuple[dict[str, dict[str, int]], int, int]:
+    """Count the arrays of each link, without those in its child links.
 
-    What several paths share is with the first.
+    Returns the counts by path, and the bytes of all parameters and of all persistent arrays. An
+    array that several paths share counts for the first path.
     """
     counts = {path: dict.fromkeys(OWN, 0) for path, _ in model.namedlinks()}
     parameter_nbytes = persistent_nbytes = 0
@@ -148,12 +151,16 @@ def _is_trainable(param: Any) -> bool:
     return bool(param.requires_grad) and (rule is None or bool(rule.enabled))
 
 
-def _users(layers: Sequence[Layer], model: Any) -> dict[str, int]:
-    """Of every link's calls the first with one of its parameters, by path; without, the first."""
+def _calls_with_parameters(layers: Sequence[Layer], model: Any) -> dict[str, int]:
+    """Index of the call that uses each link's parameters, by path.
+
+    This is the first call with a parameter as an input. A link without such a call has its first
+    call.
+    """
     shapes: dict[str, set[Shape]] = {}
     for path, param in model.namedparams(include_uninit=False):
         shapes.setdefault(link_of(path), set()).add(tuple(param.shape))
-    # L.Linear may reshape its input before it uses its weights.
+    # The first call may not use parameters: L.Linear may reshape its input before.
     first = {layer.path: layer.index for layer in reversed(layers)}
     return first | {
         layer.path: layer.index
@@ -165,19 +172,22 @@ def _users(layers: Sequence[Layer], model: Any) -> dict[str, int]:
 def _layer_table(
     session: StepSession, own: dict[str, dict[str, int]], users: dict[str, int]
 ) -> pd.DataFrame:
-    left, none = dict(own), dict.fromkeys(OWN, 0)
+    """Make a table with a row for each call, and for each link with arrays that was not called."""
+    remaining, none = dict(own), dict.fromkeys(OWN, 0)
     rows: list[dict[str, Any]] = [
         {name: getattr(layer, name) for name in (*TEXTS, *WORK)}
-        | (left.pop(layer.path, none) if users[layer.path] == layer.index else none)
+        | (remaining.pop(layer.path, none) if users[layer.path] == layer.index else none)
         | {"nbytes_output": new_nbytes, "approximate": int(layer.work_is_about)}
         for layer, new_nbytes in zip(session.layers, session.new_nbytes, strict=True)
     ]
     uncalled: dict[str, Any] = dict.fromkeys(COUNTS, 0) | {"function": "", "dtype": ""}
     uncalled |= {"input_shapes": (), "output_shapes": ()}
     rows += [
-        uncalled | {"path": path} | counts for path, counts in left.items() if any(counts.values())
+        uncalled | {"path": path} | counts
+        for path, counts in remaining.items()
+        if any(counts.values())
     ]
-    # The same types with any number of rows.
+    # The columns have these types even if there are no rows.
     types = dict.fromkeys(COUNTS, "int64") | dict.fromkeys(WORK, "Int64")
     table = pd.DataFrame(rows, columns=[*TEXTS, *COUNTS], dtype=object).astype(types)
     table.index = pd.RangeIndex(len(rows), name="index")

@@ -1,8 +1,9 @@
-"""Passes and trials -> Recording.
+"""Makes the trials and passes of :func:`profile`, and returns the recording.
 
-The passes do not disturb one another: structure passes; a few trials that choose the BLAS threads;
-warm-ups; trials without hooks ("clean") in blocks that alternate with profiled ones; on a GPU a few
-that it begins when all is launched; another structure pass; then those of :data:`PASSES`.
+The order is: structure passes; on a CPU, a few trials that choose the number of BLAS threads;
+warm-up trials; profiled trials, in blocks that alternate with unprofiled ("clean") ones; on a GPU,
+a few held trials; then the passes in :data:`PASSES`. Each measurement runs alone, so none of them
+disturbs another.
 """
 
 from __future__ import annotations
@@ -73,16 +74,16 @@ from chainer_profile.record.recording import (
     Settings,
 )
 
-#: The passes after the trials, in their order.
+#: The passes after the trials, in the order in which they run.
 PASSES = (COUNTERS, INSIDE, MEMORY, LIMITS)
-#: Ends of a run that nobody stopped.
-_IN_ORDER = (COMPLETE, TIME_LIMIT, INTERVAL)
-#: The part of a time limit that is kept at most for what follows the trials.
-_RESERVE_PART = 0.2
+#: Values of ``ended`` for a run that nobody stopped.
+_NOT_STOPPED = (COMPLETE, TIME_LIMIT, INTERVAL)
+#: Largest fraction of a time limit that is reserved for the passes after the trials.
+_MOST_RESERVED_PART = 0.2
 
 
 class RunError(ProfileError):
-    """The network or the disk failed during the trials; ``recording`` has those before."""
+    """The network or the disk failed; ``recording`` has the trials before the failure."""
 
     def __init__(self, message: str, recording: Recording) -> None:
         super().__init__(message)
@@ -114,13 +115,13 @@ def profile(
     (another branch, other shapes), a row is a function of a link, and
     :attr:`~.Recording.calls` has its calls in each trial.
 
-    On a GPU, after ``model.to_device("@cupy:0")``, the layers' times are the device's.
+    On a GPU, after ``model.to_device("@cupy:0")``, the layers' times are times on the device.
 
     Afterwards, also after an exception or Ctrl-C, the network, the optimizer, the input, the loss
-    and the random generators of NumPy and Python have the state that they had before, and so has
-    all that is reached from them; :func:`.preserved_state` names the limits. For a function or a
-    bound method this is its object, its closure and the global variables that it names. Only
-    parameters without an array keep the first array that they get, with its initial values.
+    and the random generators of NumPy and Python have their former state, and so has every object
+    that is reached from them; :func:`.preserved_state` names the limits. A function or a bound
+    method reaches its object, its closure and the global variables that it names. Only parameters
+    without an array keep the first array that they get, with its initial values.
 
     Ctrl-C ends the run after the current trial, or at once when it is pressed again.
 
@@ -129,7 +130,8 @@ def profile(
         x: Its input, on the network's device: an array or a Variable; a tuple of several arguments;
             a list of arrays, which is one argument; or a dict of arguments by name.
         trials: Number of profiled trials; an upper bound with max_seconds or until_ci.
-        warmups: Trials before those, not counted; fewer if they take more than ten seconds.
+        warmups: Trials before the profiled ones, which are not counted; fewer if they take more
+            than ten seconds.
         clean_trials: Unprofiled trials in addition. Default: a tenth of trials, but at least 30 or
             as many as trials.
         phase: ``forward``, ``forward-backward``, or ``train`` (forward, loss, backward, update).
@@ -155,7 +157,7 @@ def profile(
             of the trials' time, at most five seconds; True: for five seconds.
         why: Sample the layers for some seconds after the trials, to show which parts of their code,
             and of the framework between them, take the time.
-        progress: Called now and then; see :data:`Progress`.
+        progress: Called up to ten times a second; see :data:`Progress`.
 
     Returns:
         The recording; :func:`chainer_profile.summarise` computes its statistics.
@@ -164,7 +166,8 @@ def profile(
         ProfileError: The network fails, or memory does not hold the copies that restore the state.
             The ``recording`` of a :class:`RunError` has the trials before the failure.
         UsageError: An argument is invalid, or there are fewer cores than threads.
-        KeyboardInterrupt: After Ctrl-C. Its ``recording`` has the trials so far, or is None.
+        KeyboardInterrupt: After Ctrl-C. Its ``recording`` has the trials so far; None if there are
+            none.
     """
     trials = whole_number("trials", trials, 1)
     clean_trials = default_clean_trials(trials) if clean_trials is None else clean_trials
@@ -175,8 +178,10 @@ def profile(
         clean_trials=whole_number("clean_trials", clean_trials, 0),
         warmups=whole_number("warmups", warmups, 0),
         threads=None if threads is None else whole_number("threads", threads, 1),
-        max_seconds=_between("max_seconds", max_seconds, math.inf, "a number of seconds above 0"),
-        until_ci=_between("until_ci", until_ci, 1, "a fraction, such as 0.01 for 1 %"),
+        max_seconds=_positive_below(
+            "max_seconds", max_seconds, math.inf, "a number of seconds above 0"
+        ),
+        until_ci=_positive_below("until_ci", until_ci, 1, "a fraction, such as 0.01 for 1 %"),
     )
     check_threads(settings.threads)
     passes = {
@@ -201,20 +206,20 @@ def profile(
                     optimizer=optimizer,
                     keywords=given.kwargs,
                 )
-                recording = _profile(step, given, settings, stop, progress=progress, **passes)
+                recording = _run_step(step, given, settings, stop, progress=progress, **passes)
             if stop():
-                raise _interrupt(recording)
+                raise _keyboard_interrupt(recording)
             return recording
     except KeyboardInterrupt as error:
-        # The network's own code may raise it before the first trial.
+        # The network may have raised it before the first trial, without a recording.
         error.recording = getattr(error, "recording", None)  # type: ignore[attr-defined]
         raise
 
 
-def _profile(
+def _run_step(
     step: AnyStep, given: Arguments, settings: Settings, stop: Stop, **options: Any
 ) -> Recording:
-    """Run a step with what the settings say of its network and input."""
+    """Run a step, after adding its network, input and device to the settings."""
     device = only_device_of(step.model)
     clock = clock_of(device)
     settings = replace(
@@ -237,19 +242,20 @@ def _profile(
     )
 
 
-def _interrupt(recording: Recording) -> KeyboardInterrupt:
-    """The exception after a run that Ctrl-C has stopped."""
+def _keyboard_interrupt(recording: Recording) -> KeyboardInterrupt:
+    """The exception for a run that Ctrl-C has stopped, with its recording."""
     error = KeyboardInterrupt()
     error.recording = recording if recording.n_trials else None  # type: ignore[attr-defined]
     return error
 
 
-def _between(name: str, value: Any, below: float, wanted: str) -> float | None:
+def _positive_below(name: str, value: Any, below: float, wanted: str) -> float | None:
+    """Check that a number is above 0 and below a limit; None stays None."""
     return None if value is None else number_between(name, value, below, wanted)
 
 
 def default_clean_trials(trials: int) -> int:
-    """A tenth of the profiled ones; at least 5, and as many as there are, or as intervals need."""
+    """A tenth of the profiled trials, but as many as a median's interval needs, if there are."""
     return max(5, min(trials, MIN_TRIALS), -(-trials // 10))
 
 
@@ -271,7 +277,11 @@ def run(
     warn: Say = warn_user,
     stop: Stop | None = None,
 ) -> Recording:
-    """Make all passes that the settings ask for: none that is False, short counters for None."""
+    """Make the trials of a step, and the passes after them.
+
+    A pass whose argument is False is left out. With None, the counters pass is short. With
+    ``by_link``, rows are functions of links from the first trial on.
+    """
     stop = stop or (lambda: "")
     limit = TimeLimit(clock.now_ns, settings.max_seconds)
     with ExitStack() as stack:
@@ -288,15 +298,15 @@ def run(
         else:
             session = learn(step, settings, clock, outputs.append, warn=warn)
         check_samples(settings, len(session.layers) + len(session.phases))
-        settings = _named(settings, step)  # by the first pass
+        settings = _with_names(settings, step)  # the first pass has chosen the loss
         pass_s = (clock.now_ns() - begin_ns) * NS / (1 if by_link else LEARNING_PASSES)
-        odd = not_finite(step.roots, outputs.pop(), settings.phase != "forward")
+        nonfinite = not_finite(step.roots, outputs.pop(), settings.phase != "forward")
         where = environment.collect(settings.device)
         probe = Probe()
         if choose_threads and settings.threads is None and clock.device is None:
             run_s = (settings.trials + settings.clean_trials) * pass_s
             most_s = limit.at_most_s(max(PROBE_SECONDS, PROBE_PART * run_s), PROBE_PART)
-            probe = _probe(step, where, clock, pass_s, most_s, stop)
+            probe = _choose_threads(step, where, clock, pass_s, most_s, stop)
         stack.enter_context(limit_blas_threads(probe.threads))
         if probe.threads is not None:
             where = replace(where, blas=environment.blas_libraries())
@@ -305,7 +315,7 @@ def run(
         calibration_s = (clock.now_ns() - begin_ns) * NS
         asked = {"counters": counters, "inside": why, "memory": memory, "limits": limits}
         passes = [run_pass for run_pass in PASSES if run_pass.wanted(asked, clock)]
-        # One trial runs when the others end.
+        # The time limit is checked after a trial, so the last trial needs up to pass_s more.
         rest_s = calibration_s + pass_s + sum(run_pass.kept_s(pass_s, limit) for run_pass in passes)
         rest_s += HELD_SECONDS if clock.device else 0.0
         trials = Trials(
@@ -321,24 +331,24 @@ def run(
             limit,
             probe.trials,
             trial_s=pass_s,
-            reserve_s=limit.at_most_s(rest_s, _RESERVE_PART),
+            reserve_s=limit.at_most_s(rest_s, _MOST_RESERVED_PART),
         )
         kept = stack.enter_context(KeptRecording(trials.interrupted))
         try:
             trials.run()
             if calibration and limit.left_s() >= calibration_s:
                 calibrations.append(calibration())
-            if trials.ended in _IN_ORDER:
+            if trials.ended in _NOT_STOPPED:
                 trials.hold()
         except Exception as error:
             raise RunError(*trials.failure(error)) from error
         recording = trials.recording()
         calibrated = tuple(times for times in calibrations if times is not None)
-        conditions = replace(recording.conditions, calibrations=calibrated, not_finite=odd)
+        conditions = replace(recording.conditions, calibrations=calibrated, not_finite=nonfinite)
         kept.recording = recording = replace(recording, conditions=conditions)
-        for place, run_pass in enumerate(passes, 1):
-            # A signal after the trials ends no run, but no further pass is made.
-            if trials.ended not in _IN_ORDER or stop():
+        for position, run_pass in enumerate(passes, 1):
+            # After the trials, Ctrl-C only skips the remaining passes.
+            if trials.ended not in _NOT_STOPPED or stop():
                 break
             timed = Timed(
                 step=step,
@@ -347,35 +357,36 @@ def run(
                 clock=clock,
                 pass_s=pass_s,
                 trials_s=trials.total_s,
-                # The least that later passes need is kept for them.
-                left_s=limit.left_s() - sum(other.calls for other in passes[place:]) * pass_s,
+                # Reserve the least time that later passes need.
+                left_s=limit.left_s() - sum(other.calls for other in passes[position:]) * pass_s,
                 asked=asked.get(run_pass.part),
                 stop=stop,
             )
-            found = run_pass.find(timed, warn)
-            kept.recording = recording = replace(recording, **{run_pass.part: found})
+            result = run_pass.find(timed, warn)
+            kept.recording = recording = replace(recording, **{run_pass.part: result})
         return recording
 
 
-def _probe(
+def _choose_threads(
     step: Step, where: Environment, clock: Clock, trial_s: float, most_s: float, stop: Stop
 ) -> Probe:
-    free = default_blas_threads(where)
+    """Choose the number of BLAS threads by a few trials; see :mod:`.threads`."""
+    default = default_blas_threads(where)
     try:
-        return probe_threads(step, clock.now_ns, free, trial_s=trial_s, most_s=most_s, stop=stop)
-    except Exception as error:  # the network's own
+        return probe_threads(step, clock.now_ns, default, trial_s=trial_s, most_s=most_s, stop=stop)
+    except Exception as error:  # the network may raise any exception
         raise ProfileError(
             f"the network fails before the first trial: {one_line(error)}"
         ) from error
 
 
 def calibration_of(step: Step, clock: Clock) -> Callable[[], Calibration | None]:
-    """The calibration of the device that a step runs on; see :mod:`.calibration`."""
+    """A function that calibrates the device of a step's inputs; see :mod:`.calibration`."""
     return partial(calibrated, clock, chainer.backend.get_array_module(*step.inputs))
 
 
-def _named(settings: Settings, step: AnyStep) -> Settings:
-    """The settings with the names of the step's loss and optimizer, its mode and its kernels."""
+def _with_names(settings: Settings, step: AnyStep) -> Settings:
+    """Add the names of the step's loss and optimizer, its mode and its kernels to the settings."""
     loss, optimizer = getattr(step, "loss", None), getattr(step, "optimizer", None)
     return replace(
         settings,

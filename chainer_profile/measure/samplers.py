@@ -1,4 +1,4 @@
-"""Samples the interpreter's stack while trials run, by another process: py-spy or Python's own."""
+"""Sampling of the interpreter's stack by another process: py-spy, or Python's own sampler."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from typing import IO, NamedTuple
 from chainer_profile.basics.children import killed_with_parent
 from chainer_profile.basics.errors import ProfileError
 
-#: Samples a second; and where the program is stopped for each.
+#: Samples a second, without and with a stop of the program for each sample.
 RATE = 400
 STOPPED_RATE = 200
-#: Seconds that a sampler has to begin, and to end.
-_PATIENCE = 15.0
-#: Advice where a sampler must not read this process.
-_PERMIT = "run as root, or permit ptrace (in a container: --cap-add SYS_PTRACE)"
-#: Linux: whom Yama lets attach, beside parents and root.
+#: Timeout in seconds for a sampler's start, and for its end.
+_TIMEOUT_S = 15.0
+#: Advice if a sampler has no permission to read this process.
+_PERMISSION_ADVICE = "run as root, or permit ptrace (in a container: --cap-add SYS_PTRACE)"
+#: Option of Linux's prctl: a further process that the Yama security module permits to attach.
 _PR_SET_PTRACER = 0x59616D61
 
 
@@ -46,23 +46,29 @@ Frames = tuple[Frame, ...]
 
 @dataclass(frozen=True)
 class Seen:
+    """The samples of a sampler."""
+
     method: str
     samples: dict[Frames, int]  # number of samples by stack, frames outermost first
     has_lines: bool = True  # whether the numbers of lines are right
 
 
-#: Runs trials while something samples them.
+#: Runs the trials to sample.
 Run = Callable[[], None]
 
 
 def sampled(run: Run, *, stopped: bool) -> Seen:
-    """Run trials and sample their stacks; ``stopped`` stops the program for each of py-spy's.
+    """Run trials and sample their stacks.
+
+    Args:
+        run: Makes the trials.
+        stopped: Let py-spy stop the program for each sample, which short functions need.
 
     Raises:
-        ProfileError: Nothing can sample this process; says what to install or permit.
+        ProfileError: No sampler can attach; the message says what to install or permit.
     """
-    # Where py-spy does not stop the program for each sample, stacks of functions that end while it
-    # reads them are lost, which makes what takes longer look larger.
+    # Without the stop, py-spy loses a stack if a function ends while py-spy reads it. This happens
+    # to short functions, so the shares of long functions become too large.
     return _python_sampled(run) if sys.version_info >= (3, 15) else _py_spied(run, stopped)
 
 
@@ -77,51 +83,61 @@ def _py_spied(run: Run, stopped: bool) -> Seen:
     how = f"-r {STOPPED_RATE}" if stopped else f"-r {RATE} --nonblocking"
     options = f"record {how} --idle --full-filenames -f raw -p {os.getpid()} -o"
     folded = _attached([program, *options.split()], "Sampling process", run)
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-    name = said.stdout.strip() or "py-spy"
-    # From Python 3.12 on py-spy's lines are off by one statement.
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    name = version.stdout.strip() or "py-spy"
+    # From Python 3.12 on, py-spy's line numbers are off by one statement.
     has_lines = sys.version_info < (3, 12)
     return Seen(name, _counted(read_py_spy(folded)), has_lines)
 
 
 def _python_sampled(run: Run) -> Seen:
     options = f"-m profiling.sampling attach --collapsed -r {RATE} {os.getpid()} -o"
-    # It says nothing when it begins.
+    # This sampler prints nothing when it begins.
     folded = _attached([sys.executable, *options.split()], "", run)
     return Seen("profiling.sampling", _counted(read_collapsed(folded)))
 
 
 def _counted(stacks: Iterable[tuple[Frames, int]]) -> dict[Frames, int]:
+    """Add up the samples of equal stacks."""
     counts: Counter[Frames] = Counter()
-    for stack, count in stacks:  # which several threads may have
+    for stack, count in stacks:  # several threads may have the same stack
         counts[stack] += count
     return dict(counts)
 
 
 def _attached(command: list[str], begins: str, run: Run) -> str:
-    """What a sampler writes that is attached to this process, and has begun, while trials run."""
+    """Start a sampler of this process, run the trials, and return the sampler's output.
+
+    Args:
+        command: The sampler's command line, without the name of its output file.
+        begins: Text that the sampler prints when it begins to sample.
+        run: Makes the trials.
+
+    Raises:
+        ProfileError: The sampler recorded nothing.
+    """
     name = Path(command[0]).name if begins else "profiling.sampling"
-    # Files without names: whatever ends this process leaves none behind.
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said, may_attach():
+    # Temporary files have no names, so they vanish even if this process is killed.
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as messages, may_attach():
         child = subprocess.Popen(
             killed_with_parent([*command, f"/dev/fd/{out.fileno()}"]),
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=messages,
+            stderr=messages,
             pass_fds=(out.fileno(),),
-            start_new_session=True,  # Ctrl-C is for us
+            start_new_session=True,  # Ctrl-C must reach only this process
         )
         try:
-            for _ in range(int(_PATIENCE / 0.02)):
+            for _ in range(int(_TIMEOUT_S / 0.02)):
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(0.02)
-                if child.returncode is not None or begins in _content(said):
+                if child.returncode is not None or begins in _content(messages):
                     break
             if child.returncode is None:
                 run()
                 child.send_signal(signal.SIGINT)
                 with suppress(subprocess.TimeoutExpired):
-                    child.wait(_PATIENCE)
+                    child.wait(_TIMEOUT_S)
         finally:
             if child.poll() is None:
                 child.kill()
@@ -129,20 +145,22 @@ def _attached(command: list[str], begins: str, run: Run) -> str:
         stacks = _content(out)
         if stacks:
             return stacks
-        last = _content(said).strip().rpartition("\n")[2]
-        raise ProfileError(f"{name} recorded nothing ({last[:80] or 'no message'}): {_PERMIT}")
+        last_line = _content(messages).strip().rpartition("\n")[2]
+        raise ProfileError(
+            f"{name} recorded nothing ({last_line[:80] or 'no message'}): {_PERMISSION_ADVICE}"
+        )
 
 
 def _content(file: IO[bytes]) -> str:
-    """What another process wrote to a file; where that writes next stays as it is."""
+    """Read a file that another process writes, without moving the shared file position."""
     return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")
 
 
 @contextmanager
 def may_attach() -> Iterator[None]:
-    """Let child processes of this one look into it, where Linux asks for that."""
+    """Permit child processes to attach to this process, which Linux otherwise may refuse."""
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: None
-    prctl(_PR_SET_PTRACER, os.getpid(), 0, 0, 0)  # and those below it
+    prctl(_PR_SET_PTRACER, os.getpid(), 0, 0, 0)  # including all descendants
     try:
         yield
     finally:
@@ -153,14 +171,17 @@ _PY_SPY = re.compile(r"^(.*) \(([^()]*):(\d+)\)$")
 
 
 def read_py_spy(text: str) -> Iterator[tuple[Frames, int]]:
-    """The stacks of ``py-spy record -f raw``; of those that are no Python functions nothing."""
+    """Read the stacks of ``py-spy record -f raw``, without frames that are not Python functions."""
     for stack, count in folded(text):
         named = map(_PY_SPY.match, stack)
         yield tuple(Frame(match[2], match[1], int(match[3])) for match in named if match), count
 
 
 def read_collapsed(text: str) -> Iterator[tuple[Frames, int]]:
-    """The stacks of ``profiling.sampling --collapsed``, which names files without their folders."""
+    """Read the stacks of ``profiling.sampling --collapsed``.
+
+    This format has no folders. The modules of this process give the full path of a file.
+    """
     files: dict[str, list[str]] = {}
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
@@ -173,14 +194,14 @@ def read_collapsed(text: str) -> Iterator[tuple[Frames, int]]:
         function, _, line = rest.rpartition(":")
         if not line.isdigit():
             return Frame("~", text)  # <GC>
-        paths = [path for path in files.get(file, ()) if _holds(path, function, int(line))]
+        paths = [path for path in files.get(file, ()) if _is_in_function(path, function, int(line))]
         return Frame(paths[0] if paths else file, function, int(line))
 
     for (_thread, *stack), count in folded(text):
         yield tuple(frames.setdefault(text, frame(text)) for text in stack), count
 
 
-def _holds(path: str, function: str, line: int) -> bool:
+def _is_in_function(path: str, function: str, line: int) -> bool:
     """Whether a line of a file is in a function of that name."""
     lines = linecache.getlines(path)
     wanted = re.compile(rf"\s*(?:async )?(?:def|class) {re.escape(function.rpartition('.')[2])}\b")
@@ -188,6 +209,7 @@ def _holds(path: str, function: str, line: int) -> bool:
 
 
 def folded(text: str) -> Iterator[tuple[list[str], int]]:
+    """Read stacks in the folded format, one a line: frames separated by ``;``, then a count."""
     for line in text.splitlines():
         stack, _, count = line.rpartition(" ")
         if count.isdigit():

@@ -1,4 +1,4 @@
-"""The timed part of a run: blocks of trials, and the trials of the passes beside them."""
+"""The timed part of a run: warm-up, profiled and unprofiled trials, and held GPU trials."""
 
 from __future__ import annotations
 
@@ -44,37 +44,37 @@ from chainer_profile.record.recording import (
     Settings,
 )
 
-#: Called ten times a second, or after every trial that takes longer, with the trials done, those
-#: wanted, and the mean trial in seconds.
+#: Called ten times a second, or after every trial that takes longer, with the number of trials done
+#: and planned, and the mean time of a trial in seconds.
 Progress = Callable[[int, int, float], None]
-#: Asked after every trial: why to stop now, or an empty text.
+#: Called after every trial. Returns the reason to stop the run, or an empty text to continue.
 Stop = Callable[[], str]
-#: Called with a line that the user should read while the run goes on.
+#: Shows a line to the user during the run.
 Say = Callable[[str], None]
 
-#: A first block of profiled trials is long that takes so many seconds, or part of a time limit.
-_LONG_BLOCK_S = 1.0
-_LONG_PART_OF_LIMIT = 0.1
-#: A function of Chainer's takes at least so long.
-_LEAST_ROW_S = 5e-6
+#: The first cycle is divided if its first block takes longer: seconds, or part of a time limit.
+_LONG_BLOCK_SECONDS = 1.0
+_LONG_BLOCK_PART = 0.1
+#: Least time of a call of a Chainer function, in seconds.
+_LEAST_CALL_S = 5e-6
+#: A held GPU waits for this multiple of the launch time, then of a wait that was too short.
 _HOLD_FACTOR = 2
-_LEAST_HOLD_NS = 1_000_000
-_MOST_HOLD_NS = 1_000_000_000
-_MOST_HOLDS = 6
-#: About how long held trials take together.
+_LEAST_HOLD_NS, _MOST_HOLD_NS = 1_000_000, 1_000_000_000
+_MOST_FAILED_HOLDS = 6
+#: Approximate time of all held trials together.
 HELD_SECONDS = 2.0
-_LEAST_HELD = 3
-#: Trials are slow that take so many times the fastest, for so long, and at least so many of them.
+_LEAST_HELD_TRIALS = 3
+#: Multiple of the fastest trial from which trials are slow; least time and number to judge.
 _SLOW_FACTOR = 5.0
 _LEAST_SLOW_S = 2.0
 _LEAST_SLOW_TRIALS = 5
-#: Others keep at least so many cores busy where they are to blame.
-_BUSY_CORES = 0.25
+#: Other programs are the reason if they use at least this many cores.
+_OTHERS_CORES = 0.25
 
 
 def cycles(trials: int, clean_trials: int) -> Iterator[tuple[int, int, int]]:
-    """How many profiled, clean and again profiled trials each cycle of a run makes."""
-    # Clean blocks stand in the middle of their cycle: a slow drift hits both kinds alike.
+    """Numbers of profiled, clean and again profiled trials in each cycle of a run."""
+    # The clean block is in the middle of its cycle, so a slow drift affects both kinds equally.
     count = max(1, min(50, clean_trials // 5), trials // 200)
     ends = ((-(-trials * n // count), -(-clean_trials * n // count)) for n in range(count + 1))
     for (begin, clean_begin), (end, clean_end) in pairwise(ends):
@@ -83,7 +83,7 @@ def cycles(trials: int, clean_trials: int) -> Iterator[tuple[int, int, int]]:
 
 
 def opening(before: int, clean: int, after: int) -> Iterator[tuple[int, int, int]]:
-    """A first cycle in parts that double, so that a run cut short has trials of both kinds."""
+    """Divide the first cycle into parts of doubling size: a short run has trials of both kinds."""
     profiled, done, done_clean = before + after, 0, 0
     ends = [1 << n for n in range(clean.bit_length()) if 1 << n < clean]
     for end in [*ends, clean]:
@@ -94,12 +94,12 @@ def opening(before: int, clean: int, after: int) -> Iterator[tuple[int, int, int
 
 
 def check_samples(settings: Settings, rows: int) -> None:
-    """Refuse so many trials that memory does not hold their samples."""
-    # Beside its rows a profiled trial has a start, a wall time twice and a place in the journal's
-    # buffer; a clean one a start, a wall time and a CPU time.
+    """Raise a ProfileError if the samples of all trials need more than the free memory."""
+    # A profiled trial stores its rows, its start, its wall time twice and a record in the journal's
+    # buffer. A clean trial stores its start, its wall time and its CPU time.
     profiled, clean = settings.trials, settings.clean_trials
-    if settings.max_seconds is not None:  # then their number is what a run makes at most
-        most = int(settings.max_seconds / (_LEAST_ROW_S * max(1, rows))) + 1
+    if settings.max_seconds is not None:  # the limit may end the run before it makes all trials
+        most = int(settings.max_seconds / (_LEAST_CALL_S * max(1, rows))) + 1
         profiled, clean = min(profiled, most), min(clean, most)
     needed, free = 8 * (profiled * (rows + 4) + clean * 3), free_nbytes()
     if free is not None and needed > free:
@@ -112,27 +112,27 @@ def check_samples(settings: Settings, rows: int) -> None:
 def memory_full(
     error: BaseException, clock: Clock, settings: Settings, free: int | None = None
 ) -> str:
-    """What to say where an exception is that of a full memory; else an empty text."""
-    # Of those of CuPy's some are MemoryError too.
+    """Describe an exception for a full memory; an empty text for any other exception."""
+    # Some exceptions of CuPy are MemoryErrors, too.
     if isinstance(error, MemoryError) and clock.device is None:
         batch = format_count(settings.batchsize)
         return f"a batch of {batch} {describe_memory_error(error, free)}: use a smaller --batchsize"
-    # CuPy's own exception types cannot be named without CuPy.
+    # Compare by name: CuPy may not be installed.
     if clock.device is None or type(error).__name__ != "OutOfMemoryError":
         return ""
     try:
         free, total = clock.device.memory_nbytes()
-        left = f"{format_nbytes(free)} of {format_nbytes(total)} are free; "
-    except Exception:  # the error to tell of is the other one
-        left = ""
+        free_text = f"{format_nbytes(free)} of {format_nbytes(total)} are free; "
+    except Exception:  # report the network's error, not this one
+        free_text = ""
     return (
         f"the GPU's memory is full with a batch of {format_count(settings.batchsize)} "
-        f"({left}{one_line(error)}): use a smaller --batchsize"
+        f"({free_text}{one_line(error)}): use a smaller --batchsize"
     )
 
 
 class SlowTrials:
-    """Takes the times of trials as they are made."""
+    """Warns once when the trials of a run become much slower than the fastest trial."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say: Callable[[str], None] | None = say
@@ -150,13 +150,13 @@ class SlowTrials:
             self._slowest_ns = max(self._slowest_ns, wall_ns)
         if self._count < _LEAST_SLOW_TRIALS or self._sum_ns * NS < _LEAST_SLOW_S:
             return
-        # One slow trial is chance: the mean is that of the others.
+        # Leave out the slowest trial: a single slow one is chance.
         mean_ns = (self._sum_ns - self._slowest_ns) / (self._count - 1)
         if self._fastest_ns and mean_ns >= _SLOW_FACTOR * self._fastest_ns:
             other = self._watch.other_cpu()
             why = (
                 "another program keeps the cores busy"
-                if other is not None and other >= _BUSY_CORES
+                if other is not None and other >= _OTHERS_CORES
                 else "something else slows this machine"
             )
             self._say(
@@ -182,8 +182,8 @@ class Trials:
     say: Say = lambda text: None
     limit: TimeLimit | None = None
     probe: Sequence[tuple[int, int, int]] = ()  # start and wall time in ns, and BLAS threads
-    trial_s: float = 0.0
-    reserve_s: float = 0.0  # of the limit, for what follows
+    trial_s: float = 0.0  # estimate of a profiled trial's time
+    reserve_s: float = 0.0  # the part of the limit that is reserved for the passes after the trials
 
     def __post_init__(self) -> None:
         self.ended = COMPLETE
@@ -196,16 +196,16 @@ class Trials:
         wanted = self.settings.until_ci
         self._enough = None if wanted is None else PreciseEnough(wanted)
         self._total_ns = self._launch_ns = self._read_ns = 0
-        self._slow, self._seen = SlowTrials(self.say), 0
-        self._place = ""  # where a trial failed
-        # Whether there are trials of both kinds.
-        self._opened = False
+        self._slow, self._n_checked = SlowTrials(self.say), 0
+        self._failed_at = ""  # the layer that raised an exception, in words
+        self._has_both_kinds = False  # profiled and clean; the time limit applies from then on
 
     @property
     def total_s(self) -> float:
         return self._total_ns * NS
 
     def begin(self) -> None:
+        """Write the journal's header, the expected rows and the trials of the BLAS probe."""
         self._conditions = Conditions(
             clock_resolution_ns=float(self.clock.resolution_ns()),
             window_ns=window_ns(self._now_ns, self._device),
@@ -222,18 +222,18 @@ class Trials:
         self.journal.add(*probes)
 
     def run(self) -> None:
-        """Warm-up, then the cycles of profiled and unprofiled trials."""
+        """Make the warm-up trials, then the cycles of profiled and unprofiled trials."""
         self.begin()
         self._watch = CpuWatch()
         if not self._warm_up():
             return
-        long_s = self._limit.at_most_s(_LONG_BLOCK_S, _LONG_PART_OF_LIMIT)
+        long_s = self._limit.at_most_s(_LONG_BLOCK_SECONDS, _LONG_BLOCK_PART)
         for cycle in cycles(self.settings.trials, self.settings.clean_trials):
-            long = not self._opened and cycle[0] * self.trial_s > long_s
+            long = not self._has_both_kinds and cycle[0] * self.trial_s > long_s
             for before, clean, after in opening(*cycle) if long else [cycle]:
                 if not (self.profiled(before) and self.plain(CLEAN, clean)):
                     return
-                self._opened = True
+                self._has_both_kinds = True
                 if self._ends() or not self.profiled(after):
                     return
             if self._precise_enough():
@@ -241,7 +241,7 @@ class Trials:
                 return
 
     def _warm_up(self) -> bool:
-        """The warm-up trials, fewer where they are long. False: stop."""
+        """Make the warm-up trials, fewer if they take long. Return False to end the run."""
         most_s = self._limit.at_most_s(WARMUP_SECONDS, WARMUP_PART)
         begin_ns = self._now_ns()
         for _ in range(self.settings.warmups):
@@ -252,10 +252,10 @@ class Trials:
         return True
 
     def plain(self, kind: str, count: int) -> bool:
-        """Make trials that are not recorded. Returns False to stop."""
+        """Make trials without recording their calls. Return False to end the run."""
         cpu_ns = self.clock.cpu_ns
         for _ in range(count):
-            # Outside of the wall time: reading it is a call of the system.
+            # Reading the CPU time is a system call, so it is outside the wall time.
             begin_ns = cpu_ns()
             start_ns = self._now_ns()
             self.step()
@@ -269,7 +269,7 @@ class Trials:
         return True
 
     def profiled(self, count: int) -> bool:
-        """Make trials that are recorded. Returns False to stop."""
+        """Make trials and record their calls. Return False to end the run."""
         session = self.session
         try:
             with session.recording():
@@ -278,14 +278,14 @@ class Trials:
                     self.step()
                     session.end_trial()
                     last = session.last
-                    # Work between two trials makes the second one slower: it is done for a group.
+                    # Reading the log makes the next trial slower, so read it once for a group.
                     takes_long = last.start_ns + last.wall_ns - self._read_ns >= GROUP_NS
                     if takes_long or session.is_long:
                         self._read()
                     if self._ends():
                         return False
         except Exception as error:
-            self._place = session.place(error)
+            self._failed_at = session.place(error)
             session.discard_trial()
             raise
         finally:
@@ -293,7 +293,7 @@ class Trials:
         return True
 
     def _read(self) -> None:
-        """Write the trials of a group at once."""
+        """Read the log, and write the group of trials since the last reading to the journal."""
         trials = self.session.read_own()
         for trial in trials:
             self._walls.append(trial.wall_ns)
@@ -305,13 +305,14 @@ class Trials:
             self.progress(count, self.settings.trials, self._total_ns / count * NS)
 
     def _ends(self) -> bool:
+        """Whether to stop, because of the user or the time limit; sets ``ended`` to the reason."""
         reason = self.stop()
-        if len(self._walls) > self._seen:
-            self._slow.add(self._walls[self._seen :])
-            self._seen = len(self._walls)
+        if len(self._walls) > self._n_checked:
+            self._slow.add(self._walls[self._n_checked :])
+            self._n_checked = len(self._walls)
         if reason:
             self.ended = reason
-        elif self._opened and self._limit.left_s() <= self.reserve_s:
+        elif self._has_both_kinds and self._limit.left_s() <= self.reserve_s:
             self.ended = TIME_LIMIT
         return self.ended != COMPLETE
 
@@ -321,26 +322,26 @@ class Trials:
         return self._enough.reached(np.array(self._walls, np.int64))
 
     def hold(self) -> None:
-        """On a GPU, a few trials that the device begins when the host has launched all of them."""
-        # So they are its own times, without waiting. There are none of a network that waits for it
-        # in the middle, of more launches than a queue holds, or by link.
+        """On a GPU, make a few trials that the device begins after the host has launched all."""
+        # The device then never waits for the host, so the times are its own. This fails if the
+        # network waits for the device during a trial, or launches more work than a queue holds.
         if self._device is None or not self._walls or self._writer.by_link:
             return
         hold_ns = max(_LEAST_HOLD_NS, _HOLD_FACTOR * self._launch_ns // len(self._walls))
         each_s = (hold_ns + self._total_ns // len(self._walls)) * NS
         in_a_row = 0
-        for _ in range(min(HELD_TRIALS, max(_LEAST_HELD, int(HELD_SECONDS / each_s)))):
+        for _ in range(min(HELD_TRIALS, max(_LEAST_HELD_TRIALS, int(HELD_SECONDS / each_s)))):
             while not self._held_trial(hold_ns):
                 in_a_row += 1
                 hold_ns *= _HOLD_FACTOR
-                if in_a_row == _MOST_HOLDS or hold_ns > _MOST_HOLD_NS:
+                if in_a_row == _MOST_FAILED_HOLDS or hold_ns > _MOST_HOLD_NS:
                     return
             in_a_row = 0
             if self.stop() or self._limit.left_s() <= 0:
                 return
 
     def _held_trial(self, hold_ns: int) -> bool:
-        """Make such a trial; False if the device began before all was launched."""
+        """Make a held trial. Return False if the device began before the last launch."""
         assert self._device is not None
         session = self.session
         with session.recording():
@@ -349,7 +350,7 @@ class Trials:
             try:
                 self.step()
             except Exception as error:
-                self._place = session.place(error)
+                self._failed_at = session.place(error)
                 session.discard_trial()
                 raise
             has_begun = session.device_has_begun
@@ -363,7 +364,7 @@ class Trials:
     def recording(self) -> Recording:
         conditions = replace(
             self._conditions,
-            # What known calls take longer is measured beside unprofiled trials.
+            # With single calls, the comparison with unprofiled trials shows the overhead.
             call_ns=cost_of_a_call(self._now_ns) if self._writer.by_link else None,
             other_cpu=self._watch.other_cpu(),
             gpu_after=self._gpu_state(),
@@ -375,24 +376,24 @@ class Trials:
         return None if gpu is None else gpu_state(gpu)
 
     def interrupted(self) -> Recording | None:
-        """What a KeyboardInterrupt leaves; None before the first profiled trial."""
+        """The recording after a KeyboardInterrupt; None before the first profiled trial."""
         if not self._walls:
             return None
         if self.ended == COMPLETE and len(self._walls) < self.settings.trials:
             self.ended = INTERRUPTED
         try:
             return self.recording()
-        except Exception:  # the interrupt came at any place
+        except Exception:  # the interrupt may have left the journal inconsistent
             return None
 
     def failure(self, error: Exception) -> tuple[str, Recording]:
-        """The message of a failure during the trials, and what had been measured."""
+        """The message of a failure during the trials, and the recording of the trials before it."""
         done = plural(len(self._walls), "trial")
         if isinstance(error, JournalError):
             message = f"the samples cannot be written after {done}: {error}"
         else:
             why = memory_full(error, self.clock, self.settings) or one_line(error)
-            place = f", {self._place}" if self._place else ""
-            message = f"the network fails after {done}{place}: {why}"
+            where = f", {self._failed_at}" if self._failed_at else ""
+            message = f"the network fails after {done}{where}: {why}"
         self.ended = f"failed: {message}"
         return message, self.recording()
