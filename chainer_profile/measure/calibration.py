@@ -1,4 +1,4 @@
-"""The current speed of the machine: fixed work that is timed before and after a run."""
+"""Fixed work that is timed before and after a run, to measure the machine's current speed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from chainer_profile.kernels.memory import array_outside_heap
 from chainer_profile.measure.clock import Clock, NowNs
 from chainer_profile.record.recording import Calibration
 
-#: Side of the float32 matrices to multiply, and bytes of the array to copy. A GPU needs more work
-#: so that the launch of a kernel does not dominate.
+#: Side of the float32 matrices to multiply, and bytes of the array to copy. A GPU needs more work,
+#: because the launch of a kernel must not dominate.
 SIDE, GPU_SIDE = 384, 4096
 COPY_NBYTES, GPU_COPY_NBYTES = 1 << 24, 1 << 28
 _ROUNDS = 15

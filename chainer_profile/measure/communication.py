@@ -1,4 +1,4 @@
-"""The collectives of ChainerMN's communicators: which parameter each of them moves, and when."""
+"""Observes the collectives of ChainerMN's communicators, and finds the parameter of each one."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ import numpy as np
 
 from chainer_profile.costs.call import ArraySpec, Shape, dtype_name
 
-#: Called when a collective begins, with its name, the path of what it moves, and its buffer.
+#: Called when a collective begins, with its name, the path of its parameter, and its buffer.
 Begin = Callable[[str, str, ArraySpec | None], None]
 
 
-def _of_buffer(args: tuple[Any, ...], place: int) -> ArraySpec | None:
-    buffer: Any = args[place] if place < len(args) else None
-    if isinstance(buffer, list | tuple):  # with MPI's type, which is float in all of ChainerMN
+def _mpi_spec(args: tuple[Any, ...], position: int) -> ArraySpec | None:
+    """Shape and data type of a collective's buffer, which is an argument of MPI's method."""
+    buffer: Any = args[position] if position < len(args) else None
+    if isinstance(buffer, list | tuple):  # memory and MPI's type, which ChainerMN sets to float
         buffer = np.frombuffer(buffer[0], np.float32)
     return _spec(buffer.shape, buffer.dtype) if hasattr(buffer, "dtype") else None
 
 
-def _of_elements(args: tuple[Any, ...], place: int) -> ArraySpec | None:
-    return _spec((int(args[place]),), np.dtype(_NCCL_TYPES[args[place + 1]]))
+def _nccl_spec(args: tuple[Any, ...], position: int) -> ArraySpec | None:
+    """Size and data type of a collective's buffer, which are arguments of NCCL's method."""
+    return _spec((int(args[position]),), np.dtype(_NCCL_TYPES[args[position + 1]]))
 
 
 @cache
@@ -32,17 +34,17 @@ def _spec(shape: Shape, dtype: Any) -> ArraySpec:
 
 
 _NCCL_TYPES = {6: "float16", 7: "float32", 8: "float64"}
-# Collectives by the names of methods: MPI's name, and the place of the buffer among the arguments;
-# of NCCL's the place of the number of elements, before that of their type.
+# For each method: the collective's name in MPI, and the position of an argument. This is the buffer
+# for MPI; for NCCL it is the number of elements, and the data type follows.
 _MPI = {name: (name, 1) for name in ("Allreduce", "Allgather", "Alltoall")}
 _MPI["Bcast"] = ("Bcast", 0)
 _NCCL = {"allReduce": ("Allreduce", 2), "reduce": ("Reduce", 2), "bcast": ("Bcast", 1)}
-#: Attributes of communicators that run collectives.
+#: Attributes of a communicator with the objects that run collectives.
 _CHANNELS = {
-    "mpi_comm": (_of_buffer, _MPI),
-    "inter_mpi_comm": (_of_buffer, _MPI),
-    "nccl_comm": (_of_elements, _NCCL),
-    "intra_nccl_comm": (_of_elements, _NCCL),
+    "mpi_comm": (_mpi_spec, _MPI),
+    "inter_mpi_comm": (_mpi_spec, _MPI),
+    "nccl_comm": (_nccl_spec, _NCCL),
+    "intra_nccl_comm": (_nccl_spec, _NCCL),
 }
 
 
@@ -50,74 +52,82 @@ _CHANNELS = {
 def collectives(
     communicator: Any, model: Any, attribute: str, begin: Begin, end: Callable[[], None]
 ) -> Iterator[None]:
-    """Within this, call ``begin`` and ``end`` around all of a communicator's collectives."""
-    path_of = _paths_of_buffers(model, attribute)
+    """Call ``begin`` and ``end`` around a communicator's collectives within the context.
 
-    def watched(call: Callable[..., Any], name: str, spec: Callable[..., Any], place: int) -> Any:
-        def watched_call(*args: Any, **kwargs: Any) -> Any:
-            moved = spec((*args, *kwargs.values()), place)
+    ``attribute`` is the attribute of a parameter that the collectives move: its array or gradient.
+    """
+    path_of = _buffer_paths(model, attribute)
+
+    def observed(
+        call: Callable[..., Any], name: str, spec: Callable[..., Any], position: int
+    ) -> Any:
+        def observed_call(*args: Any, **kwargs: Any) -> Any:
+            moved = spec((*args, *kwargs.values()), position)
             begin(name, path_of(moved), moved)
             try:
                 return call(*args, **kwargs)
             finally:
                 end()
 
-        return watched_call
+        return observed_call
 
-    def stand_in(channel: Any, name: str) -> Any:
+    def proxy(channel: Any, name: str) -> Any:
         spec, methods = _CHANNELS[name]
-        watching = _StandIn(channel)
-        for method, (collective, place) in methods.items():
+        observing = _ChannelProxy(channel)
+        for method, (collective, position) in methods.items():
             call = getattr(channel, method, None)
             if call is not None:
-                vars(watching)[method] = watched(call, collective, spec, place)
-        return watching
+                vars(observing)[method] = observed(call, collective, spec, position)
+        return observing
 
     if hasattr(communicator, "_init_comms"):
-        # It would be made within the first call only.
+        # Otherwise the communicator makes its channels during the first collective.
         communicator._init_comms()
     with ExitStack() as stack:
         for name in _CHANNELS:
             channel = vars(communicator).get(name)
             if channel is not None:
                 stack.enter_context(
-                    _replaced_channel(communicator, name, partial(stand_in, name=name))
+                    _replaced_channel(communicator, name, partial(proxy, name=name))
                 )
         yield
 
 
-def _paths_of_buffers(model: Any, attribute: str) -> Callable[[ArraySpec | None], str]:
-    """Gives the path of the parameter that each collective moves, in the order of these."""
-    # Where each parameter is moved by itself, they come in this order.
+def _buffer_paths(model: Any, attribute: str) -> Callable[[ArraySpec | None], str]:
+    """Make a function that returns the path of the parameter that the next collective moves.
+
+    The path is ``/`` for a buffer that is not a single parameter.
+    """
+    # ChainerMN moves single parameters in the order of their paths. pop() takes the last one.
     params = (named for named in model.namedparams() if named[1].array is not None)
-    left = sorted(params, key=lambda named: str(named[0]), reverse=True)
+    remaining = sorted(params, key=lambda named: str(named[0]), reverse=True)
 
     def path_of(moved: ArraySpec | None) -> str:
-        while left and getattr(left[-1][1], attribute) is None:
-            left.pop()
-        if moved is None or not left or moved.size != left[-1][1].size:
+        while remaining and getattr(remaining[-1][1], attribute) is None:
+            remaining.pop()
+        if moved is None or not remaining or moved.size != remaining[-1][1].size:
             return "/"
-        return str(left.pop()[0])
+        return str(remaining.pop()[0])
 
     return path_of
 
 
-class _Channel:
-    """A descriptor of a communicator's class: one communicator shows a stand-in for a channel.
+class _ChannelAttribute:
+    """A class attribute that gives one communicator a proxy, and others their own channel.
 
-    Communicators of MPI and NCCL are extension types, so their methods cannot be patched; and the
-    attributes of ChainerMN's communicator are the program's.
+    Communicators of MPI and NCCL are extension types, whose methods cannot be patched. The
+    attributes of ChainerMN's communicator belong to the program, so they are not replaced.
     """
 
-    def __init__(self, communicator: Any, name: str, stand_in: Any, below: Any) -> None:
-        self._communicator, self._name, self._stand_in = communicator, name, stand_in
-        self._below = below
+    def __init__(self, communicator: Any, name: str, proxy: Any, original: Any) -> None:
+        self._communicator, self._name, self._proxy = communicator, name, proxy
+        self._original = original  # the class attribute that this one replaces, or None
 
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is self._communicator:
-            return self._stand_in
-        if hasattr(self._below, "__get__"):
-            return self._below.__get__(instance, owner)
+            return self._proxy
+        if hasattr(self._original, "__get__"):
+            return self._original.__get__(instance, owner)
         try:
             return vars(instance)[self._name]
         except KeyError:
@@ -128,26 +138,24 @@ class _Channel:
 
 
 @contextmanager
-def _replaced_channel(
-    communicator: Any, name: str, stand_in: Callable[[Any], Any]
-) -> Iterator[None]:
-    """Within this a communicator's attribute gives a stand-in."""
+def _replaced_channel(communicator: Any, name: str, proxy: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace a communicator's channel by a proxy within the context."""
     cls: Any = type(communicator)
-    below = vars(cls).get(name)
-    channel = _Channel(communicator, name, stand_in(getattr(communicator, name)), below)
+    original = vars(cls).get(name)
+    channel = _ChannelAttribute(communicator, name, proxy(getattr(communicator, name)), original)
     setattr(cls, name, channel)
     try:
         yield
     finally:
         if vars(cls).get(name) is channel:
-            if below is None:
+            if original is None:
                 delattr(cls, name)
             else:
-                setattr(cls, name, below)
+                setattr(cls, name, original)
 
 
-class _StandIn:
-    """Stands for MPI's communicator, or NCCL's, which take no attributes."""
+class _ChannelProxy:
+    """Replaces a communicator of MPI or NCCL, which accepts no attributes."""
 
     def __init__(self, channel: Any) -> None:
         self._channel = channel

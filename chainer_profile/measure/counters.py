@@ -1,6 +1,6 @@
 """The counters pass: CPU time, page faults and context switches of every row.
 
-The readings of a counter are aggregated as if they were times.
+The code that aggregates times also aggregates the readings of a counter.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ LEAST_TRIALS = 3
 #: More trials would not make the result more precise.
 _MOST_TRIALS = 2000
 _EMPTY_WINDOWS = 500
-#: Linux counts system time in ticks of about 4 ms. That is precise enough for all trials together,
-#: but not for a layer.
+#: Linux counts system time in ticks of about 4 ms. The sum over all trials is precise enough
+#: for the step, but not for a layer.
 _BY_TICKS = ("system_ns",)
-#: Number of pages that are touched to measure the cost of a page fault, and of repetitions.
+#: Number of pages to touch for the cost of a page fault, and number of repetitions.
 _TOUCHED_PAGES = 256
-_TIMES_TOUCHED = 7
+_TOUCH_ROUNDS = 7
 
 
 def thread_usage() -> tuple[tuple[str, ...], Read]:
@@ -57,7 +57,8 @@ def thread_usage() -> tuple[tuple[str, ...], Read]:
     getrusage = resource.getrusage
 
     def read() -> tuple[int, ...]:
-        # By index, which is faster: ru_stime, ru_minflt and ru_majflt, ru_nvcsw, ru_nivcsw.
+        # An index is faster than a name. The fields are: ru_stime, ru_minflt
+        # plus ru_majflt, ru_nvcsw, ru_nivcsw.
         usage = getrusage(who)
         return cpu_ns(), round(usage[1] * 1e9), usage[6] + usage[7], usage[14], usage[15]
 
@@ -76,7 +77,7 @@ def _fault_ns(names: Sequence[str], read: Read) -> float | None:
     if "page_faults" not in names:
         return None
     costs_ns: list[float] = []
-    for _ in range(_TIMES_TOUCHED):
+    for _ in range(_TOUCH_ROUNDS):
         try:
             pages = _new_pages()
         except OSError:  # no memory
@@ -107,12 +108,15 @@ def measure_counters(
     seconds: float,
     stop: Callable[[], object] = lambda: None,
 ) -> Counters | None:
-    """Run a step for this number of seconds, and add up the counters of every row."""
+    """Run a step for a number of seconds, and add up the counters of every row.
+
+    Returns None if every trial had to be skipped.
+    """
     counted, read = thread_usage()
     names = ("wall_ns", *counted)
     size = max(session.max_readings, 2 * _EMPTY_WINDOWS)
     readings = Readings(lambda: (now_ns(), *read()), len(names), size)
-    windows = _window(readings)
+    windows = _empty_window(readings)
     by_trial: list[NDArray[np.int64]] = []
     begin_ns = now_ns()
     for trial in count(1):
@@ -125,20 +129,21 @@ def measure_counters(
         with suppress(ProfileError):
             result = session.result(readings)
             n_layers, values = len(result.layers), result.values
-            of_rows = [result.sums(counter) for counter in values.T]
-            by_trial.append(np.column_stack([of_rows, values[-1] - values[0]]))
+            by_row = [result.sums(counter) for counter in values.T]
+            by_trial.append(np.column_stack([by_row, values[-1] - values[0]]))
         long = trial >= _MOST_TRIALS or (now_ns() - begin_ns) * NS >= seconds
         if stop() or (long and trial >= LEAST_TRIALS):
             break
     if not by_trial:
         return None
-    # (counters, trials, rows, phases and the trial)
+    # Shape (counters, trials, columns): a column for each layer and phase, then the whole trial.
     values = np.array(by_trial).transpose(1, 0, 2)
     counters = []
-    for name, by_row, window in zip(names, values, windows.tolist(), strict=True):
-        sums = [] if name in _BY_TICKS else by_row[:, :-1].sum(axis=0).tolist()
+    for name, counted_trials, window in zip(names, values, windows.tolist(), strict=True):
+        sums = [] if name in _BY_TICKS else counted_trials[:, :-1].sum(axis=0).tolist()
         layers, framework = tuple(sums[:n_layers]), tuple(sums[n_layers:])
-        counters.append(Counted(name, layers, framework, tuple(by_row[:, -1].tolist()), window))
+        whole = tuple(counted_trials[:, -1].tolist())
+        counters.append(Counted(name, layers, framework, whole, window))
     return Counters(
         trials=len(by_trial),
         counted=tuple(counters),
@@ -146,7 +151,7 @@ def measure_counters(
     )
 
 
-def _window(readings: Readings) -> NDArray[np.float64]:
+def _empty_window(readings: Readings) -> NDArray[np.float64]:
     """Mean difference of each counter between two successive readings."""
     readings.clear()
     for _ in range(2 * _EMPTY_WINDOWS):

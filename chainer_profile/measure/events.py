@@ -1,8 +1,8 @@
 """Events in a device's queue, which time the layers on the device.
 
 An event is recorded at the start and the end of every layer. The times are read after the trial,
-when the device has finished. So the host does not wait during the trial, as Chainer's TimerHook
-does after every function.
+when the device has finished. The host does not wait during the trial; Chainer's TimerHook waits
+after every function.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class EventPool:
 
         The device must have reached all of them.
         """
-        # Add up the differences between neighbours. CUDA returns milliseconds in single precision,
-        # so the difference to the first event would become coarser during a long trial.
+        # Add up the differences between successive events. CUDA returns milliseconds in single
+        # precision, so the difference to the first event would lose precision in a long trial.
         events, elapsed_ms = self._events, self._queue.elapsed_ms
         steps_ms = [elapsed_ms(events[i - 1], events[i]) for i in range(1, self.used)]
         times = np.zeros(self.used, np.int64)
@@ -61,7 +61,7 @@ class DeviceReader:
     def __init__(self, pool: EventPool, now_ns: NowNs) -> None:
         self._pool, self._now_ns = pool, now_ns
 
-    # Recording takes time on the host. The span on the host's clock excludes it.
+    # Recording an event takes time on the host, so it is outside the span on the host's clock.
 
     def begin(self) -> int:
         self._pool.record()

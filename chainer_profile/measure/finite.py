@@ -1,4 +1,4 @@
-"""A search for NaN and infinity in a network, which is made once outside the trials."""
+"""A search for NaN and infinity in a network, once and outside the trials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OUTPUT = "the output"
 def not_finite(
     roots: Sequence[tuple[str, Any]], output: Any = None, gradients: bool = False
 ) -> tuple[str, ...]:
-    """Names of values with NaN or infinity: the output, parameters and, if asked, gradients.
+    """Name the values with NaN or infinity: the output, parameters and, optionally, gradients.
 
     ``roots`` are pairs of a path's prefix and a network.
     """

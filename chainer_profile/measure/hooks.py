@@ -13,17 +13,18 @@ from chainer import FunctionHook
 _NUMBERS = count()
 
 
-def unique_name(of: str) -> str:
-    """A name that no other hook has: Chainer takes no two of one name."""
-    return f"chainer_profile.{of}-{next(_NUMBERS)}"
+def unique_name(kind: str) -> str:
+    """A name that no other hook has, because Chainer refuses two hooks with the same name."""
+    return f"chainer_profile.{kind}-{next(_NUMBERS)}"
 
 
 class WalkHook(FunctionHook):
-    """Tells of every function that is called, and of its backward.
+    """Calls ``begin`` and ``end`` around every forward and backward of a function.
 
-    ``begin`` gets the function, its inputs (and in a backward the gradients behind them), whether
-    it is a backward, and the frame that runs it; ``end`` the function, its inputs, its outputs,
-    which are None in a backward, and the frame.
+    Args:
+        begin: Gets the function, its inputs, whether this is a backward, and the frame that runs
+            the function. In a backward, the output gradients follow the inputs in the same tuple.
+        end: Gets the function, its inputs, its outputs (None in a backward), and the frame.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class WalkHook(FunctionHook):
         self._begin(function, in_data, False, sys._getframe(1))
 
     def forward_postprocess(self, function: Any, in_data: Any) -> None:
-        # The function does not have its outputs yet; the method that runs it has.
+        # The function does not have its outputs yet, but the calling method has them as a variable.
         frame = sys._getframe(1)
         self._end(function, in_data, frame.f_locals["outputs"], frame)
 

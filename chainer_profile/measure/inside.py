@@ -180,8 +180,8 @@ def _repeats(groups: Sequence[_Spent]) -> float:
         if not whole:
             continue
         shares = spent.sum(axis=0) / whole
-        # The observed variance is that of a ratio of sums over groups; the expected one is the
-        # binomial variance of a share.
+        # Observed: the variance of a ratio of sums over groups. Expected: the binomial variance of
+        # a share.
         deviations = (spent - np.outer(spent.sum(axis=1), shares)) / whole
         observed += samples**2 * float((deviations**2).sum())
         expected += samples * float((shares * (1 - shares)).sum())

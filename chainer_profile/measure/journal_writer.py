@@ -1,4 +1,4 @@
-"""Writes trials to a journal, and the rows that they are the first to have."""
+"""Writes trials to a journal, and each new row before the first trial that has it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class JournalWriter:
 
     def __init__(self, journal: Journal, target: Target, settings: Callable[[], Settings]) -> None:
         self._journal, self._target, self._settings = journal, target, settings
-        # The rows of single calls that were written; numbers of the rows and phases by link.
+        # The layout whose rows were written, while rows are single calls.
         self._layout: Layout | None = None
+        # Numbers of rows and phases that were written, if rows are by link.
         self._written = (0, 0)
 
     @property
@@ -33,7 +34,7 @@ class JournalWriter:
             self._journal.add(rows)
 
     def add(self, trials: Sequence[TrialTimes]) -> None:
-        """Write trials."""
+        """Write trials, and their new rows before them."""
         if trials:
             aggregator = self._target.aggregator
             rows = self._new_rows(aggregator.call_layout)
@@ -41,7 +42,7 @@ class JournalWriter:
             self._journal.add(*(rows, *records) if rows else records)
 
     def _new_rows(self, layout: Layout | None) -> Rows | None:
-        """The rows that the journal lacks; ``layout`` is given if rows are single calls."""
+        """The rows that are not in the journal yet; ``layout`` is None if rows are by link."""
         target, settings = self._target, self._settings
         if layout is not None:
             if layout is self._layout:
@@ -59,7 +60,7 @@ class JournalWriter:
         return Rows(layers, phases, target.link_table(), settings(), anew)
 
     def recording(self, conditions: Conditions, ended: str) -> Recording:
-        """All trials so far, with the rows as they are by now."""
+        """All trials so far, with the current description of the rows and links."""
         recording = self._journal.recording(conditions, ended)
         links = self._target.link_table()
         if not recording.by_link:
@@ -69,7 +70,7 @@ class JournalWriter:
 
 
 def _record(trial: TrialTimes, by_link: bool) -> Trial:
-    """The journal's record of a trial."""
+    """Convert a trial to a record of the journal."""
     samples = {"self_ns": trial.rows_ns.tobytes(), "framework_ns": trial.phases_ns.tobytes()}
     if by_link:
         samples["calls"] = trial.calls.tobytes()
@@ -84,5 +85,5 @@ def _record(trial: TrialTimes, by_link: bool) -> Trial:
 
 
 def int64(number: int) -> bytes:
-    """A number as a sample of a trial; see :class:`Trial`."""
+    """Encode a number as a sample of a trial; see :class:`Trial`."""
     return number.to_bytes(8, "little", signed=True)

@@ -1,4 +1,4 @@
-"""A drop-in for Chainer's TimerHook that knows layers."""
+"""A drop-in replacement for Chainer's TimerHook that also assigns calls to layers."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class LayerTimerHook(TimerHook):
         print(summarise(recording).layers)
 
     Each call of the outermost link is a trial. While all trials make the same calls with the same
-    shapes, each call is a row. Once one differs (a smaller last batch, another branch), a row is a
-    function of a link, and :attr:`~.Recording.calls` has its calls in each trial. Times are the
-    host's, in seconds, without what looking up new calls takes. Functions of backward passes and
-    outside the network are in ``call_history`` but not in the recording.
+    shapes, each call is a row. From the first trial that differs (a smaller last batch, another
+    branch), a row is a function of a link, and :attr:`~.Recording.calls` has its calls in each
+    trial. Times are host times in seconds, without the time for looking up new calls. Functions in
+    backward passes and outside the network are in ``call_history`` but not in the recording.
 
     Several hooks may be active at once.
     """
@@ -73,13 +73,13 @@ class LayerTimerHook(TimerHook):
     # -- Chainer's interface
 
     def added(self, function: Any) -> None:
-        """Begin: Chainer calls this when the hook is registered."""
+        """Start to record; Chainer calls this when the hook is registered."""
         self.thread = get_ident()
         patches.add_observer(self)
         self._session.start(registered=True)
 
     def deleted(self, function: Any) -> None:
-        """End: Chainer calls this when the hook is removed."""
+        """Stop recording; Chainer calls this when the hook is removed."""
         patches.remove_observer(self)
         self._session.discard_trial()
         patches.remove_observer(self._session.recorder)
@@ -92,14 +92,14 @@ class LayerTimerHook(TimerHook):
     def call_history(self) -> list[tuple[str, float]]:
         """Pairs of function name and time in seconds, in the order in which the calls ended.
 
-        The time of a call includes that of nested calls.
+        The time of a call includes the time of nested calls.
         """
         self._read()
         return self._history.pairs()
 
     @property
     def self_history(self) -> list[tuple[str, float]]:
-        """The same without the time of nested calls."""
+        """The same pairs, but without the time of nested calls."""
         self._read()
         return self._history.pairs(own=True)
 
@@ -113,7 +113,7 @@ class LayerTimerHook(TimerHook):
 
         Args:
             unit: ``sec``, ``ms``, ``us``, ``ns``, ``auto`` or ``auto_foreach``.
-            file: Where to print. Default: standard output.
+            file: The file to print to. Default: standard output.
         """
         file = file or sys.stdout
         if self.call_history:
@@ -131,14 +131,14 @@ class LayerTimerHook(TimerHook):
         return [network.root for network in ranked]
 
     def recording(self, network: Any = None) -> Recording:
-        """The trials so far, folded into layers.
+        """The trials of a network so far, with their times by layer.
 
         Args:
             network: One of :attr:`networks`. Default: the first.
 
         Raises:
-            ProfileError: Nothing ran, no trial completed, this network was not called, or functions
-                without links ran that have no period.
+            ProfileError: No function was called, no trial completed, or this network was not
+                called. Also if no link was called and the functions do not repeat periodically.
         """
         self._read()
         if not self._networks:
@@ -156,7 +156,7 @@ class LayerTimerHook(TimerHook):
     def begin_operation(
         self, operation: str, owner: Any, args: tuple[Any, ...]
     ) -> observers.End | None:
-        """The call of an outermost link is a trial."""
+        """Begin a trial if an outermost link is called."""
         if operation != observers.NETWORK:
             return None
         network = self._networks.get(id(owner))
@@ -167,10 +167,10 @@ class LayerTimerHook(TimerHook):
         return self._end_trial
 
     def begin_elsewhere(self, operation: str) -> None:
-        """Other threads have no part in it."""
+        """Do nothing: calls in other threads are not recorded."""
 
     def fail(self, error: Exception) -> None:
-        """Record no more trials."""
+        """Stop recording after a failure of the profiler."""
         self._session.recorder.fail(error)
 
     def _end_trial(self, error: BaseException | None, result: Any) -> None:
@@ -183,7 +183,7 @@ class LayerTimerHook(TimerHook):
             self._read()
 
     def _read(self) -> None:
-        """Add what was logged to the history and to the networks."""
+        """Read the log, and add its calls to the history and its trials to the networks."""
         if self._session.is_in_trial:
             return
         networks = {id(network.target): network for network in self._networks.values()}
@@ -192,7 +192,7 @@ class LayerTimerHook(TimerHook):
 
 
 class _Network:
-    """An outermost link that was called, and its trials."""
+    """An outermost link that was called, with its trials."""
 
     def __init__(self, root: Any, session: Session) -> None:
         self.root = root
@@ -203,8 +203,8 @@ class _Network:
         self._writer = JournalWriter(self._journal, self.target, self._settings)
 
     def begin(self) -> None:
-        """A trial begins."""
-        if not self.n_trials:
+        """Begin a trial."""
+        if not self.n_trials:  # trials before may have failed
             self._loop.clear()
 
     def add(self, trial: TrialTimes) -> None:
@@ -216,7 +216,7 @@ class _Network:
         return replace(settings, input="the caller's", phase="forward", trials=self.n_trials)
 
     def recording(self, conditions: Conditions) -> Recording:
-        """Its trials, all of which were read."""
+        """The recording of its trials; the log must have been read."""
         if not self.n_trials:
             raise ProfileError("no call of the network completed under this hook")
         recording = self._writer.recording(conditions, COMPLETE)

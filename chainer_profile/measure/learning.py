@@ -1,4 +1,4 @@
-"""What a step calls, learned by trials before the timed ones."""
+"""Structure passes: trials before the timed ones, in which a session learns a step's calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from chainer_profile.measure.steps import learn_first
 from chainer_profile.measure.trials import memory_full
 from chainer_profile.record.recording import Settings
 
-#: Passes of :func:`learn`.
+#: Number of structure passes that :func:`learn` makes.
 LEARNING_PASSES = 3
 
 
@@ -29,32 +29,39 @@ def learn(
     look: Callable[[Any], object] | None = None,
     warn: Warn = lambda text: None,
 ) -> StepSession:
-    """A session that knows a step's calls by two trials; the first call may add parameters."""
+    """Make the structure passes of a step, and return a session that knows its calls.
+
+    The first pass may initialise parameters, so the session records only the two after it. ``look``
+    gets the result of the last one.
+
+    Raises:
+        ProfileError: The network fails, the memory is full, or no Chainer function is called.
+    """
     free: int | None = None
     try:
-        # A GPU's driver reserves far more than it takes, and says by itself what is full.
+        # A GPU's driver reserves much more address space than it uses, and CuPy has its own error.
         with nullcontext() if clock.device else limit_to_free_memory() as free:
             learn_first(step)
             session = StepSession(step, clock, warn=warn)
             session.learn()
             session.learn(look)
     except StepError as error:
-        if isinstance(error.cause, ProfileError):  # such as an output that has no loss
+        if isinstance(error.cause, ProfileError):  # for example, the output has no loss
             raise error.cause from None
         full = memory_full(error.cause, clock, settings, free)
         if full:
             raise ProfileError(f"the network fails {error.where}: {full}") from error
-        said = error.with_input(settings.input_shape)
+        failure = error.with_input(settings.input_shape)
         mixes_arrays = isinstance(error.cause, TypeError) and "numpy" in str(error.cause)
         if clock.device is not None and mixes_arrays:
-            left = (
+            advice = (
                 "the input is on the host: send it to the network's device"
                 if any(isinstance(array, np.ndarray) for array in step.inputs)
                 else "an array of the network was left on the host: make it a parameter, or "
                 "register it with add_persistent"
             )
-            said = ProfileError(f"{said}; {left}")
-        raise said from error
+            failure = ProfileError(f"{failure}; {advice}")
+        raise failure from error
     if not session.layers:
         raise ProfileError("the network calls no Chainer function, so there is nothing to time")
     return session

@@ -154,7 +154,8 @@ def _is_trainable(param: Any) -> bool:
 def _calls_with_parameters(layers: Sequence[Layer], model: Any) -> dict[str, int]:
     """Index of the call that uses each link's parameters, by path.
 
-    This is the first call with a parameter as an input, or the first call if there is none.
+    This is the first call with a parameter as an input. A link without such a call has its first
+    call.
     """
     shapes: dict[str, set[Shape]] = {}
     for path, param in model.namedparams(include_uninit=False):

@@ -1,4 +1,4 @@
-"""A pass: what is measured beside the timed trials, after them, and is a part of the recording."""
+"""Passes: measurements after the timed trials, each of which adds a part to the recording."""
 
 from __future__ import annotations
 
@@ -17,45 +17,49 @@ from chainer_profile.record.recording import Recording
 
 @dataclass(frozen=True)
 class Timed:
-    """What a pass is given: the trials that were timed, and what it may take."""
+    """The input of a pass: the timed trials, and the time that the pass may take."""
 
     step: Step
     session: Session
     recording: Recording
     clock: Clock
-    pass_s: float  # of a structure pass
-    trials_s: float  # of the profiled trials together
-    left_s: float  # infinite without a limit, negative where it is reached
-    asked: Any  # of the runner: True, or None for as little as may be
+    pass_s: float  # time of a structure pass
+    trials_s: float  # time of all profiled trials
+    left_s: float  # time until the limit: infinite without a limit, negative after it
+    asked: Any  # the runner's argument for this pass: True, or None for the shortest useful pass
     stop: Stop
 
 
 @dataclass(frozen=True)
 class Pass:
-    """What is measured beside the timed trials."""
+    """A measurement after the timed trials."""
 
-    part: str
+    part: str  # name of the recording's field for the result
     measure: Callable[[Timed], Any]
-    fails: str  # with the reason in place of {}
-    # Seconds of a time limit that are kept for it, but no larger a part of it; it does with less.
+    fails: str  # the warning after a failure, with {} for the reason
+    # Time that is reserved for the pass before a time limit: seconds, at most this fraction of the
+    # limit. The pass also works with less.
     seconds: float = 0.0
     limit_part: float = 1.0
-    calls: int = 0  # the time of so many structure passes is kept in any case
-    on_device: bool = True
+    calls: int = 0  # the time of this number of structure passes is always reserved
+    on_device: bool = True  # whether the pass is possible for a network on a device
 
     def wanted(self, asked: Mapping[str, Any], clock: Clock) -> bool:
-        """Whether it is to be made, by what the runner was asked for of each part."""
+        """Whether to make the pass. ``asked`` has the runner's argument for each part."""
         return asked.get(self.part) is not False and (self.on_device or clock.device is None)
 
     def kept_s(self, pass_s: float, limit: TimeLimit) -> float:
-        """Seconds that the trials leave for it, by the time of a structure pass."""
+        """Seconds to reserve for the pass. A structure pass takes ``pass_s``."""
         return limit.at_most_s(self.seconds, self.limit_part) + self.calls * pass_s
 
     def find(self, timed: Timed, warn: Say = warn_user) -> Any:
-        """The part of the recording; None where there is no time, or it fails, which is said."""
+        """Make the pass and return its part of the recording.
+
+        Returns None if there is no time left, or with a warning if the pass fails.
+        """
         try:
             return self.measure(timed)
-        except Exception as error:  # the network's own, or there is no way
+        except Exception as error:  # the network may raise any exception
             why = str(error) if isinstance(error, ProfileError) else one_line(error)
             warn(self.fails.format(why))
             return None

@@ -298,7 +298,7 @@ def run(
         else:
             session = learn(step, settings, clock, outputs.append, warn=warn)
         check_samples(settings, len(session.layers) + len(session.phases))
-        settings = _with_step(settings, step)  # the first pass has chosen the loss
+        settings = _with_names(settings, step)  # the first pass has chosen the loss
         pass_s = (clock.now_ns() - begin_ns) * NS / (1 if by_link else LEARNING_PASSES)
         nonfinite = not_finite(step.roots, outputs.pop(), settings.phase != "forward")
         where = environment.collect(settings.device)
@@ -385,7 +385,7 @@ def calibration_of(step: Step, clock: Clock) -> Callable[[], Calibration | None]
     return partial(calibrated, clock, chainer.backend.get_array_module(*step.inputs))
 
 
-def _with_step(settings: Settings, step: AnyStep) -> Settings:
+def _with_names(settings: Settings, step: AnyStep) -> Settings:
     """Add the names of the step's loss and optimizer, its mode and its kernels to the settings."""
     loss, optimizer = getattr(step, "loss", None), getattr(step, "optimizer", None)
     return replace(

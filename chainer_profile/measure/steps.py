@@ -1,4 +1,4 @@
-"""What one trial runs: a forward pass, forward and backward, or a whole training step."""
+"""The step that a trial runs: a forward pass, forward and backward, or a training step."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from chainer_profile.measure.arguments import FunctionLink, arrays_in
 from chainer_profile.measure.step import Step
 from chainer_profile.measure.step_session import StepError, StepSession, learned
 
-# As train.py has them. The learning rate of a profile is 0: the arithmetic is the same, and every
-# trial starts from the same weights.
+# The same values as in train.py. The learning rate of a profile is 0: the arithmetic is the same,
+# but every trial starts with the same weights.
 MOMENTUM = 0.9
 WEIGHT_DECAY = 1e-4
 
@@ -31,17 +31,24 @@ NO_KEYWORDS: Keywords = MappingProxyType({})
 
 @dataclass
 class Loss:
-    """A loss of a network's output, by Chainer's name of the function, or ``auto``."""
+    """A loss function; ``of`` maps a network's output to the loss.
+
+    ``name`` is the function's name in Chainer, or ``auto`` until the first output is known.
+    """
 
     name: str
     of: Callable[[Any], Any]
 
 
 class _Step:
-    """A network with its arguments, and the arrays among these; and Chainer's configuration."""
+    """A network with its arguments, and the configuration of Chainer for a trial.
+
+    ``inputs`` are the arrays in the arguments.
+    """
 
     _train_mode = with_graph = True
-    #: The phases of a training step are its loss function and so on; a forward pass has none.
+    #: Whether a call of the network is the forward phase. It is not here: a training step's loss
+    #: function is the forward phase, and a forward pass has no phases.
     network_is_phase = False
 
     def __init__(self, model: Any, args: tuple[Any, ...], keywords: Keywords) -> None:
@@ -52,7 +59,7 @@ class _Step:
 
     @contextmanager
     def configured(self) -> Iterator[None]:
-        """Chainer's configuration of a trial."""
+        """Set Chainer's configuration for trials within the context."""
         with (
             chainer.using_config("train", self._train_mode),
             chainer.using_config("enable_backprop", self.with_graph),
@@ -61,7 +68,7 @@ class _Step:
 
 
 class ForwardStep(_Step):
-    """The forward pass: in test mode without a graph, unless train mode is asked for."""
+    """A forward pass without a graph, in test mode or train mode."""
 
     def __init__(
         self,
@@ -75,7 +82,7 @@ class ForwardStep(_Step):
         self.with_graph = False  # see learn_first
 
     def __call__(self) -> Any:
-        """Run the network; gives its output."""
+        """Run the network and return its output."""
         return self.model(*self._args, **self._kwargs)
 
 
@@ -91,7 +98,7 @@ class BackwardStep(_Step):
         return self.loss.of(self.model(*inputs, **keywords))
 
     def __call__(self) -> None:
-        # The loss function is the forward phase, as it is in an optimizer's update.
+        # The loss function is the forward phase, as in an optimizer's update.
         loss = patches.call_loss(self.lossfun, *self._args, **self._kwargs)
         self.model.cleargrads()
         loss.backward()
@@ -114,7 +121,7 @@ class TrainStep(BackwardStep):
                 "a function has no parameters to update: give a chainer.Link, or use the phase "
                 "forward-backward"
             )
-        if optimizer is None:  # in mixed16 it has float32 updates
+        if optimizer is None:
             optimizer = chainer.optimizers.MomentumSGD(lr=0.0, momentum=MOMENTUM)
             optimizer.setup(model)
             optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(WEIGHT_DECAY))
@@ -131,8 +138,11 @@ class TrainStep(BackwardStep):
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Refuse what is no optimizer; whether it is set up for the network is seen later."""
-    # ChainerMN's are of no common class.
+    """Raise a UsageError for an object that is not an optimizer.
+
+    :class:`TrainStep` checks that the optimizer is set up for the network.
+    """
+    # The optimizers of ChainerMN have no common base class.
     if optimizer is not None and (isinstance(optimizer, type) or not hasattr(optimizer, "target")):
         raise UsageError(
             f"the optimizer is not set up for this network: {shown(optimizer)} is no optimizer; "
@@ -140,7 +150,7 @@ def check_optimizer(optimizer: Any) -> None:
         )
 
 
-#: Any of the three.
+#: A step of any of the three classes.
 AnyStep = ForwardStep | BackwardStep
 
 
@@ -155,7 +165,10 @@ def make_step(
     seed: int | None = 0,
     keywords: Keywords = NO_KEYWORDS,
 ) -> AnyStep:
-    """What a trial of a phase runs."""
+    """Make the step for a phase.
+
+    A ``loss`` given by name is chosen at the first output. ``seed`` makes its random labels.
+    """
     if phase not in PHASES:
         raise UsageError(f"unknown phase {phase!r}: choose {', '.join(PHASES)}")
     if phase == "forward":
@@ -163,28 +176,31 @@ def make_step(
     if callable(loss):
         chosen = Loss(getattr(loss, "__name__", type(loss).__name__), loss)
     else:
-        chosen = _by_first_output(loss, seed)
+        chosen = _loss_by_name(loss, seed)
     if phase == "forward-backward":
         return BackwardStep(model, inputs, chosen, keywords)
     return TrainStep(model, inputs, chosen, optimizer, keywords)
 
 
 def learn_first(step: Step) -> StepSession:
-    """A step whose calls are known by its first trial, within its configuration."""
-    # A forward pass that fails without a graph, and works with one, makes the graph from now on:
-    # its network calls chainer.grad or backward.
+    """Run a step once, within its configuration, and return a session that knows its calls.
+
+    If a forward pass fails without a graph but works with one, the step makes the graph from then
+    on. This is the case if the network calls ``chainer.grad`` or ``backward``.
+    """
     try:
         return learned(step)
     except StepError:
-        # Without the graph it is to fail again: a network may fail at its first call alone.
+        # Try again without the graph, because some networks fail only in their first call.
         if not isinstance(step, ForwardStep) or not _works(step, True) or _works(step, False):
             raise
-        # Within the step's configuration, at whose end this is undone.
+        # The end of the step's configuration restores enable_backprop.
         step.with_graph = chainer.config.enable_backprop = True
     return learned(step)
 
 
 def _works(step: Step, graph: bool) -> bool:
+    """Whether a step runs without an exception, with or without a graph."""
     with chainer.using_config("enable_backprop", graph):
         try:
             learned(step)
@@ -193,8 +209,8 @@ def _works(step: Step, graph: bool) -> bool:
     return True
 
 
-def _by_first_output(name: str, seed: int | None) -> Loss:
-    """A loss by name: it is chosen when the network gives its first output."""
+def _loss_by_name(name: str, seed: int | None) -> Loss:
+    """A loss by name, which is chosen when the network returns its first output."""
     if name not in LOSSES:
         raise UsageError(f"unknown loss {name!r}: choose {', '.join(LOSSES)}")
 
@@ -208,10 +224,13 @@ def _by_first_output(name: str, seed: int | None) -> Loss:
 
 
 def choose_loss(name: str, output: Any, seed: int | None = 0) -> Loss:
-    """A loss for a network's output, with random labels or targets.
+    """Choose a loss for a network's output, with random labels or targets.
 
-    ``auto`` takes a scalar output as the loss itself, and softmax cross-entropy for all others
-    that have classes as their second axis, ``(batch, classes)`` or ``(batch, classes, H, W)``.
+    ``auto`` uses a scalar output as the loss itself, and softmax cross-entropy for an output whose
+    second axis is the classes: ``(batch, classes)`` or ``(batch, classes, H, W)``.
+
+    Raises:
+        ProfileError: The output has no such loss.
     """
     array = getattr(output, "array", output)
     shape, kind = getattr(array, "shape", None), getattr(getattr(array, "dtype", None), "kind", "")
