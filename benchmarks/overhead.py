@@ -46,7 +46,7 @@ from models import REGISTRY
 TIMER_HOOK = "TimerHook"
 _WARM_UPS = 3
 #: Seconds of a block of trials, about.
-_BLOCK_S = 0.05
+_BLOCK_S = 0.3
 
 #: Makes a number of trials, profiled in one way.
 Way = Callable[[int], object]
