@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from chainer_profile.record.budget import EVALUATION, EXTENSIONS, PARTS, SNAPSHOTS, read_budget
+from chainer_profile.record.budget import (
+    EVALUATION,
+    EXTENSIONS,
+    PARTS,
+    SNAPSHOTS,
+    TEST_CALLS,
+    read_budget,
+)
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.runs.folder import load_run
 from tests import ROOT
@@ -37,7 +44,7 @@ PROGRAMS = {
     "train_ptb_custom_loop --epoch 1 --bproplen 5": (
         19,
         "embed lstm/upward lstm/lateral gru/W_r gru/U_r gru/W_z gru/U_z gru/W gru/U out",
-        {"": 1},  # its evaluation
+        {"": 1},  # its calls in test mode
         set(),
     ),
 }
@@ -56,7 +63,7 @@ def test_an_unedited_program(command):
     assert min(spent.ns for spent in budget.spent) >= 0
     assert {spent.part for spent in budget.spent} <= set(PARTS)
     assert budget.of("iterations").count == iterations
-    parts = (budget.part(part) for part in (EXTENSIONS, EVALUATION, SNAPSHOTS))
+    parts = (budget.part(part) for part in (EXTENSIONS, EVALUATION, TEST_CALLS, SNAPSHOTS))
     calls = {spent.name: spent.count for part in parts for spent in part}
     assert calls.keys() >= extensions.keys()
     assert all(calls[name] == count for name, count in extensions.items() if name)
