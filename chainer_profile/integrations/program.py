@@ -264,6 +264,7 @@ class Program:
         if kind in (UnitKind.CALL, UnitKind.TEST):
             unit.network = networks.of(owner)
             unit.owner, unit.training = unit.network.number, unit.network.training
+            unit.is_trained = bool(networks.trainings)
         elif kind is UnitKind.UPDATE:
             found = networks.training_of(owner)
             if found is None:  # it was not set up here, but unpickled

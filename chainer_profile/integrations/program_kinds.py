@@ -109,7 +109,7 @@ class ProgramKinds:
 
     def kind_of_own_call(self, unit: TimedUnit) -> TrialKind:
         """The kind of a call of a network outside of iterations and extensions."""
-        is_test = unit.kind is UnitKind.TEST and self.networks.trainings
+        is_test = unit.kind is UnitKind.TEST and unit.is_trained
         assert unit.network is not None
         return self.kind_of_calls(
             unit.network, (budget.TEST_CALLS if is_test else budget.CALLS, "")

@@ -37,6 +37,7 @@ class TimedUnit:
         begin: The position in the log where it began; ``end`` where it ended.
         name: The class of its iterator or converter.
         network: The network that it calls.
+        is_trained: Whether the program had set up an optimizer when it called the network.
         batch: The size of what it loads or converts, where that is wanted.
         is_changed: Whether it is not measured by row, as a change is tried in it or its memory is
             counted.
@@ -51,6 +52,7 @@ class TimedUnit:
     training: int = -1
     name: str = ""
     network: Network | None = None
+    is_trained: bool = False
     end_ns: int = 0
     end_own_ns: int = 0
     end: Position = Position(0, 0, 0)  # noqa: RUF009
