@@ -57,8 +57,8 @@ class ProgramKinds:
         if known is None or (training is not None and known is not training):
             known = training or self.networks.new_training()
             self._by_updater[self.networks.number_of(updater)] = known
-            known.optimizers = [ref(one) for one in updater.get_all_optimizers().values()]
             named = updater.get_all_optimizers()
+            known.optimizers = [ref(one) for one in named.values()]
             kind = self.kind_of_training(known.number)
             for name, optimizer in named.items():
                 self._mark_updated(optimizer)
