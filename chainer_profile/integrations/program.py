@@ -53,7 +53,8 @@ class Program:
         journal: Opens the journal of a kind of trials.
         command: How the program was called.
         warn: Called with the name of a kind of trials, and a problem that the user should know.
-        saved: Called now and then, to save what is known so far.
+        saved: Called after the log was read, to save what is known so far.
+        is_save_due: Whether something should be saved, so that the log should be read.
         layers: Measure trials by row.
         memory: Count allocations in two trials.
         tries: Try changes in the iterations.
@@ -66,11 +67,13 @@ class Program:
         command: str = "",
         warn: Callable[[str, str], None] = lambda name, problem: None,
         saved: Callable[[], None] = lambda: None,
+        is_save_due: Callable[[], bool] = lambda: False,
         layers: bool = True,
         memory: bool = False,
         tries: bool = False,
     ) -> None:
-        self.accounts, self._warn, self._saved = accounts, warn, saved
+        self.accounts, self._warn = accounts, warn
+        self._saved, self._is_save_due = saved, is_save_due
         self.trials = ProgramTrials(accounts, journal, command, warn, layers)
         #: Tries changes, or counts memory; None if neither is wanted.
         self.live = LiveTrials(self.trials, memory, tries) if memory or tries else None
@@ -140,7 +143,7 @@ class Program:
         patches.remove_observer(self)
         self._replacements.undo()
         if self._is_own_thread:
-            self._read(is_last=True)
+            self.read(is_last=True)
             self.trials.close()
 
     @property
@@ -254,7 +257,7 @@ class Program:
         depth = len(self.accounts.opened)
         if depth < self._depth:
             if self._depth < sys.maxsize:
-                self._read(is_last=True)
+                self.read(is_last=True)
             self._depth = depth
         return depth == self._depth
 
@@ -303,8 +306,8 @@ class Program:
         if self.live is not None:
             self.live.end(unit)
         trials.add(unit)
-        if trials.is_due(unit.end_ns):
-            self._read()
+        if trials.is_due(unit.end_ns) or self._is_save_due():
+            self.read()
 
     def _begin_live(self, unit: TimedUnit, is_own: bool) -> None:
         assert self.live is not None
@@ -314,8 +317,12 @@ class Program:
             else:
                 self.live.pause()
 
-    def _read(self, is_last: bool = False) -> None:
-        """Find the trials among the units so far, and write them."""
+    def read(self, is_last: bool = False) -> None:
+        """Find the trials among the units so far, and write them.
+
+        Args:
+            is_last: No units follow that belong to these.
+        """
         self._is_reading = True
         try:
             with self.accounts.within(budget.PROFILER, READING, count=0):
@@ -338,7 +345,7 @@ class Program:
     def _set_up(self, optimizer: Any) -> None:
         self._note_chainer()
         if self.trials.set_up(optimizer):
-            self._read(is_last=True)
+            self.read(is_last=True)
         # ChainerMN's wrap an optimizer of Chainer's, and have another base class.
         patches.patch_multi_node_optimizers()
 
@@ -365,7 +372,7 @@ class Program:
             self.extensions += tuple(described(trainer, before or progress_of(trainer)))
             if self.live is not None:
                 self.live.progress = lambda: None
-            self._read(is_last=True)
+            self.read(is_last=True)
             self.trials.end_training(training)
 
         return end_run

@@ -28,7 +28,8 @@ from chainer_profile.record.journal import Journal
 
 #: Events that are kept while it is unknown which iterations they belong to.
 _MOST_EVENTS = 2_000_000
-#: Units after each of which the log is read, until a trial is written.
+#: Calls of a network, or updates of an optimizer, after each of which the log is read: a program
+#: that is killed early keeps trials of each kind.
 _FIRST_UNITS = 30
 #: Calls within extensions after which the log is read.
 _MOST_CALLS = 1000
@@ -67,6 +68,9 @@ class ProgramTrials:
         # Calls of networks within extensions, whose trials need not be found.
         self._calls: list[TimedUnit] = []
         self._read_ns = 0
+        # Units by kind and owner; of networks that are alike, together.
+        self._n_units: Counter[tuple[UnitKind, Any]] = Counter()
+        self._is_first = False
         #: Whether parameters may have other arrays, or another device, than before.
         self._has_changed = True
         #: Whether the sizes of batches are wanted.
@@ -172,6 +176,7 @@ class ProgramTrials:
 
     def add(self, unit: TimedUnit) -> None:
         """A unit has ended."""
+        self._is_first = self._is_among_first(unit)
         if unit.network is not None and unit.network.subject is None:
             self.networks.note_end(unit.network)
         if unit.is_elsewhere:
@@ -185,13 +190,18 @@ class ProgramTrials:
         units = self._units  # another thread asks
         return units[0].begin_ns if units else self._accounts.now_ns()
 
+    def _is_among_first(self, unit: TimedUnit) -> bool:
+        """Whether a unit may end one of the first trials of a kind."""
+        if unit.network is None and unit.kind not in (UnitKind.UPDATE, UnitKind.ITERATION):
+            return False
+        alike = unit.kind, unit.owner if unit.network is None else unit.network.likeness
+        self._n_units[alike] += 1
+        return self._n_units[alike] <= _FIRST_UNITS
+
     def is_due(self, now_ns: int) -> bool:
-        """Whether the log should be read now."""
-        n_units = self._segmenter.n_decided + len(self._units) + len(self._calls)
-        is_first = n_units <= _FIRST_UNITS and not any(
-            kind.is_measured for kind in self.kinds.every
-        )
-        return is_first or now_ns - self._read_ns >= GROUP_NS or len(self._calls) > _MOST_CALLS
+        """Whether the log should be read, after a unit was added."""
+        takes_long = now_ns - self._read_ns >= GROUP_NS
+        return self._is_first or takes_long or len(self._calls) > _MOST_CALLS
 
     def read(self, is_last: bool = False) -> None:
         """Find the trials among the units so far, and add them to their kinds."""

@@ -130,6 +130,7 @@ class ScriptRun:
             command=self.command,
             warn=lambda name, problem: self._warn(f"{name}: {problem}"),
             saved=self._save_now_and_then,
+            is_save_due=self._is_save_due,
             layers=self.layers,
             memory=self.memory,
             # Ranks wait for one another, so that each would time the others' changes.
@@ -263,9 +264,12 @@ class ScriptRun:
             unmeasured=program.trials.kinds.unmeasured(),
         )
 
+    def _is_save_due(self) -> bool:
+        return time.perf_counter_ns() >= self._due_ns
+
     def _save_now_and_then(self, outcome: str = RUNNING) -> None:
         """Write the budget and the advice so far, in case the program is killed."""
-        if outcome == RUNNING and time.perf_counter_ns() < self._due_ns:
+        if outcome == RUNNING and not self._is_save_due():
             return
         with self._accounts.within(PROFILER, SAVING, count=0), suppress(Exception):
             self._results.save_budget(self._budget(outcome, _now()))
@@ -273,12 +277,13 @@ class ScriptRun:
         self._due_ns = time.perf_counter_ns() + _SAVED_EVERY_NS
 
     def _saving_first(self, leave: Any) -> Any:
-        """``os._exit``, behind which nothing of ours runs any more."""
+        """``os._exit``, after which nothing of ours runs."""
 
         @functools.wraps(leave)
         def leave_saved(status: int) -> None:
             if self._program.called_chainer and not self.forked:
                 with suppress(BaseException):
+                    self._program.read(is_last=True)
                     self._save_now_and_then(str(Outcome(SystemExit(status))))
             leave(status)
 

@@ -84,7 +84,6 @@ def test_a_program_run_uses_saved_limits_and_measures_none(monkeypatch):
     assert load_run(Path("here")).limits is not None
 
 
-@pytest.mark.xfail(reason="budget and advice do not count the same iterations after a kill")
 def test_results_of_changes_survive_a_kill(monkeypatch):
     monkeypatch.setattr(script_run, "_SAVED_EVERY_NS", 0)
     monkeypatch.setattr(turns, "BLOCK_NS", 0)
@@ -121,10 +120,7 @@ ENDS = [
 
 @pytest.mark.parametrize(("end", "code", "outcome"), ENDS)
 @pytest.mark.parametrize("program", KINDS)
-def test_each_kind_of_trials_has_its_folder(program, end, code, outcome, request):
-    if end and program != "call(small)":
-        reason = "a kill loses trials that were not read yet"
-        request.applymarker(pytest.mark.xfail(reason=reason))
+def test_each_kind_of_trials_has_its_folder(program, end, code, outcome):
     outputs = KINDS[program]
     if end and "train" not in program and len(outputs) == 2:
         # Only a program that ends normally shows which network took more time.
