@@ -108,6 +108,20 @@ def copy_attributes(attributes: dict[str, Any], saved: dict[str, Any]) -> Restor
     return restore
 
 
+def copy_class(cls: type) -> Restore:
+    """Copy the references that are attributes of a class."""
+    saved = dict(vars(cls))
+
+    def restore() -> None:
+        for name in [name for name in vars(cls) if name not in saved]:
+            type.__delattr__(cls, name)
+        for name, value in saved.items():
+            if vars(cls).get(name) is not value:
+                type.__setattr__(cls, name, value)
+
+    return restore
+
+
 def copy_slot(value: Any, slot: Any) -> tuple[list[Any], Restore]:
     """Copy the reference in a slot."""
     before = _in_slot(value, slot)

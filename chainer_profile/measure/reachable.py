@@ -22,7 +22,7 @@ _NOT_EXAMINED = frozenset(
         "torch",
     )
 )
-#: The global variables of functions from these packages belong to the libraries.
+#: The classes, and the global variables of functions, from these packages belong to libraries.
 _LIBRARIES = frozenset(
     {"chainer", "chainermn", "chainerx", "chainer_profile", "cupy", "numpy", "scipy"}
     | set(sys.stdlib_module_names)
@@ -36,6 +36,12 @@ def is_examined(kind: type) -> bool:
     if issubclass(kind, (type, ModuleType)):
         return False
     return not any(_in(_NOT_EXAMINED, base.__module__) for base in kind.__mro__)
+
+
+def is_programs(kind: type) -> bool:
+    """Whether a class statement outside of the known libraries made a class."""
+    is_library = _in(_LIBRARIES, kind.__module__) or _in(_NOT_EXAMINED, kind.__module__)
+    return bool(kind.__flags__ & _HEAP_TYPE) and not is_library
 
 
 def _in(modules: frozenset[str], name: Any) -> bool:

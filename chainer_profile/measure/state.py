@@ -23,6 +23,7 @@ from chainer_profile.measure.contents import (
     Restore,
     copy_array,
     copy_attributes,
+    copy_class,
     copy_generator,
     copy_items,
     copy_slot,
@@ -31,6 +32,7 @@ from chainer_profile.measure.interrupts import delayed_interrupts
 from chainer_profile.measure.reachable import (
     attributes_of,
     is_examined,
+    is_programs,
     names_of,
     parts_of_callable,
     slots_of,
@@ -53,10 +55,11 @@ def preserved_state(*objects: Any) -> Iterator[None]:
     before, a container the same items, an array of NumPy or CuPy the same bytes, a random
     generator the same state. So do the random generators of NumPy and Python. Functions are
     followed to their closures, defaults and the global variables that they name, methods to their
-    object, variables to the graph that they belong to. A parameter without an array is an
-    exception: it keeps the first array that it gets, with its initial values.
+    object, variables to the graph that they belong to, and objects to their classes that no library
+    defines. A parameter without an array is an exception: it keeps the first array that it gets,
+    with its initial values.
 
-    Classes, library modules, threads, locks, files, iterators, generators, data sets, trainers,
+    Methods of classes, library modules, threads, locks, files, iterators, generators, data sets, trainers,
     weak references and CuPy's random generators are not examined, nor are the contents of the
     items of containers longer than :data:`LONG_CONTAINER`. Arrays are copied to the device that
     they are on, or to the host if the device's memory is full. Read-only arrays are not copied.
@@ -107,6 +110,7 @@ class _State:
             if type(value) not in _IMMUTABLE and id(value) not in self._seen:
                 self._seen[id(value)] = value
                 waiting += self._save(value)
+                waiting += self._save_classes(type(value))
         self._copy_arrays()
 
     def restore(self) -> list[str]:
@@ -171,6 +175,16 @@ class _State:
             name = f"{slot.__objclass__.__name__}.{slot.__name__}"
             inner, self._restore[id(value), name] = copy_slot(value, slot)
             parts += inner
+        return parts
+
+    def _save_classes(self, kind: type) -> list[Any]:
+        """Copy the references that are attributes of an object's classes."""
+        parts: list[Any] = []
+        for cls in kind.__mro__:
+            if id(cls) not in self._seen and is_programs(cls):
+                self._seen[id(cls)] = cls
+                self._restore[id(cls), "attributes"] = copy_class(cls)
+                parts += (part for part in vars(cls).values() if type(part) is not FunctionType)
         return parts
 
     def _save_cell(self, cell: CellType) -> list[Any]:

@@ -127,6 +127,37 @@ def test_what_forward_changes_is_restored(kind):
     assert_restored(model)
 
 
+class CountsOnClass(L.Linear):
+    """Counts its calls, and keeps its last outputs, on the class."""
+
+    calls, outputs = 0, [None]
+    total = np.zeros(3)
+
+    def forward(self, x):
+        y = super().forward(x)
+        cls = type(self)
+        cls.calls += 1
+        cls.outputs.append(y.array)
+        cls.total += 1
+        cls.last = y.array
+        return y
+
+
+class Inherits(CountsOnClass):
+    """A subclass that overrides nothing."""
+
+
+@pytest.mark.parametrize("wrap", [lambda link: link, lambda link: chainer.Sequential(link, F.relu)])
+def test_attributes_of_the_programs_classes_are_restored(wrap):
+    total = CountsOnClass.total
+    profile(wrap(Inherits(6, 6)))
+    assert (CountsOnClass.calls, CountsOnClass.outputs) == (0, [None])
+    assert CountsOnClass.total is total
+    assert not total.any()
+    assert not {"calls", "last", "total"} & vars(Inherits).keys()
+    assert "last" not in vars(CountsOnClass)
+
+
 def test_a_view_and_its_array_are_restored():
     whole = np.zeros((4, 6))
     model = changing(lambda link: link.kept[0].fill(1), kept=(whole[1], whole))
