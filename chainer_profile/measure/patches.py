@@ -115,7 +115,7 @@ class _Patches:
         for base in {base for _, base, _ in _METHODS}:
             self._patch(base, "__init_subclass__", self._init_subclass, base)
         self._patch(convert, "_call_converter", _observed_converter)
-        self._patch(FunctionNode, "apply", _observed_apply)
+        self._patch(FunctionNode, "apply", observed_apply)
         self._patch(_backprop_utils, "_reduce", _observed_sum)
         for module, name in ((_backprop, "_backprop_to_all"), (function_node, "_backprop")):
             self._patch(module, name, _observed_backprop)
@@ -182,6 +182,8 @@ class _Patches:
             del self._installed[key]
 
 
+#: Chainer's function, whatever the program sets later.
+UNPATCHED_APPLY = FunctionNode.apply
 _ABSENT = object()
 _PATCHES = _Patches()
 
@@ -365,9 +367,11 @@ def _observed_communication(name: str, method: Any) -> Any:
     return observed
 
 
-def _observed_apply(apply: Any) -> Any:
+def observed_apply(apply: Any) -> Any:
+    """``apply`` of a function; call observers learn when it raises."""
+
     @functools.wraps(apply)
-    def observed_apply(function: Any, inputs: Any) -> Any:
+    def call_apply(function: Any, inputs: Any) -> Any:
         try:
             return apply(function, inputs)
         except BaseException:
@@ -377,7 +381,7 @@ def _observed_apply(apply: Any) -> Any:
                     observer.function_raised(function)
             raise
 
-    return observed_apply
+    return call_apply
 
 
 def _observed_sum(reduce: Any) -> Any:
@@ -394,7 +398,7 @@ def _observed_sum(reduce: Any) -> Any:
 
 def left_spans(error: BaseException) -> int:
     """The number of operations and functions that an exception has left so far."""
-    wrappers = (report.__code__.co_filename, "report"), (__file__, "observed_apply")
+    wrappers = (report.__code__.co_filename, "report"), (__file__, "call_apply")
     codes = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
     return sum((code.co_filename, code.co_name) in wrappers for code in codes)
 

@@ -59,9 +59,9 @@ def preserved_state(*objects: Any) -> Iterator[None]:
     defines. A parameter without an array is an exception: it keeps the first array that it gets,
     with its initial values.
 
-    Methods of classes, library modules, threads, locks, files, iterators, generators, data sets, trainers,
-    weak references and CuPy's random generators are not examined, nor are the contents of the
-    items of containers longer than :data:`LONG_CONTAINER`. Arrays are copied to the device that
+    Methods of classes, library modules, threads, locks, files, iterators, generators, data sets,
+    trainers, weak references and CuPy's random generators are not examined, nor are the contents of
+    the items of containers longer than :data:`LONG_CONTAINER`. Arrays are copied to the device that
     they are on, or to the host if the device's memory is full. Read-only arrays are not copied.
 
     Restoring happens after exceptions and Ctrl-C, too. It gives a warning if some of it fails.
