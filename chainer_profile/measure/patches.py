@@ -160,10 +160,9 @@ class _Patches:
 
     def _patch(self, owner: Any, name: str, wrap: Callable[..., Any], *args: Any) -> None:
         """Set an attribute of a class or module to ``wrap(*args, before)``."""
-        key = id(owner), name
-        if key in self._installed:  # below a patch of the program's
-            return
-        before = vars(owner).get(name, _ABSENT)
+        key, before = (id(owner), name), vars(owner).get(name, _ABSENT)
+        if key in self._installed and self._installed[key][1] is not before:
+            return  # below a patch of the program's
         known, ours = self._wrappers.get(key, (None, None))
         if known is not before:
             ours = wrap(*args, None if before is _ABSENT else before)

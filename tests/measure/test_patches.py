@@ -347,6 +347,25 @@ def test_a_patch_of_the_programs_is_called_and_stays(target, when, monkeypatch):
     assert second.operations.count(operation) == seen
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_calls_are_observed_after_the_program_has_set_the_original_again(ends):
+    """A program may set what it saved before the observation, within it or after it."""
+    model, optimizer = trained()
+    train(model, optimizer)
+    before, original = classes(), chainer.Link.__call__
+    with observing(Observer()):
+        if ends:
+            chainer.Link.__call__ = lambda *args, ours=chainer.Link.__call__: ours(*args)
+        else:
+            chainer.Link.__call__ = original
+    chainer.Link.__call__ = original
+    observer = Observer()
+    with observing(observer):
+        model(X)
+    assert observer.operations.count(patches.NETWORK) == 1
+    assert classes() == before
+
+
 def test_a_link_that_is_called_through_a_programs_patch_has_its_path(monkeypatch):
     model, block = MLP(), profiling()
     with block:
