@@ -12,8 +12,8 @@ from chainer_profile.measure import patches
 from chainer_profile.measure.clock import Clock, DeviceQueue, NowNs
 from chainer_profile.measure.session import Session
 
-#: Rounds, and steps of three calls in each, that measure the cost of a call; and calls of a function
-#: that does nothing.
+#: Rounds, and steps of three calls in each, that measure the cost of a call; and calls of a
+#: function that does nothing.
 _ROUNDS, _STEPS, _EMPTY_CALLS = 12, 10, 500
 _DEVICE_CALLS = 200
 
