@@ -133,7 +133,7 @@ class Program:
                     counted = functools.partial(self._counted, account)
                     self._replacements.wrap(owner, name, counted)
         self.thread, self._process = get_ident(), os.getpid()
-        self._open_operations = patches.open_operations()
+        self._open_operations = observers.open_operations()
         patches.add_observer(self)
         return self
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from threading import get_ident
 from typing import Any, Protocol
+
+import chainer
 
 from chainer_profile.measure.links import LinkTracker
 
@@ -133,3 +136,22 @@ def _fail(observer: Observer, error: Exception) -> None:
     OBSERVED.remove(observer)
     with suppress(Exception):
         observer.fail(error)
+
+
+def open_operations() -> set[str]:
+    """The operations that the calling thread has begun and not ended."""
+    return OBSERVED.open.kinds
+
+
+def _forget_in_child() -> None:
+    """A forked child is not observed."""
+    for observer in [*OBSERVED.observers]:
+        with suppress(Exception):
+            chainer.get_function_hooks().pop(getattr(observer, "name", ""), None)
+    OBSERVED.observers.clear()
+    OBSERVED.call_observers.clear()
+    OBSERVED.only_tracker = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

@@ -9,7 +9,7 @@ from weakref import ref
 
 from chainer_profile.costs.call import ArraySpec, Work
 from chainer_profile.costs.update import hook_work, update_work
-from chainer_profile.measure import observers, patches
+from chainer_profile.measure import observers
 from chainer_profile.measure.call_sites import CallSite, Kind, Warn, dtype_of, shapes_of, work_by
 from chainer_profile.measure.links import Links
 
@@ -81,7 +81,7 @@ class OperationSites:
         if known is not None and known[0]() is param and known[1] == self._optimizer:
             return known[2]
         with self._pause():
-            is_update = observers.UPDATE in patches.open_operations()
+            is_update = observers.UPDATE in observers.open_operations()
             optimizer = self._optimizer if is_update else type(rule).__name__.removesuffix("Rule")
             path = links.path_of_parameter(param)
             key = (observers.RULE, path, optimizer, str(param.name))

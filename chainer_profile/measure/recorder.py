@@ -22,7 +22,7 @@ from chainer.function import FunctionAdapter
 from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.paths import joined
 from chainer_profile.costs.call import ArraySpec
-from chainer_profile.measure import observers, patches
+from chainer_profile.measure import observers, patches, wrappers
 from chainer_profile.measure.call_sites import CallSite, Kind
 from chainer_profile.measure.communication import collectives
 from chainer_profile.measure.links import Caller, Links, LinkTracker
@@ -338,5 +338,5 @@ class Recorder(FunctionHook):
     def _note_exception(self) -> None:
         """An exception leaves a span: remember the innermost span that it left."""
         error = sys.exc_info()[1]
-        if error is not None and patches.left_spans(error) == 1:
+        if error is not None and wrappers.left_spans(error) == 1:
             self.n_before_raised = len(self.events) // 2

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from chainer_profile.measure import patches
+from chainer_profile.measure import wrappers
 from chainer_profile.measure.aggregate import Aggregator, LoggedTrial, TrialTimes
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.events import DeviceReader, EventPool
@@ -355,7 +355,7 @@ class Session:
         if trial is None:
             return None, False
         events, forwards, _ = self.log_lengths()
-        if patches.left_spans(error):
+        if wrappers.left_spans(error):
             events = recorder.n_before_raised
         failed = replace(
             trial,

@@ -15,7 +15,7 @@ import numpy as np
 from chainer_profile.basics.checks import shown
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import LOSSES, PHASES
-from chainer_profile.measure import patches
+from chainer_profile.measure import wrappers
 from chainer_profile.measure.arguments import FunctionLink, arrays_in
 from chainer_profile.measure.step import Step
 from chainer_profile.measure.step_session import StepError, StepSession, learned
@@ -99,7 +99,7 @@ class BackwardStep(_Step):
 
     def __call__(self) -> None:
         # The loss function is the forward phase, as in an optimizer's update.
-        loss = patches.call_loss(self.lossfun, *self._args, **self._kwargs)
+        loss = wrappers.call_loss(self.lossfun, *self._args, **self._kwargs)
         self.model.cleargrads()
         loss.backward()
 
@@ -134,7 +134,7 @@ class TrainStep(BackwardStep):
         self.optimizer = optimizer
 
     def __call__(self) -> None:
-        patches.call_update(self.optimizer, self.lossfun, *self._args, **self._kwargs)
+        wrappers.call_update(self.optimizer, self.lossfun, *self._args, **self._kwargs)
 
 
 def check_optimizer(optimizer: Any) -> None:
