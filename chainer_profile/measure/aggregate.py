@@ -10,7 +10,7 @@ from itertools import groupby
 import numpy as np
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.measure.attribution import attribute
+from chainer_profile.measure.attribution import Attributor
 from chainer_profile.measure.call_sites import CallSite
 from chainer_profile.measure.layout import Ints, Layout
 from chainer_profile.measure.rows import RowIndex
@@ -207,7 +207,7 @@ class Aggregator:
         for span, event_id in enumerate(spans.event_ids):
             if self.sites[event_id].is_backward:
                 forwards[span] = begins.get(next(backwards, -1), -1)
-        attribution = attribute(
+        attributor = Attributor(
             spans,
             forwards,
             self.sites,
@@ -215,7 +215,7 @@ class Aggregator:
             single_calls=single_calls,
             network_is_phase=self.network_is_phase,
         )
-        return Layout(spans, attribution, index, trial.log.n_reopened)
+        return Layout(spans, attributor.attribute(), index, trial.log.n_reopened)
 
     def _add_alike(self, trials: list[_Prepared], call_ns: float) -> list[TrialTimes]:
         """Add trials with equal events."""
