@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
@@ -45,6 +46,7 @@ class Kind(Enum):
     STEP = auto()
 
 
+@dataclass(eq=False, slots=True)
 class CallSite:
     """Calls that share an event id: one function of one link with inputs of the same shapes.
 
@@ -56,22 +58,19 @@ class CallSite:
         fields: Fields of :class:`.Layer` that are known from the arrays.
         forward_fields: Further fields, which count in the forward phase only.
         work: The work of one call; None if unknown.
+        specs: Shapes and types of the inputs and of the outputs; None if unknown.
         new_nbytes: Bytes of the outputs that are no views of inputs.
     """
 
-    __slots__ = (
-        *("fields", "forward_fields", "function", "kind", "new_nbytes"),
-        *("path", "phase", "specs", "work"),
-    )
-
-    def __init__(self, kind: Kind, path: str = "", function: str = "", phase: str = "") -> None:
-        self.kind, self.path, self.function, self.phase = kind, path, function, phase
-        self.fields: dict[str, Any] = {}
-        self.forward_fields: dict[str, Any] = {}
-        self.work: Work | None = None
-        #: Shapes and types of inputs and outputs.
-        self.specs: tuple[tuple[ArraySpec, ...], tuple[ArraySpec, ...]] | None = None
-        self.new_nbytes = 0
+    kind: Kind
+    path: str = ""
+    function: str = ""
+    phase: str = ""
+    fields: dict[str, Any] = field(default_factory=dict)
+    forward_fields: dict[str, Any] = field(default_factory=dict)
+    work: Work | None = None
+    specs: tuple[tuple[ArraySpec, ...], tuple[ArraySpec, ...]] | None = None
+    new_nbytes: int = 0
 
     @property
     def is_backward(self) -> bool:
