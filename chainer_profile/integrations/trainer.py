@@ -99,11 +99,11 @@ class LayerProfile(Extension):
         self._warn = warner("LayerProfile: ")
         loop = loop_of(trainer.updater, self._title, self._command)
         clock = self._clock or clock_of(device_of(loop.roots[0][1]))
-        rank = rank_of(loop.optimizers)
+        rank = loop.rank = rank_of(loop.optimizers)
         out, number = Path(trainer.out) / self._out, None if rank is None else rank.number
         self._results = Results(None, out, False, number, self._warn, self._with_limits)
         journal = partial(self._results.journal, TRAINING)
-        self._iterations = Iterations(loop, clock, journal, self._warn, self._with_memory, rank)
+        self._iterations = Iterations(loop, clock, journal, self._warn, self._with_memory)
         self._trainer, self.thread = trainer, get_ident()
         patches.add_observer(self)
         patches.observe_class(observers.ITERATION, type(trainer.updater))

@@ -80,10 +80,10 @@ class TrialKind:
         aggregator = Aggregator(log.recorder.sites, network_is_phase=True)
         aggregator.index = RowIndex(self.shown)
         self.target = Target(log.links, aggregator, shown_links=self.shown.link_calls)
-        rank = rank_of(self.subjects()[1])
-        settings = self._settings_of
         self.writer = IterationWriter(
-            *(self.target, clock, journal, settings, warn, rank, calibrates)
+            *(self.target, clock, self._settings_of, journal, warn),
+            rank=rank_of(self.subjects()[1]),
+            calibrates=calibrates,
         )
 
     @property

@@ -35,8 +35,8 @@ class IterationWriter:
     Args:
         target: The links and rows of the iterations.
         clock: What is read.
+        settings: Gives the settings of iterations with these rows.
         journal: Opens the journal when the first iteration is written.
-        settings: The settings of iterations with these rows.
         warn: Called with a problem that the user should know.
         rank: The rank of the process in a training with ChainerMN.
         calibrates: Time fixed work to learn the machine's speed.
@@ -46,9 +46,10 @@ class IterationWriter:
         self,
         target: Target,
         clock: Clock,
-        journal: Callable[[], Journal],
         settings: Callable[[Sequence[Layer]], Settings],
+        journal: Callable[[], Journal],
         warn: Callable[[str], None],
+        *,
         rank: Rank | None = None,
         calibrates: bool = True,
     ) -> None:

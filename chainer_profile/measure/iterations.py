@@ -21,7 +21,7 @@ from chainer_profile.measure.memory import IterationMemory
 from chainer_profile.measure.readings import ReadingSession
 from chainer_profile.measure.session import GROUP_NS, Session
 from chainer_profile.record.journal import Header, Journal
-from chainer_profile.record.recording import Layer, Rank, Recording
+from chainer_profile.record.recording import Layer, Recording
 
 #: What happens in an iteration: it is recorded, or allocations are counted, for its rows or in all.
 RECORDING, TRACING, COUNTING = "recording", "tracing", "counting"
@@ -36,8 +36,6 @@ class Iterations:
         journal: Opens the journal when the first iteration has ended.
         warn: Called with a problem that the user should know.
         memory: Count allocations in two iterations, which have no times then.
-        rank: The rank of the process in a training with ChainerMN.
-        calibrates: Time fixed work to learn the machine's speed.
     """
 
     def __init__(
@@ -47,8 +45,6 @@ class Iterations:
         journal: Callable[[], Journal] = Journal,
         warn: Callable[[str], None] = lambda problem: None,
         memory: bool = False,
-        rank: Rank | None = None,
-        calibrates: bool = True,
     ) -> None:
         self.iteration = 0
         self.added_ns = 0  # by profiling, within the last iteration
@@ -58,7 +54,7 @@ class Iterations:
         self._session = Session(loop.roots, clock, network_is_phase=True, warn=warn)
         self._memory = IterationMemory(loop, is_due=memory)
         self._writer = IterationWriter(
-            *(self._session.target, clock, journal, loop.settings, warn, rank, calibrates)
+            self._session.target, clock, loop.settings, journal, warn, rank=loop.rank
         )
         self._read_ns = 0
         self._last: TrialTimes | None = None

@@ -14,7 +14,7 @@ from chainer_profile.measure import observers
 from chainer_profile.measure.configuration import as_now
 from chainer_profile.measure.devices import device_name, device_of
 from chainer_profile.measure.operations import actual_optimizer
-from chainer_profile.record.recording import Layer, Settings
+from chainer_profile.record.recording import Layer, Rank, Settings
 
 
 @dataclass
@@ -103,6 +103,8 @@ class Loop:
     ) -> None:
         self.roots: Sequence[tuple[str, Any]] = roots
         self.inputs: tuple[Any, ...] = ()
+        #: The rank of the process in a training with ChainerMN.
+        self.rank: Rank | None = None
         self.optimizers = list(optimizers)
         self._title, self._command = title, command
         self.thread = 0
