@@ -6,15 +6,14 @@ import functools
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from threading import Lock, get_ident
 from typing import Any
 
-import chainer
-
 from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.replacements import Replacements
+from chainer_profile.integrations.counted_functions import CountedFunctions
 from chainer_profile.integrations.extensions import (
     counted_extensions,
     described,
@@ -23,12 +22,14 @@ from chainer_profile.integrations.extensions import (
 )
 from chainer_profile.integrations.live_trials import LiveTrials
 from chainer_profile.integrations.networks import Training
+from chainer_profile.integrations.program_kinds import ProgramKinds
 from chainer_profile.integrations.program_trials import ProgramTrials
 from chainer_profile.integrations.trial_kinds import TrialKind
 from chainer_profile.integrations.units import KINDS, TimedUnit, calls_in_test_mode
 from chainer_profile.measure import observers, patches
-from chainer_profile.measure.accounts import Account, Accounts
-from chainer_profile.measure.event_log import Position
+from chainer_profile.measure.accounts import Accounts
+from chainer_profile.measure.clock import Clock
+from chainer_profile.measure.event_log import EventLog, Position
 from chainer_profile.measure.loop import Batch
 from chainer_profile.measure.operations import converter_name
 from chainer_profile.measure.patterns import UnitKind
@@ -74,7 +75,8 @@ class Program:
     ) -> None:
         self.accounts, self._warn = accounts, warn
         self._saved, self._is_save_due = saved, is_save_due
-        self.trials = ProgramTrials(accounts, journal, command, warn, layers)
+        log = EventLog(Clock(accounts.now_ns), functools.partial(warn, "run"))
+        self.trials = ProgramTrials(accounts, ProgramKinds(log, journal, command, warn), layers)
         #: Tries changes, or counts memory; None if neither is wanted.
         self.live = LiveTrials(self.trials, memory, tries) if memory or tries else None
         self.extensions: tuple[budget.Extension, ...] = ()  #: Those of Trainers that have ended.
@@ -82,6 +84,7 @@ class Program:
         self.thread, self._process = 0, 0
         self._open_operations: set[str] = set()
         self._elsewhere: Counter[str] = Counter()
+        self._counted = CountedFunctions(accounts, self._runs_own_code, self.trials.pause)
         self._replacements = Replacements()
         # The unit that runs, and the updaters of the Trainers that run.
         self._unit: TimedUnit | None = None
@@ -123,15 +126,7 @@ class Program:
     # -- begin and end
 
     def __enter__(self) -> Program:
-        for owner, begins, part in (
-            (chainer.serializers, ("save_", "load_"), budget.SNAPSHOTS),
-            (chainer.datasets, ("get_",), budget.DATA),
-        ):
-            for name in dir(owner):
-                if name.startswith(begins):
-                    account = _save_npz if name == budget.SAVE_NPZ else (part, name)
-                    counted = functools.partial(self._counted, account)
-                    self._replacements.wrap(owner, name, counted)
+        self._counted.wrap_chainers(self._replacements)
         self.thread, self._process = get_ident(), os.getpid()
         self._open_operations = observers.open_operations()
         patches.add_observer(self)
@@ -151,34 +146,9 @@ class Program:
         """Whether this is the thread, and the process, that is watched."""
         return get_ident() == self.thread and os.getpid() == self._process
 
-    def _counted(
-        self, account: Account | Callable[..., Account | None], function: Any, count: int = 1
-    ) -> Any:
-        """The same function; its time goes to an account, which may depend on its arguments."""
-
-        @functools.wraps(function)
-        def in_account(*args: Any, **kwargs: Any) -> Any:
-            own = account if isinstance(account, tuple) else account(*args, **kwargs)
-            is_free = self._unit is None and self.accounts.part in OWN_PARTS
-            if own is None or not is_free or not self._is_own_thread:
-                return function(*args, **kwargs)
-            return in_own_account(own, args, kwargs)
-
-        # For the sampler, this frame differs from the one that passes a call on.
-        def in_own_account(own: Account, args: Any, kwargs: Any) -> Any:
-            with self.accounts.within(*own, count), self._left_out(own):
-                return function(*args, **kwargs)
-
-        return in_account
-
-    @contextmanager
-    def _left_out(self, account: Account) -> Iterator[None]:
-        """The time within belongs to no trial, if no trials are in this account."""
-        if account[0] in (budget.SNAPSHOTS, budget.DATA):
-            with self.trials.pause():
-                yield
-        else:
-            yield
+    def _runs_own_code(self) -> bool:
+        """Whether the program's own code runs in the watched thread, outside of units."""
+        return self._unit is None and self.accounts.part in OWN_PARTS and self._is_own_thread
 
     def pause_in_unit(self) -> AbstractContextManager[None]:
         """While a unit runs, the time within this context belongs to no trial."""
@@ -224,42 +194,61 @@ class Program:
     # -- units
 
     def _begin_unit(self, kind: UnitKind, owner: Any) -> observers.End | None:
-        accounts, trials = self.accounts, self.trials
+        """Begin a unit; returns the function that ends it, or None for an operation that is none.
+
+        Operations of a module that is being imported are no units, and of an extension only calls
+        of networks are.
+        """
         if not self._has_begun:
-            self._has_begun = True
-            self._note_chainer()
-            with accounts.within(budget.PROFILER, READING, count=0):
-                trials.start()
-        account = accounts.account
-        is_own = account[0] in OWN_PARTS
-        if is_own and not self._is_at_depth(account):
-            return None
-        if not is_own and kind is not UnitKind.CALL:  # of an extension
+            self._start_trials()
+        account = self.accounts.account
+        is_elsewhere = account[0] not in OWN_PARTS
+        is_unit = kind is UnitKind.CALL if is_elsewhere else self._is_at_depth()
+        if not is_unit:
             return None
         if kind is UnitKind.CALL and calls_in_test_mode():
             kind = UnitKind.TEST
-        unit = TimedUnit(kind, account, 0, 0, _NOWHERE)
+        unit = TimedUnit(kind, account, 0, 0, _NOWHERE, is_elsewhere=is_elsewhere)
         self._identify(unit, owner)
-        unit.is_elsewhere = not is_own
         if self.live is not None:
-            self._begin_live(unit, is_own)
-        if trials.wants_batches:
+            self._begin_live(self.live, unit)
+        if self.trials.wants_batches:
             unit.batch = Batch()
-        trials.prepare(unit, owner)
+        self.trials.prepare(unit, owner)
         self._unit = unit
-        unit.begin = trials.position()
-        unit.begin_own_ns = accounts.own_ns()
-        unit.begin_ns = accounts.at_ns
+        self._note_begin(unit)
         return functools.partial(self._end_unit, unit)
 
-    def _is_at_depth(self, account: Account) -> bool:
-        """Whether a unit is the program's own, and not of a module that it imports meanwhile."""
+    def _start_trials(self) -> None:
+        """Start to record, as the program calls Chainer for the first time."""
+        self._has_begun = True
+        self._note_chainer()
+        with self.accounts.within(budget.PROFILER, READING, count=0):
+            self.trials.start()
+
+    def _is_at_depth(self) -> bool:
+        """Whether as many accounts are open as at the program's other units.
+
+        More are open while the program imports a module, whose operations are no units.
+        """
         depth = len(self.accounts.opened)
         if depth < self._depth:
             if self._depth < sys.maxsize:
                 self.read(is_last=True)
             self._depth = depth
         return depth == self._depth
+
+    def _note_begin(self, unit: TimedUnit) -> None:
+        """Note the end of the log, and the time, when a unit begins."""
+        unit.begin = self.trials.position()
+        unit.begin_own_ns = self.accounts.own_ns()
+        unit.begin_ns = self.accounts.at_ns
+
+    def _note_end(self, unit: TimedUnit) -> None:
+        """Note the time, and the end of the log, when a unit has ended."""
+        unit.end_own_ns = self.accounts.own_ns()
+        unit.end_ns = self.accounts.at_ns
+        unit.end = self.trials.position()
 
     def _identify(self, unit: TimedUnit, owner: Any) -> None:
         """Note what a unit belongs to."""
@@ -291,12 +280,10 @@ class Program:
             unit.owner = networks.number_of(owner)
 
     def _end_unit(self, unit: TimedUnit, error: BaseException | None, result: Any) -> None:
-        accounts, trials = self.accounts, self.trials
+        trials = self.trials
         if unit.kind in (UnitKind.UPDATE, UnitKind.ITERATION, UnitKind.TEST):
             trials.wait()
-        unit.end_own_ns = accounts.own_ns()
-        unit.end_ns = accounts.at_ns
-        unit.end = trials.position()
+        self._note_end(unit)
         unit.raised = error is not None
         self._unit = None
         if unit.batch is not None and unit.kind is UnitKind.LOAD:
@@ -309,13 +296,13 @@ class Program:
         if trials.is_due(unit.end_ns) or self._is_save_due():
             self.read()
 
-    def _begin_live(self, unit: TimedUnit, is_own: bool) -> None:
-        assert self.live is not None
+    def _begin_live(self, live: LiveTrials, unit: TimedUnit) -> None:
+        """Let a change begin with a unit of the program's own code, but not in an extension."""
         with self.accounts.within(budget.PROFILER, READING, count=0), self.trials.pause():
-            if is_own:
-                self.live.begin(unit)
+            if unit.is_elsewhere:
+                live.pause()
             else:
-                self.live.pause()
+                live.begin(unit)
 
     def read(self, is_last: bool = False) -> None:
         """Find the trials among the units so far, and write them.
@@ -364,7 +351,7 @@ class Program:
 
         self._trainers[id(trainer.updater)] = training, begin_iteration
         replacements = Replacements()
-        counted_extensions(replacements, trainer, self._counted)
+        counted_extensions(replacements, trainer, self._counted.wrap)
 
         def end_run(error: BaseException | None, result: Any) -> None:
             replacements.undo()
@@ -380,7 +367,3 @@ class Program:
 
 #: Name of the profiler's work of reading the log.
 READING = "reading the log"
-
-
-def _save_npz(file: Any, obj: Any, compression: bool = True) -> Account:
-    return budget.SNAPSHOTS, budget.SAVE_NPZ if compression else budget.SAVE_NPZ_PLAIN

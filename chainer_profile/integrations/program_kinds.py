@@ -29,7 +29,7 @@ class ProgramKinds:
     """The kinds of a program's trials.
 
     Args:
-        networks: The program's networks.
+        log: The log of the program, which the trials are cut from.
         journal: Opens the journal of a kind of trials.
         command: How the program was called.
         warn: Called with the name of a kind of trials, and a problem that the user should know.
@@ -37,13 +37,15 @@ class ProgramKinds:
 
     def __init__(
         self,
-        networks: Networks,
+        log: EventLog,
         journal: Callable[[str], Journal],
         command: str,
         warn: Callable[[str, str], None],
     ) -> None:
-        self.networks = networks
-        self._journal, self._command, self._warn = journal, command, warn
+        self.log, self.warn = log, warn
+        #: The program's networks.
+        self.networks = Networks(log.links)
+        self._journal, self._command = journal, command
         #: All of them, in their order.
         self.every: list[TrialKind] = []
         self._by_training: dict[int, TrialKind] = {}
@@ -128,12 +130,12 @@ class ProgramKinds:
         self.every.append(kind)
         return kind
 
-    def measure(self, kind: TrialKind, log: EventLog, clock: Clock) -> None:
+    def measure(self, kind: TrialKind, clock: Clock) -> None:
         """Measure trials of a kind by row, if they should be."""
         if kind.writer is None and kind.number <= _MOST_KINDS and not kind.has_failed:
             calibrates = not any(other.writer for other in self.every)
-            journal, warn = partial(self._journal, kind.name), partial(self._warn, kind.name)
-            kind.measure(log, clock, journal, warn, calibrates)
+            journal, warn = partial(self._journal, kind.name), partial(self.warn, kind.name)
+            kind.measure(self.log, clock, journal, warn, calibrates)
 
     def recordings(self) -> dict[str, Recording]:
         """The recordings by kind: a training first, then the others by their time."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from itertools import groupby
 from typing import Any
 
 from chainer_profile.basics.errors import one_line
-from chainer_profile.integrations.networks import Networks, Training
+from chainer_profile.integrations.networks import Training
 from chainer_profile.integrations.program_kinds import ProgramKinds
 from chainer_profile.integrations.trial_kinds import TrialKind
 from chainer_profile.integrations.units import TimedUnit
@@ -18,13 +17,12 @@ from chainer_profile.measure.accounts import Account, Accounts
 from chainer_profile.measure.aggregate import LoggedTrial
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.devices import clock_of, device_of
-from chainer_profile.measure.event_log import EventLog, Position
+from chainer_profile.measure.event_log import Position
 from chainer_profile.measure.loop import Batch
 from chainer_profile.measure.patterns import Unit, UnitKind
 from chainer_profile.measure.segments import Segment, Segmenter, SegmentKind
 from chainer_profile.measure.session import GROUP_NS
 from chainer_profile.record import budget
-from chainer_profile.record.journal import Journal
 
 #: Events that are kept while it is unknown which iterations they belong to.
 _MOST_EVENTS = 2_000_000
@@ -42,26 +40,14 @@ class ProgramTrials:
 
     Args:
         accounts: The program's time.
-        journal: Opens the journal of a kind of trials.
-        command: How the program was called.
-        warn: Called with the name of a kind of trials, and a problem that the user should know.
+        kinds: The kinds of the trials, with the log.
         layers: Measure trials by row.
     """
 
-    def __init__(
-        self,
-        accounts: Accounts,
-        journal: Callable[[str], Journal],
-        command: str,
-        warn: Callable[[str, str], None],
-        layers: bool,
-    ) -> None:
-        self._accounts, self._warn = accounts, warn
+    def __init__(self, accounts: Accounts, kinds: ProgramKinds, layers: bool) -> None:
+        self._accounts = accounts
         self.clock: Clock = HOST_CLOCK
-        self.log = EventLog(Clock(accounts.now_ns), partial(warn, "run"))
-        self.networks = Networks(self.log.links)
-        #: The kinds of trials.
-        self.kinds = ProgramKinds(self.networks, journal, command, warn)
+        self.kinds, self.log, self.networks = kinds, kinds.log, kinds.networks
         self._layers, self._is_started = layers, False
         self._segmenter = Segmenter()
         self._units: list[TimedUnit] = []
@@ -115,7 +101,7 @@ class ProgramTrials:
 
     def warn(self, problem: str) -> None:
         """Warn of a problem of the whole program."""
-        self._warn("run", problem)
+        self.kinds.warn("run", problem)
 
     def now_ns(self) -> int:
         """The clock."""
@@ -256,7 +242,7 @@ class ProgramTrials:
     def _add(self, kind: TrialKind, trials: list[tuple[Account, list[TimedUnit]]]) -> None:
         """Add trials to a kind, and their time to its account."""
         if self._layers:
-            self.kinds.measure(kind, self.log, Clock(self._accounts.now_ns, self.clock.device))
+            self.kinds.measure(kind, Clock(self._accounts.now_ns, self.clock.device))
         logged: list[tuple[LoggedTrial, Counter[str]]] = []
         own_ns: list[int] = []
         for account, units in trials:
@@ -275,7 +261,7 @@ class ProgramTrials:
             with self.stopped() if not kind.is_measured else nullcontext():
                 times = kind.add(logged)
         except Exception as error:
-            self._warn(kind.name, f"measuring stopped: {one_line(error)}")
+            self.kinds.warn(kind.name, f"measuring stopped: {one_line(error)}")
             kind.writer, kind.has_failed = None, True
             return
         for ns, trial in zip(own_ns, times, strict=True):
@@ -291,7 +277,7 @@ class ProgramTrials:
             try:
                 kind.end()
             except Exception as error:
-                self._warn(kind.name, f"measuring stopped: {one_line(error)}")
+                self.kinds.warn(kind.name, f"measuring stopped: {one_line(error)}")
 
     def close(self) -> None:
         """The program has ended."""
