@@ -26,7 +26,7 @@ from chainer_profile.integrations.script import without_our_frames
 from chainer_profile.measure import observers, patches, runner
 from chainer_profile.measure.arguments import Arguments, FunctionLink, as_network, network_name
 from chainer_profile.measure.clock import Clock
-from chainer_profile.measure.configuration import as_now
+from chainer_profile.measure.configuration import current_configuration
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
 from chainer_profile.measure.hooks import WalkHook
 from chainer_profile.measure.interrupts import interrupts_that_stop
@@ -327,7 +327,7 @@ def _settings(args: argparse.Namespace, command: str, given: Arguments | None) -
         batchsize=inputs.batchsize if inputs else 0,
         clean_trials=runner.default_clean_trials(args.trials),
         command=command,
-        **as_now(),
+        **current_configuration(),
     )
 
 

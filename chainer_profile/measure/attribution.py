@@ -153,7 +153,7 @@ class Attributor:
 
         :data:`OUTSIDE` if the row is new and no rows may be added.
         """
-        row = Row(self._index.shown(path), function, phase, parent, forward)
+        row = Row(self._index.rename_path(path), function, phase, parent, forward)
         if not self._single_calls or step:
             number = self._index.number(row.key, row)
         else:

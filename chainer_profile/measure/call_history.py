@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 class History:
     """The calls of functions and their backwards, in trials and between them.
 
-    Events are kept as they are, and matched when the history is asked for.
+    Events are stored unmatched; reading the history matches them.
     """
 
     def __init__(self, sites: Sequence[CallSite]) -> None:
@@ -48,16 +48,16 @@ class History:
         clock_ns = values[0] - self._paused_ns
         self._paused_ns += int(paused[0])
         is_function = np.array([site.is_function for site in self._sites])
-        kept = is_function[np.where(event_ids >= 0, event_ids, ~event_ids)]
-        self._events.append((event_ids[kept], clock_ns[kept]))
+        is_of_function = is_function[np.where(event_ids >= 0, event_ids, ~event_ids)]
+        self._events.append((event_ids[is_of_function], clock_ns[is_of_function]))
 
     def clear_running(self) -> None:
-        """Calls that have not ended never will."""
+        """Forget the calls that have not ended, as their end is not recorded."""
         self._match()
         self._events.clear()
 
     def _match(self) -> None:
-        """Add the calls that have ended."""
+        """Match the stored events, and add the calls that have ended to the history."""
         if not self._events:
             return
         event_ids, clock_ns = (np.concatenate(parts) for parts in zip(*self._events, strict=True))
@@ -68,7 +68,7 @@ class History:
             self._add(event_ids[:end], clock_ns[:end])
 
     def _add(self, event_ids: Ints, clock_ns: Ints) -> None:
-        """Add calls that have all ended."""
+        """Add the calls of these events, in which every call has ended."""
         spans = match_spans(event_ids.tolist())
         begins, ends = np.array(spans.begins), np.array(spans.ends)
         innermost = np.array(spans.innermost)[:-1]

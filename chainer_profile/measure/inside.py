@@ -27,7 +27,7 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.clock import NowNs
 from chainer_profile.measure.layer_frames import FILE, frame_named, labelled_frames
-from chainer_profile.measure.passes import Pass, Timed
+from chainer_profile.measure.passes import Pass, PassInput
 from chainer_profile.measure.samplers import Frame, Frames, sampled
 from chainer_profile.measure.step import Step
 from chainer_profile.record.inside import Inside, Place, Stack
@@ -340,7 +340,7 @@ def _installed_folders() -> tuple[str, ...]:
     return tuple(folders | set(site.getsitepackages()) | {site.getusersitepackages()})
 
 
-def _measure(timed: Timed) -> Inside:
+def _measure(timed: PassInput) -> Inside:
     recording = timed.recording
     if recording.on_device:
         raise ProfileError("the layers run on the GPU, where no Python code runs")

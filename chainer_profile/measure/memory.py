@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.measure.arguments import arrays_in
 from chainer_profile.measure.host_memory import HostCounter, no_collection
-from chainer_profile.measure.passes import Pass, Timed
+from chainer_profile.measure.passes import Pass, PassInput
 from chainer_profile.measure.readings import Readings, ReadingSession, ReadTrial
 from chainer_profile.measure.step import Step, TrialInfo
 from chainer_profile.record.recording import MemoryUse, PhaseMemory
@@ -139,7 +139,7 @@ class IterationMemory:
             self.problem = f"memory cannot be counted: {readings.failure}"
             return
         try:
-            self.use = use_of(session.result(readings), self._trial)
+            self.use = memory_use(session.result(readings), self._trial)
         except ProfileError as error:
             self.problem = str(error)
         except Exception as error:
@@ -179,7 +179,7 @@ def measure_memory(
     return memory.use_of_rows(n_rows)
 
 
-def _measure(timed: Timed) -> MemoryUse | None:
+def _measure(timed: PassInput) -> MemoryUse | None:
     if timed.left_s < _STRUCTURE_PASSES * timed.pass_s:
         return None
     session = ReadingSession(timed.session)
@@ -191,7 +191,7 @@ MEMORY = Pass(
 )
 
 
-def use_of(trial: ReadTrial, info: TrialInfo) -> MemoryUse:
+def memory_use(trial: ReadTrial, info: TrialInfo) -> MemoryUse:
     """Evaluate the readings of a trial: memory of its rows and phases, and memory before it."""
     n_layers = len(trial.layers)
     # Bytes at each event, and at the peak since the event before, each (events,).
@@ -265,12 +265,12 @@ class _SpanMemory(NamedTuple):
 def _outermost_spans(
     trial: ReadTrial, now: NDArray[np.int64], peaks: NDArray[np.int64]
 ) -> Iterator[_SpanMemory]:
-    """All spans except those that are nested in another one of the same owner."""
+    """Yield each span that is not nested in another span of the same owner."""
     spans, owners = trial.layout.spans, trial.layout.attribution.owners
-    around: list[frozenset[int]] = []
+    enclosing_owners: list[frozenset[int]] = []
     for span, parent in enumerate(spans.parents):
-        outer = around[parent] if parent >= 0 else frozenset()
-        around.append(outer | {owners[span]})
+        outer = enclosing_owners[parent] if parent >= 0 else frozenset()
+        enclosing_owners.append(outer | {owners[span]})
         if span == 0 or owners[span] in outer:
             continue
         begin, end = spans.begins[span], spans.ends[span]

@@ -1,8 +1,9 @@
-"""Patches of Chainer's classes that report what a program calls.
+"""Decides which of Chainer's classes and functions are patched, and restores them.
 
-Only classes and modules are patched, never an object of the program: so the program can pickle and
-copy its networks and optimizers as usual. The patches are in place while at
-least one observer exists. A patch that the program makes in the meantime stays.
+The patches report each call to the observers (:mod:`.observers`); :mod:`.wrappers` makes them. Only
+classes and modules are patched, never an object of the program, so that the program can pickle and
+copy its networks and optimizers as usual. The patches are in place while there is an observer. A
+patch that the program makes in the meantime stays.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from chainer_profile.measure.observers import (
     Observer,
 )
 
-# Operations that are methods: the base class, and the names of the methods.
+# Operations that are methods: name of the operation, base class, names of the methods.
 _METHODS: tuple[tuple[str, type, tuple[str, ...]], ...] = (
     (LOAD, ChainerIterator, ("next", "__next__")),
     (CONVERT, Converter, ("__call__",)),
@@ -56,24 +57,28 @@ _MULTI_NODE_OPTIMIZERS = ("_MultiNodeOptimizer", "_DoubleBufferingOptimizer")
 
 
 class _Patches:
-    """The patches, and whom they report to."""
+    """The patches that are in place, and the wrappers that were made so far."""
 
     def __init__(self) -> None:
-        # The patches in place: owner and name of an attribute to owner, original and our value.
+        # By identity of a class or module, and name of its attribute: the class or module, the
+        # original value, and the wrapper in its place.
         self._installed: dict[tuple[int, str], tuple[Any, Any, Any]] = {}
-        # The classes to patch, with their numbers of subclasses, operations and methods.
+        # The classes to patch, each with its number of subclasses when they were listed, and with
+        # the operations and their methods.
         self._classes: list[tuple[type, int, list[tuple[str, str]]]] = []
-        # All wrappers made so far, by the same keys: original and our value.
+        # The wrappers that were made so far, by the same keys: original value and wrapper.
         self._wrappers: dict[tuple[int, str], tuple[Any, Any]] = {}
         self._lock = threading.RLock()
 
     def add(self, observer: Observer, calls: bool) -> None:
+        """Report to an observer; the first one installs the patches."""
         with self._lock:
             if not OBSERVED.observers:
                 self._install()
             OBSERVED.add(observer, calls)
 
     def remove(self, observer: Observer) -> None:
+        """Report no longer to an observer; the last one restores what was patched."""
         with self._lock:
             OBSERVED.remove(observer)
             if not OBSERVED.observers:
@@ -101,6 +106,7 @@ class _Patches:
                     self._patch(base, name, wrappers.wrap_communication, name)
 
     def _install(self) -> None:
+        """Patch all classes and functions whose calls are reported."""
         if not self._patch_known_classes():
             self._list_classes()
             self._patch_known_classes()
@@ -114,18 +120,19 @@ class _Patches:
         self.patch_multi_node_optimizers()
 
     def _patch_known_classes(self) -> bool:
-        """Patch the classes of the list; False if it no longer has all."""
+        """Patch the listed classes; returns False if the list is empty or lacks a new class."""
         for cls, n_subclasses, methods in self._classes:
             if len(cls.__subclasses__()) != n_subclasses:
                 return False
-            own = cls.__dict__
+            attributes = cls.__dict__
             for operation, name in methods:
-                if name in own:
+                if name in attributes:
                     self._patch(cls, name, wrappers.wrap_method, operation, cls)
         return bool(self._classes)
 
     def _list_classes(self) -> None:
-        # Blocks of code may be observed one by one: the list is kept between them.
+        """List Chainer's classes, and the program's below them, whose methods are operations."""
+        # The list serves many observers: a program may profile each block of its code.
         methods: dict[type, list[tuple[str, str]]] = {}
         for operation, base, names in _METHODS:
             for cls in subclasses(base):
@@ -134,12 +141,13 @@ class _Patches:
         self._wrappers.clear()
 
     def _patch_methods(self, operation: str, cls: type, names: tuple[str, ...]) -> None:
+        """Patch the methods of an operation that a class defines itself."""
         for name in names:
             if name in vars(cls):
                 self._patch(cls, name, wrappers.wrap_method, operation, cls)
 
     def _init_subclass(self, base: type, _: Any) -> Any:
-        """Patch classes that the program defines later."""
+        """Make an ``__init_subclass__`` that patches classes that the program defines later."""
 
         @classmethod  # type: ignore[misc]
         def init_subclass(kind: Any, **keywords: Any) -> None:
@@ -151,26 +159,27 @@ class _Patches:
         return init_subclass
 
     def _patch(self, owner: Any, name: str, wrap: Callable[..., Any], *args: Any) -> None:
-        """Set an attribute of a class or module to ``wrap(*args, before)``."""
+        """Set an attribute of a class or module to ``wrap(*args, original)``."""
         key = id(owner), name
         if key in self._installed:  # below a patch of the program's
             return
-        before = vars(owner).get(name, _ABSENT)
-        known, ours = self._wrappers.get(key, (None, None))
-        if known is not before:
-            ours = wrap(*args, None if before is _ABSENT else before)
-            self._wrappers[key] = before, ours
-        self._installed[key] = owner, before, ours
-        setattr(owner, name, ours)
+        original = vars(owner).get(name, _ABSENT)
+        wrapped, wrapper = self._wrappers.get(key, (None, None))
+        if wrapped is not original:
+            wrapper = wrap(*args, None if original is _ABSENT else original)
+            self._wrappers[key] = original, wrapper
+        self._installed[key] = owner, original, wrapper
+        setattr(owner, name, wrapper)
 
     def _restore(self) -> None:
-        for key, (owner, before, ours) in list(self._installed.items()):
-            if vars(owner).get(key[1]) is not ours:
-                continue  # the program has patched it, too: ours only passes calls on
-            if before is _ABSENT:
+        """Put the original values back where no patch of the program's hides ours."""
+        for key, (owner, original, wrapper) in list(self._installed.items()):
+            if vars(owner).get(key[1]) is not wrapper:
+                continue  # the program has patched it, too, and its patch calls the wrapper
+            if original is _ABSENT:
                 delattr(owner, key[1])
             else:
-                setattr(owner, key[1], before)
+                setattr(owner, key[1], original)
             del self._installed[key]
 
 
@@ -179,7 +188,7 @@ _PATCHES = _Patches()
 
 
 def subclasses(base: type) -> list[type]:
-    """A class and all classes below it."""
+    """List a class and all its subclasses, direct and indirect."""
     found: list[type] = [base]
     seen = {base}
     for cls in found:

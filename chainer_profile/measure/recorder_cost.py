@@ -1,4 +1,4 @@
-"""What the recorder adds to a call."""
+"""The time that the recorder adds to a call of a function."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from chainer_profile.measure.clock import Clock, DeviceQueue, NowNs
 from chainer_profile.measure.session import Session
 
-#: Rounds, and steps of a recurrent network in each, that measure the cost of a call; and calls of a
-#: function that does nothing.
+#: The cost of a call is measured in rounds, each with some steps of a recurrent network; the time
+#: that a row shows at least, by calls of a function that does nothing.
 _ROUNDS, _STEPS, _EMPTY_CALLS = 12, 10, 500
 _DEVICE_CALLS = 200
 
@@ -34,7 +34,7 @@ def cost_of_a_call(now_ns: NowNs) -> float:
 
 
 def window_ns(now_ns: NowNs, queue: DeviceQueue | None = None) -> float:
-    """Median nanoseconds that a row shows for a function that does nothing, maybe on a device."""
+    """Median nanoseconds that a row shows for a function that does nothing."""
     calls = _EMPTY_CALLS if queue is None else _DEVICE_CALLS
     session = Session([], Clock(now_ns, queue))
     hook = session.recorder

@@ -33,16 +33,16 @@ from chainer_profile.measure import environment
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
 from chainer_profile.measure.calibration import calibrated
 from chainer_profile.measure.clock import HOST_CLOCK, Clock, TimeLimit
-from chainer_profile.measure.configuration import as_now
+from chainer_profile.measure.configuration import current_configuration
 from chainer_profile.measure.counters import COUNTERS
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
 from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.inside import INSIDE
-from chainer_profile.measure.interrupts import KeptRecording, interrupts_that_stop
+from chainer_profile.measure.interrupts import InterruptedRecording, interrupts_that_stop
 from chainer_profile.measure.learning import LEARNING_PASSES, learn
 from chainer_profile.measure.machine import LIMITS
 from chainer_profile.measure.memory import MEMORY
-from chainer_profile.measure.passes import Timed
+from chainer_profile.measure.passes import PassInput
 from chainer_profile.measure.state import preserved_state
 from chainer_profile.measure.step import Step
 from chainer_profile.measure.step_session import StepSession
@@ -229,7 +229,7 @@ def _run_step(
         input_shape=given.shape,
         batchsize=given.batchsize,
         device=device_name(device),
-        **as_now(),
+        **current_configuration(),
     )
     return run(
         step,
@@ -316,7 +316,9 @@ def run(
         asked = {"counters": counters, "inside": why, "memory": memory, "limits": limits}
         passes = [run_pass for run_pass in PASSES if run_pass.wanted(asked, clock)]
         # The time limit is checked after a trial, so the last trial needs up to pass_s more.
-        rest_s = calibration_s + pass_s + sum(run_pass.kept_s(pass_s, limit) for run_pass in passes)
+        rest_s = (
+            calibration_s + pass_s + sum(run_pass.reserved_s(pass_s, limit) for run_pass in passes)
+        )
         rest_s += HELD_SECONDS if clock.device else 0.0
         trials = Trials(
             step,
@@ -333,7 +335,7 @@ def run(
             trial_s=pass_s,
             reserve_s=limit.at_most_s(rest_s, _MOST_RESERVED_PART),
         )
-        kept = stack.enter_context(KeptRecording(trials.interrupted))
+        kept = stack.enter_context(InterruptedRecording(trials.interrupted))
         try:
             trials.run()
             if calibration and limit.left_s() >= calibration_s:
@@ -350,7 +352,7 @@ def run(
             # After the trials, Ctrl-C only skips the remaining passes.
             if trials.ended not in _NOT_STOPPED or stop():
                 break
-            timed = Timed(
+            timed = PassInput(
                 step=step,
                 session=session,
                 recording=recording,
@@ -394,5 +396,5 @@ def _with_names(settings: Settings, step: AnyStep) -> Settings:
         optimizer=type(optimizer).__name__ if optimizer is not None else "",
         train_mode=settings.train_mode or loss is not None,
         with_graph=getattr(step, "with_graph", False) and loss is None,
-        **as_now() | {"dtype": settings.dtype},
+        **current_configuration() | {"dtype": settings.dtype},
     )

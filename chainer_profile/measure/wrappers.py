@@ -27,13 +27,14 @@ from chainer_profile.measure.observers import (
 
 
 def wrap_method(operation: str, cls: type, method: Any) -> Any:
+    """Wrap a method, which ``cls`` defines, so that its calls are reported as an operation."""
     if operation == NETWORK:
         return _wrap_link_call(cls, method)
     return wrap_update(method) if operation == UPDATE else _wrap(operation, method)
 
 
 def _wrap(operation: str, method: Any) -> Any:
-    """A method or function that is reported, with its first argument as the owner."""
+    """Wrap a method or function; observers get its first argument as the owner."""
 
     @functools.wraps(method)
     def observed(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -45,7 +46,7 @@ def _wrap(operation: str, method: Any) -> Any:
 
 
 def wrap_backprop(backprop: Any) -> Any:
-    """Backpropagation; the backward of a function may run another one, which is reported, too."""
+    """Wrap a backpropagation, which is also reported within the backward of a function."""
 
     @functools.wraps(backprop)
     def observed(outputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -56,6 +57,8 @@ def wrap_backprop(backprop: Any) -> Any:
 
 
 def _wrap_link_call(definer: type, method: Any) -> Any:
+    """Wrap ``__call__`` of links: report outermost calls, and track which link calls functions."""
+
     @functools.wraps(method)
     def observed(link: Any, /, *args: Any, **kwargs: Any) -> Any:
         tracker = OBSERVED.only_tracker
@@ -77,7 +80,10 @@ def _wrap_link_call(definer: type, method: Any) -> Any:
 
 
 def _call_link(definer: type, observed: Any, method: Any, link: Any, args: Any, kwargs: Any) -> Any:
-    """Call a link that is outermost, or that several observers learn about."""
+    """Call a link where the short way of :func:`_wrap_link_call` does not apply.
+
+    The link is outermost, another thread calls it, or the number of trackers is not 1.
+    """
     if NETWORK not in OBSERVED.open.kinds and OBSERVED.observers:
         call = functools.partial(observed, link, *args, **kwargs)
         return report(NETWORK, link, (args, kwargs), call)
@@ -93,9 +99,9 @@ def _call_link(definer: type, observed: Any, method: Any, link: Any, args: Any, 
 
 
 def wrap_update(update: Any) -> Any:
-    """``update`` of an optimizer; its loss function is an operation, too."""
+    """Wrap ``update`` of an optimizer; its loss function is an operation, too."""
     observed_update = _wrap(UPDATE, update)
-    # A class of the program gets the loss function unchanged, and passes it on.
+    # A method of the program's own gets the loss function unchanged, and passes it to Chainer's.
     is_chainers = str(getattr(update, "__module__", "")).startswith(("chainer.", "chainermn."))
     if not is_chainers:
         return observed_update
@@ -124,7 +130,7 @@ def call_update(optimizer: Any, lossfun: Any, /, *args: Any, **kwargs: Any) -> A
 
 
 def wrap_converter(call_converter: Any) -> Any:
-    """The function by which updaters call a converter, which may be a plain function."""
+    """Wrap the function by which updaters call a converter, which may be a plain function."""
 
     @functools.wraps(call_converter)
     def observed(converter: Any, batch: Any, device: Any) -> Any:
@@ -137,7 +143,7 @@ def wrap_converter(call_converter: Any) -> Any:
 
 
 def wrap_communication(name: str, method: Any) -> Any:
-    """A method of a communicator; observers get its name and the network as arguments."""
+    """Wrap a method of a communicator; observers get its name and the network as arguments."""
 
     @functools.wraps(method)
     def observed(communicator: Any, /, model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -150,6 +156,8 @@ def wrap_communication(name: str, method: Any) -> Any:
 
 
 def wrap_apply(apply: Any) -> Any:
+    """Wrap ``FunctionNode.apply``: call observers learn of a function that raises."""
+
     @functools.wraps(apply)
     def observed_apply(function: Any, inputs: Any) -> Any:
         try:
@@ -165,7 +173,7 @@ def wrap_apply(apply: Any) -> Any:
 
 
 def wrap_sum(reduce: Any) -> Any:
-    """The function that adds up gradients; most calls get one gradient alone."""
+    """Wrap the function that adds up gradients; a call with one gradient is not reported."""
 
     @functools.wraps(reduce)
     def observed(grad_list: Any) -> Any:
@@ -177,7 +185,7 @@ def wrap_sum(reduce: Any) -> Any:
 
 
 def left_spans(error: BaseException) -> int:
-    """The number of operations and functions that an exception has left so far."""
+    """Count the operations and functions that an exception has left so far, by its traceback."""
     wrappers = (report.__code__.co_filename, "report"), (__file__, "observed_apply")
     codes = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
     return sum((code.co_filename, code.co_name) in wrappers for code in codes)

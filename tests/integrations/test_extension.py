@@ -248,7 +248,7 @@ def test_memory_of_the_layers_of_a_training():
     [
         (HostCounter, "counting", "memory cannot be counted: OSError: none", 19),
         (HostCounter, "read", "memory cannot be counted: OSError: none", 18),
-        (memory, "use_of", "the memory pass failed: OSError: none", 18),
+        (memory, "memory_use", "the memory pass failed: OSError: none", 18),
     ],
 )
 def test_a_counter_that_fails_is_a_warning_and_the_training_goes_on(

@@ -56,7 +56,7 @@ def test_trials_belong_to_the_part_that_calls_the_network_and_eight_kinds_are_me
                 with watching.accounts.within(EXTENSIONS, "Bleu"):
                     model(X)
         model(X)
-    kinds = [(kind.name, kind.spent, kind.own_ns) for kind in program.kinds]
+    kinds = [(kind.name, kind.account, kind.own_ns) for kind in program.kinds]
     assert kinds[0] == ("test", (EXTENSIONS, "Bleu"), 300)
     assert kinds[9:] == [
         ("test-10", (EXTENSIONS, "Bleu"), 300),
