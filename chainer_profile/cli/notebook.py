@@ -97,7 +97,7 @@ def run_magic(ipython: Any, line: str, cell: str | None) -> None:
         _show(ipython, args, recording)
     except ProfileError as error:
         raise ShownError(str(error)) from None
-    except BaseException as error:  # of the user's code, which is shown without our frames
+    except BaseException as error:  # the user's code raised it: show it without our frames
         kept = getattr(error, "recording", None) if isinstance(error, KeyboardInterrupt) else None
         if kept is not None:
             _show(ipython, args, kept)

@@ -51,7 +51,7 @@ class CountedFunctions:
         Args:
             account: The account, or a function that returns it, or None, for the arguments.
             function: The function.
-            count: What a call adds to the account's count.
+            count: The number that a call adds to the account's count.
         """
 
         @functools.wraps(function)
@@ -61,7 +61,7 @@ class CountedFunctions:
                 return function(*args, **kwargs)
             return in_own_account(own, args, kwargs)
 
-        # The sampler tells this frame from that of in_account, which only passes a call on.
+        # The sampler skips frames named in_account, but must find this frame.
         def in_own_account(own: Account, args: Any, kwargs: Any) -> Any:
             with self._accounts.within(*own, count), self._without_trials(own):
                 return function(*args, **kwargs)

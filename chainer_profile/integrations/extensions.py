@@ -17,7 +17,7 @@ from chainer_profile.record import budget
 
 #: Flag of classes that are not built in: their methods can be replaced.
 _HEAP_TYPE = 1 << 9
-#: Where Chainer's own extensions are.
+#: Modules of Chainer's own extensions begin with this.
 _CHAINERS = "chainer.training.extensions."
 
 

@@ -2,7 +2,7 @@
 
 The trials of a program are found after they have ended, so their begin is predicted here: an
 iteration begins with a unit of the same kind and owner as the iteration before, and has as many
-updates. An updater's iteration is a trial, and so is a call of a network if there is no training.
+updates. An updater's iteration is a trial; without any training, so is a call of a network.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Numbers:
 
 @dataclass(eq=False)
 class Training:
-    """The optimizers that were set up before any of them updated, or those of an updater."""
+    """Optimizers that were all set up before the first update, or an updater's optimizers."""
 
     number: int
     optimizers: list[ref[Any]] = field(default_factory=list)

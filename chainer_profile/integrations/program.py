@@ -197,7 +197,7 @@ class Program:
     # -- units
 
     def _begin_unit(self, kind: UnitKind, owner: Any) -> observers.End | None:
-        """Begin a unit; returns the function that ends it, or None for an operation that is none.
+        """Begin a unit; returns a function to end it, or None if the operation is not a unit.
 
         While a module is imported, operations are no units. In an extension only calls of networks
         are.

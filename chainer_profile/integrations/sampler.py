@@ -209,7 +209,7 @@ def _largest(
 
 
 def _location_of(frame: FrameType | None) -> Location | None:
-    """Where a sample finds the program; None in a function of Chainer's, which is a row."""
+    """Locate a sample in the program; returns None in a function of Chainer's, which is a row."""
     # Only frames within our innermost frame count: the profiler calls whatever has an account.
     if frame is not None and frame.f_code.co_filename.startswith(OURS):
         return _NO_LOCATION

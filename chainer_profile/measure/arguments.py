@@ -64,7 +64,7 @@ class Arguments:
 
     @property
     def batchsize(self) -> int:
-        """Length of the first argument with arrays: of the array's first axis, or of the list."""
+        """Length of the first argument with arrays, which is a list or an array's first axis."""
         value: Any = (self.args, self.kwargs)
         while isinstance(value, tuple | dict):
             items = value.values() if isinstance(value, dict) else value

@@ -132,7 +132,7 @@ def _end(ends: list[tuple[Observer, End]], raised: BaseException | None, result:
 
 
 def _fail(observer: Observer, error: Exception) -> None:
-    """Remove an observer that has failed, and let it know; the program goes on undisturbed."""
+    """Remove an observer that has failed, and report this to it. The program continues."""
     OBSERVED.remove(observer)
     with suppress(Exception):
         observer.fail(error)

@@ -60,8 +60,8 @@ class _Patches:
     """The patches that are in place, and the wrappers that were made so far."""
 
     def __init__(self) -> None:
-        # By identity of a class or module, and name of its attribute: the class or module, the
-        # original value, and the wrapper in its place.
+        # The installed patches: class or module, original value and wrapper. The key is the
+        # identity of the class or module and the attribute's name.
         self._installed: dict[tuple[int, str], tuple[Any, Any, Any]] = {}
         # The classes to patch, each with its number of subclasses when they were listed, and with
         # the operations and their methods.

@@ -316,9 +316,8 @@ def run(
         asked = {"counters": counters, "inside": why, "memory": memory, "limits": limits}
         passes = [run_pass for run_pass in PASSES if run_pass.wanted(asked, clock)]
         # The time limit is checked after a trial, so the last trial needs up to pass_s more.
-        rest_s = (
-            calibration_s + pass_s + sum(run_pass.reserved_s(pass_s, limit) for run_pass in passes)
-        )
+        passes_s = sum(run_pass.reserved_s(pass_s, limit) for run_pass in passes)
+        rest_s = calibration_s + pass_s + passes_s
         rest_s += HELD_SECONDS if clock.device else 0.0
         trials = Trials(
             step,

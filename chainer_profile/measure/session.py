@@ -34,7 +34,7 @@ class Target:
     aggregator: Aggregator
     #: Calls of links by path, in all trials that were read.
     link_calls: Counter[str] = field(default_factory=Counter)
-    #: Lists the links with the mean of their calls; by default ``links`` does.
+    #: Lists the links with the mean of their calls. Default: the method of ``links``.
     list_links: Callable[[Counter[str], int], tuple[LinkCalls, ...]] | None = None
 
     def link_table(self) -> tuple[LinkCalls, ...]:

@@ -68,7 +68,7 @@ def test_trials_belong_to_the_part_that_calls_the_network_and_eight_kinds_are_me
 
 
 def test_iterations_take_no_longer_than_their_rows_say(watching, clock):
-    """Reading the clock takes a nanosecond here: what is added within them is the profiler's."""
+    """Reading the clock takes 1 ns here, and the profiler's account has the time that it adds."""
     clock.read_ns = 1
     with watching.within():
         model, optimizer = set_up(clock)

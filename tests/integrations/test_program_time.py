@@ -36,7 +36,7 @@ def spends(trials, rest=0, **parts):
 def a_loop_of_its_own(clock, model, optimizer):
     """The end of the data begins no iteration."""
     for batch in Data(clock, repeat=False):
-        clock.advance(20)  # between the batch and the network: of the iteration
+        clock.advance(20)  # between the batch and the network, within the iteration
         chainer.dataset.concat_examples(batch)
         learn(model, optimizer)
         clock.advance(5)  # between iterations: the script's own

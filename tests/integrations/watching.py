@@ -61,7 +61,7 @@ class Data(chainer.iterators.SerialIterator):
 
 
 class Watching:
-    """A program that is watched by a clock that stands still: measuring takes no time."""
+    """Watches a program by a fake clock that only the program advances: measuring is free."""
 
     def __init__(self, clock, **options):
         self.clock, self.began_ns, self.problems = clock, clock.time_ns, []

@@ -1,4 +1,4 @@
-"""A clock that keeps for whom it was advanced, and what a profile reports of that."""
+"""A clock that notes the owner of its time, and the rows that a profile must report."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def framework_of(phase):
     return "", "", phase
 
 
-#: Whose time there is beside that of calls: phases, sums of gradients, of whichever variable, and
-#: ``cleargrads``; as path, function and phase.
+#: Owners of time other than calls, as path, function and phase: the phases, sums of gradients of
+#: any variable, and ``cleargrads``.
 FORWARD, BACKWARD, UPDATE = map(framework_of, ("forward", "backward", "update"))
 SUMS = ("", "gradient_accumulation", "backward")
 CLEARGRADS = ("cleargrads", "cleargrads", "backward")
@@ -35,7 +35,7 @@ class Trial:
 
 @dataclass
 class Ledger(FakeClock):
-    """A clock that keeps for whom it was advanced.
+    """A clock that notes the owner of the time by which it is advanced.
 
     An owner is a path, a function and a phase, for every call with a number of its own; or a phase
     alone, whose framework time it is.
@@ -45,7 +45,7 @@ class Ledger(FakeClock):
     paths: dict[int, str] = field(default_factory=dict)
     running: list[str] = field(default_factory=list)
     windows: list[tuple] = field(default_factory=lambda: [FORWARD])
-    trials: dict[int, Trial] = field(default_factory=dict)  # by when they began
+    trials: dict[int, Trial] = field(default_factory=dict)  # the key is the time of the begin
     trial: Trial = field(default_factory=Trial)
     ended: list[tuple[tuple, int]] = field(default_factory=list)
     in_loss: bool = False

@@ -31,7 +31,7 @@ def loss_of(ledger):
 
 
 class Add(chainer.FunctionNode):
-    """In place of Chainer's addition of gradients."""
+    """Replaces Chainer's addition of gradients, and takes time."""
 
     def __init__(self, ledger):
         super().__init__()
@@ -45,7 +45,7 @@ class Add(chainer.FunctionNode):
 
 @contextmanager
 def slow_chainer(ledger, slow_lookup=True):
-    """Chainer's own parts of a backward pass take time, and so does looking new calls up."""
+    """Let Chainer's own parts of a backward pass take time, and the lookup of a new call."""
     check, add_site = chainer.variable._check_grad_type, Recorder.add_site
 
     def checked(function, *args):
@@ -55,7 +55,7 @@ def slow_chainer(ledger, slow_lookup=True):
         return check(function, *args)
 
     def looked_up(*args, **kwargs):
-        ledger.advance(1000 * slow_lookup)  # which is nobody's time
+        ledger.advance(1000 * slow_lookup)  # must be in no row or phase
         return add_site(*args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:

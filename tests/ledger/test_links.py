@@ -1,7 +1,7 @@
 """Times by link and function of any iterations: each row has the time of its calls.
 
-Programs are drawn at random, of which no iteration need repeat another: networks, functions outside
-of links, links of no network, graphs of earlier iterations, and exceptions that are caught.
+Programs are drawn at random, and their iterations may all differ. They have networks, functions
+outside of links, links of no network, graphs of earlier iterations, and exceptions that are caught.
 """
 
 from collections import Counter
@@ -164,7 +164,7 @@ class Iterations(Ledger):
     most_events=st.sampled_from([10**6, 10**6, 2, 9]),
 )
 def test_every_row_has_its_own_time_in_any_iterations(program, iterations, together, most_events):
-    """Also where the tape is folded within iterations again and again, or behind all of them."""
+    """Also if the log is read several times within an iteration, or after all iterations."""
     model, ledger = drawn.build(program, Iterations(prefix="/model"))
     optimizer, y = Optimizer(ledger, model, Fn((1, 2, 3))), None
     trials, block = [], profiling(memory=False, clock=ledger)

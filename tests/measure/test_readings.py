@@ -76,7 +76,7 @@ def test_the_clock_is_read_again_after_that(clock):
 
 @pytest.mark.parametrize("single_calls", [True, False])
 def test_a_trial_that_makes_other_calls(clock, single_calls):
-    """By call it has no row for them; by link they belong to no row."""
+    """Rows of single calls refuse the trial; rows by link leave the other calls out."""
     counts = iter([1, 2])
 
     def forward(self, x):

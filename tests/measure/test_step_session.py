@@ -1,4 +1,4 @@
-"""Trials of a step: where they fail, what they leave, and the trials after that.
+"""Trials of a step: location of a failure, cleaning up, and the trials after it.
 
 tests/ledger checks the times of any network.
 """
@@ -89,7 +89,7 @@ def test_graphs_are_freed_at_once(phase):
     def count_functions():
         return sum(isinstance(o, chainer.FunctionNode) for o in gc.get_objects())
 
-    before = count_functions()  # those of other tests
+    before = count_functions()  # other tests may have left some
     try:
         with step.configured():
             session = StepSession(step)
@@ -97,7 +97,7 @@ def test_graphs_are_freed_at_once(phase):
                 session.learn()
             assert [loss() for loss in losses] == [None] * 6
             assert count_functions() == before
-            graph = step.lossfun(*step.inputs)  # which would be noticed
+            graph = step.lossfun(*step.inputs)  # the count would rise
             assert count_functions() > before
             del graph
     finally:
