@@ -56,14 +56,14 @@ class CountedFunctions:
 
         @functools.wraps(function)
         def in_account(*args: Any, **kwargs: Any) -> Any:
-            own = account if isinstance(account, tuple) else account(*args, **kwargs)
-            if own is None or not self._runs_own_code():
+            target = account if isinstance(account, tuple) else account(*args, **kwargs)
+            if target is None or not self._runs_own_code():
                 return function(*args, **kwargs)
-            return in_own_account(own, args, kwargs)
+            return in_own_account(target, args, kwargs)
 
         # The sampler skips frames named in_account, but must find this frame.
-        def in_own_account(own: Account, args: Any, kwargs: Any) -> Any:
-            with self._accounts.within(*own, count), self._without_trials(own):
+        def in_own_account(target: Account, args: Any, kwargs: Any) -> Any:
+            with self._accounts.within(*target, count), self._without_trials(target):
                 return function(*args, **kwargs)
 
         return in_account

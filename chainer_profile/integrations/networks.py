@@ -190,10 +190,10 @@ class Networks:
 
     def _training_of_network(self, network: Any) -> int:
         """Number of the last training with a parameter of a network."""
-        own = {id(param) for param in network.params()}
+        params = {id(param) for param in network.params()}
         for training in reversed({one.number: one for one in self._by_optimizer.values()}.values()):
             for target in training.targets():
-                if any(id(param) in own for param in target.params()):
+                if any(id(param) in params for param in target.params()):
                     return training.number
         return NO_TRAINING
 
@@ -268,11 +268,11 @@ class RecordedPaths:
         means: Counter[str] = Counter()
         for path, number in calls.items():
             means[self._shown(path)] += number
-        shown = {self._shown(link.path): link for link in links}
-        shown.pop("", None)
+        links_by_path = {self._shown(link.path): link for link in links}
+        links_by_path.pop("", None)
         return tuple(
             replace(link, path=path, calls=whole_or_mean(means[path] / max(1, trials)))
-            for path, link in shown.items()
+            for path, link in links_by_path.items()
         )
 
     def _shown(self, path: str) -> str:

@@ -237,10 +237,11 @@ def _location_of(frame: FrameType | None) -> Location | None:
 
 def name_of(location: Location) -> str:
     """``train.py:30 accuracy > CRF1d.argmax``; empty for no location."""
-    own, called = location
-    if own is None:
-        return "" if called is None else _named(called)
-    return _named(own) if called is None else f"{_named(own)} > {_qualified(called)}"
+    program_code, library_code = location
+    if program_code is None:
+        return "" if library_code is None else _named(library_code)
+    name = _named(program_code)
+    return name if library_code is None else f"{name} > {_qualified(library_code)}"
 
 
 def _named(code: CodeType) -> str:

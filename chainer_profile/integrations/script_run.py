@@ -240,8 +240,8 @@ class ScriptRun:
     @property
     def _where_saved(self) -> str:
         main = self._results.main
-        kept = "the measurements are kept"
-        return kept if main is None else f"{kept} in {self._start.relative(main)}"
+        message = "the measurements are kept"
+        return message if main is None else f"{message} in {self._start.relative(main)}"
 
     def _budget(self, outcome: str, ended: str) -> Budget:
         spent = self._accounts.spent()

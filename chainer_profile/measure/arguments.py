@@ -27,7 +27,7 @@ class Arguments:
     kwargs: dict[str, Any]
 
     @classmethod
-    def of(cls, x: Any) -> Arguments:
+    def from_input(cls, x: Any) -> Arguments:
         """Convert a network's input, in any of the forms that :data:`_FORMS` lists."""
         # A list is one argument: Chainer's recurrent links take a list of sequences.
         arguments = (

@@ -85,11 +85,11 @@ class Attributor:
         """Find the backwards within which another backward runs; fills ``_backwards``."""
         recomputing = set()
         for span, (site, parent) in enumerate(zip(self._sites, self._spans.parents, strict=True)):
-            around = self._backwards[parent] if parent >= 0 else -1
+            enclosing = self._backwards[parent] if parent >= 0 else -1
             is_backward = site.kind is Kind.BACKWARD
-            if is_backward and around >= 0:
-                recomputing.add(around)
-            self._backwards.append(span if is_backward else around)
+            if is_backward and enclosing >= 0:
+                recomputing.add(enclosing)
+            self._backwards.append(span if is_backward else enclosing)
         return recomputing
 
     def _find_owner(self, span: int, site: CallSite, parent: int) -> tuple[int | None, str]:

@@ -34,10 +34,10 @@ class History:
         self._match()
         return sum(self._self_ns)
 
-    def pairs(self, own: bool = False) -> list[tuple[str, float]]:
-        """Names and times in seconds; with ``own`` without the time of nested calls."""
+    def pairs(self, self_times: bool = False) -> list[tuple[str, float]]:
+        """Names and times in seconds; with ``self_times`` without the time of nested calls."""
         self._match()
-        times = self._self_ns if own else self._elapsed_ns
+        times = self._self_ns if self_times else self._elapsed_ns
         return [(name, time_ns / 1e9) for name, time_ns in zip(self._names, times, strict=True)]
 
     def add(self, event_ids: Ints, clock_ns: Ints) -> None:

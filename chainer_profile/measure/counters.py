@@ -162,7 +162,9 @@ def _empty_window(readings: Readings) -> NDArray[np.float64]:
 
 
 def _measure(timed: PassInput) -> Counters | None:
-    seconds = _MOST_SECONDS if timed.asked else min(_MOST_SECONDS, _PART_OF_TRIALS * timed.trials_s)
+    seconds = (
+        _MOST_SECONDS if timed.requested else min(_MOST_SECONDS, _PART_OF_TRIALS * timed.trials_s)
+    )
     seconds = min(seconds, timed.left_s)
     if seconds < 0:
         return None

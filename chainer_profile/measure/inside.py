@@ -327,9 +327,11 @@ def _place(frame: Frame) -> Place:
     bases = [base for base in sys.path if base and path.startswith(base.rstrip("/\\") + "/")]
     short = path[len(max(bases, key=len).rstrip("/\\")) + 1 :] if bases else Path(path).name
     source = linecache.getline(path, frame.line).strip() if frame.line else ""
-    own = Path(path).is_absolute() and (not installed or "chainer_profile/models/" in path)
+    is_program = Path(path).is_absolute() and (not installed or "chainer_profile/models/" in path)
     ours = str(Path(_PROFILER_FOLDER).parent)
-    return Place(frame.function, short, frame.line, source, own and not path.startswith(ours + "/"))
+    return Place(
+        frame.function, short, frame.line, source, is_program and not path.startswith(ours + "/")
+    )
 
 
 @cache

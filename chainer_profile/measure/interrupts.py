@@ -23,16 +23,16 @@ def interrupts_that_stop(*, any_handler: bool = False) -> Iterator[Callable[[], 
     unless ``any_handler`` is true, and so does a signal that is ignored.
     """
     pressed: list[int] = []
-    asked: list[bool] = []
+    polled: list[bool] = []
 
     def handle(signum: int, frame: FrameType | None) -> None:
-        if pressed or not asked:
+        if pressed or not polled:
             raise KeyboardInterrupt
         pressed.append(signum)
 
     def stop() -> str:
-        if not asked:
-            asked.append(True)
+        if not polled:
+            polled.append(True)
         return INTERRUPTED if pressed else ""
 
     before = signal.getsignal(signal.SIGINT)

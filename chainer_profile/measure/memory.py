@@ -197,13 +197,13 @@ def memory_use(trial: ReadTrial, info: TrialInfo) -> MemoryUse:
     # Bytes at each event, and at the peak since the event before, each (events,).
     now, peaks = trial.values.T
     peak_nbytes = [0] * n_layers
-    kept: int | None = None
+    for_backward: int | None = None
     for span in _outermost_spans(trial, now, peaks):
         if 0 <= span.owner < n_layers:
             peak_nbytes[span.owner] = max(peak_nbytes[span.owner], span.high - span.begin)
         elif span.owner >= n_layers and trial.phases[span.owner - n_layers] == "forward":
             # Count from the lowest point: a forward may free the graph of the iteration before.
-            kept = max(kept or 0, span.end - span.low)
+            for_backward = max(for_backward or 0, span.end - span.low)
     highest = int(peaks[1:].argmax())
     highest_owner = int(trial.owners[highest])
     return MemoryUse(
@@ -211,7 +211,7 @@ def memory_use(trial: ReadTrial, info: TrialInfo) -> MemoryUse:
         retained_nbytes=tuple(trial.sums(now)[:n_layers].tolist()),
         high_water_nbytes=int(peaks[highest + 1] - now[0]),
         high_water_layer=highest_owner if 0 <= highest_owner < n_layers else None,
-        kept_for_backward_nbytes=kept,
+        kept_for_backward_nbytes=for_backward,
         phases=tuple(_phases(trial, peaks[1:] - now[0], np.diff(now))),
         **_allocated_before(info),
     )

@@ -52,7 +52,7 @@ def summary(
     """
     text("name", name)
     is_array = bool(arrays_in(shape))
-    arguments = Arguments.of(shape if is_array else tuple(_make_inputs(shape, dtype)))
+    arguments = Arguments.from_input(shape if is_array else tuple(_make_inputs(shape, dtype)))
     with preserved_state(model, arguments.args, arguments.kwargs):
         model = as_network(model, arguments.arrays)
         if not is_array:
@@ -96,8 +96,8 @@ def _make_inputs(shape: Any, dtype: str | Sequence[str]) -> list[Any]:
         )
     dtypes = list(dtype) if isinstance(dtype, list | tuple) else [dtype] * len(shapes)
     if len(dtypes) != len(shapes):
-        given, inputs = plural(len(dtypes), "data type"), plural(len(shapes), "input")
-        raise UsageError(f"{given} given for {inputs}")
+        n_dtypes, n_inputs = plural(len(dtypes), "data type"), plural(len(shapes), "input")
+        raise UsageError(f"{n_dtypes} given for {n_inputs}")
     return [_make_input(part, kind) for part, kind in zip(shapes, dtypes, strict=True)]
 
 
@@ -170,10 +170,10 @@ def _calls_with_parameters(layers: Sequence[Layer], model: Any) -> dict[str, int
 
 
 def _layer_table(
-    session: StepSession, own: dict[str, dict[str, int]], users: dict[str, int]
+    session: StepSession, counts_by_path: dict[str, dict[str, int]], users: dict[str, int]
 ) -> pd.DataFrame:
     """Make a table with a row for each call, and for each link with arrays that was not called."""
-    remaining, none = dict(own), dict.fromkeys(OWN, 0)
+    remaining, none = dict(counts_by_path), dict.fromkeys(OWN, 0)
     rows: list[dict[str, Any]] = [
         {name: getattr(layer, name) for name in (*TEXTS, *WORK)}
         | (remaining.pop(layer.path, none) if users[layer.path] == layer.index else none)

@@ -26,7 +26,7 @@ class PassInput:
     pass_s: float  # time of a structure pass
     trials_s: float  # time of all profiled trials
     left_s: float  # time until the limit: infinite without a limit, negative after it
-    asked: Any  # the runner's argument for this pass: True, or None for the shortest useful pass
+    requested: Any  # the runner's argument: True, or None for the shortest useful pass
     stop: Stop
 
 
@@ -44,9 +44,9 @@ class Pass:
     calls: int = 0  # the time of this number of structure passes is always reserved
     on_device: bool = True  # whether the pass is possible for a network on a device
 
-    def wanted(self, asked: Mapping[str, Any], clock: Clock) -> bool:
-        """Whether to make the pass. ``asked`` has the runner's argument for each part."""
-        return asked.get(self.part) is not False and (self.on_device or clock.device is None)
+    def wanted(self, requested: Mapping[str, Any], clock: Clock) -> bool:
+        """Whether to make the pass. ``requested`` has the runner's argument for each part."""
+        return requested.get(self.part) is not False and (self.on_device or clock.device is None)
 
     def reserved_s(self, pass_s: float, limit: TimeLimit) -> float:
         """Seconds to reserve for the pass. A structure pass takes ``pass_s``."""

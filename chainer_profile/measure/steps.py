@@ -31,13 +31,13 @@ NO_KEYWORDS: Keywords = MappingProxyType({})
 
 @dataclass
 class Loss:
-    """A loss function; ``of`` maps a network's output to the loss.
+    """A loss function; ``function`` maps a network's output to the loss.
 
     ``name`` is the function's name in Chainer, or ``auto`` until the first output is known.
     """
 
     name: str
-    of: Callable[[Any], Any]
+    function: Callable[[Any], Any]
 
 
 class _Step:
@@ -95,7 +95,7 @@ class BackwardStep(_Step):
 
     def lossfun(self, *inputs: Any, **keywords: Any) -> Any:
         """The network's loss, a scalar variable."""
-        return self.loss.of(self.model(*inputs, **keywords))
+        return self.loss.function(self.model(*inputs, **keywords))
 
     def __call__(self) -> None:
         # The loss function is the forward phase, as in an optimizer's update.
@@ -216,8 +216,8 @@ def _loss_by_name(name: str, seed: int | None) -> Loss:
 
     def choose(output: Any) -> Any:
         chosen = choose_loss(name, output, seed)
-        loss.name, loss.of = chosen.name, chosen.of
-        return loss.of(output)
+        loss.name, loss.function = chosen.name, chosen.function
+        return loss.function(output)
 
     loss = Loss(name, choose)
     return loss

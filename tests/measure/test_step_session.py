@@ -55,7 +55,7 @@ def test_a_failure_names_its_layer_and_the_next_trial_is_right(clock):
             (Nesting, "backward", "in the backward of layer 6_Nesting at /second"),
             (Trained, "forward", "in Trained at /"),
             (Trained, "cleargrads", "in the backward of layer 4_cleargrads at cleargrads"),
-            (step.loss, "of", "after layer 2_Nesting at /second"),
+            (step.loss, "function", "after layer 2_Nesting at /second"),
             (SlowHook, "__call__", "in the update of layer 10_SlowHook at optimizer"),
             (SlowRule, "update_core", "in the update of layer 11_SlowOptimizer at /first"),
         ):
