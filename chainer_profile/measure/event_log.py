@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from chainer_profile.measure.aggregate import LoggedTrial
 from chainer_profile.measure.clock import Clock
-from chainer_profile.measure.events import DeviceReader, EventPool
+from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.links import Links
 from chainer_profile.measure.recorder import Reader, Recorder
 from chainer_profile.measure.spans import TRIAL
@@ -54,9 +54,8 @@ class EventLog:
             return
         self.take()
         self.forget(self.position())
-        self._pool = EventPool(clock.device)
-        device = DeviceReader(self._pool, clock.now_ns)
-        self.recorder.read_by(Reader(device.begin, device.end))
+        self._pool = EventPool(clock.device, clock.now_ns)
+        self.recorder.read_by(Reader(self._pool.begin, self._pool.end))
         self._events = np.empty((3, 0), np.int64)
 
     @property

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from chainer_profile.measure import wrappers
 from chainer_profile.measure.aggregate import Aggregator, LoggedTrial, TrialTimes
 from chainer_profile.measure.clock import Clock
-from chainer_profile.measure.events import DeviceReader, EventPool
+from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.links import Links, Roots
 from chainer_profile.measure.recorder import Reader, Recorder
 from chainer_profile.measure.rows import Row
@@ -115,14 +115,13 @@ class Session:
         on_read: Callable[[NDArray[np.int64], NDArray[np.int64]], None] | None = None,
     ) -> None:
         self.now_ns = clock.now_ns
-        self._pool = None if clock.device is None else EventPool(clock.device)
-        reader = Reader(clock.now_ns, clock.now_ns)
-        if self._pool is not None:
-            device = DeviceReader(self._pool, clock.now_ns)
-            reader = Reader(device.begin, device.end)
-        self.reader = reader
+        self._pool: EventPool | None = None
+        self.reader = Reader(clock.now_ns, clock.now_ns)
+        if clock.device is not None:
+            self._pool = EventPool(clock.device, clock.now_ns)
+            self.reader = Reader(self._pool.begin, self._pool.end)
         links = Links(roots)
-        self.recorder = Recorder(links, reader, warn)
+        self.recorder = Recorder(links, self.reader, warn)
         self.recorder.on_long_log = self._split_trial
         #: The networks whose links give the paths; read at each start.
         self.roots = roots
