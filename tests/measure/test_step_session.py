@@ -16,6 +16,7 @@ from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.step_session import StepError, StepSession, learned
 from chainer_profile.measure.steps import make_step
 from tests.ledger.drawn import nothing_left
+from tests.measure.recording import record_trial
 from tests.nets import (
     Nesting,
     SlowHook,
@@ -37,11 +38,7 @@ def test_a_failure_names_its_layer_and_the_next_trial_is_right(clock):
     owners = step, optimizer, *(param.update_rule for param in model.params())
 
     def trial():
-        with session.recording():
-            session.begin_trial()
-            step()
-            session.end_trial()
-        (times,) = session.read_own()
+        times = record_trial(session, step)
         return session.layers, times.wall_ns, *map(list, (times.rows_ns, times.phases_ns))
 
     def fail(*_):
@@ -224,11 +221,7 @@ def test_an_update_that_the_program_has_replaced_has_its_phases(clock):
         replaced = optimizer.update
         session = StepSession(step, clock)
         session.learn()
-        with session.recording():
-            session.begin_trial()
-            step()
-            session.end_trial()
-    (times,) = session.read_own()
+        times = record_trial(session, step)
     assert (session.layers, session.phases) == (expected.layers, expected.phases)
     assert times.rows_ns.sum() + times.phases_ns.sum() == times.wall_ns
     assert optimizer.update is replaced
