@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _models() -> str:
-    """The package of the networks: installed within this one, in a clone the folder beside it."""
+    """The package of the networks: within this package, or in a clone the folder next to it."""
     name = "chainer_profile.models"
     beside = Path(__file__).parents[1] / "models" / "__init__.py"
     if (

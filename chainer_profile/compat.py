@@ -305,7 +305,7 @@ def install() -> None:
                 if name in sys.modules:
                     _edit_imported(sys.modules[name])
         else:
-            # What an import left that failed, as it does without this, would spoil the next one.
+            # Python leaves a failed import's submodules, which would break the next import.
             for name in [name for name in sys.modules if name.startswith("chainer.")]:
                 del sys.modules[name]
 
@@ -324,7 +324,7 @@ if {__package__!r} not in sys.modules:
 
 
 class _InChild:
-    """Loaded by a child before its program, which imports Chainer: mends Chainer there."""
+    """Loaded by a child process before its program: patches Chainer when it is imported."""
 
     def __init__(self, then: str) -> None:
         self._then = then

@@ -1,4 +1,4 @@
-"""A program's work beside its network -> findings of what would shorten it."""
+"""A program's work outside of its network -> findings that would shorten it."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Part:
 
     name: str  #: In words, or the line's source.
     share: float  #: Its fraction of that time.
-    seconds: float  #: That fraction of the time measured in the timed trials, in seconds.
+    seconds: float  #: The same fraction of the time in the timed trials, in seconds.
     #: Lower end of the fraction's 95 % interval, from the number of independent samples and the
     #: effect of sampling itself; None for the rest.
     low: float | None = None

@@ -208,7 +208,7 @@ class _Calls:
         opened: list[Slice] = []
         for call in calls:
             chain = links_below(self._layers[call.layer or 0].path, holder)
-            # What lies between nested calls is the outer call's own time, and no link's.
+            # Time between nested calls belongs to the outer call, and to no link.
             kept = 0 if holder else common_length([link.name for link in opened], chain)
             del opened[kept:]
             for name in chain[len(opened) :]:

@@ -73,7 +73,7 @@ def locked(folder: Path, reason: str) -> Iterator[None]:
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether a folder has only hidden files and those of :data:`_JUNK`."""
+    """Whether a folder has only hidden files and the files named in :data:`_JUNK`."""
     return all(path.name[0] == "." or path.name in _JUNK for path in folder.iterdir())
 
 

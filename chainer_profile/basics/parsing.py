@@ -185,7 +185,7 @@ class InputSpec:
     """A random argument of a network.
 
     Attributes:
-        shape: Shape without the batch axis; of a sequence, the shape of one step.
+        shape: Shape without the batch axis; a sequence has the shape of one step.
         lengths: Least and largest length of a sequence. The argument is then a list with one array
             for every input of the batch.
         dtype: Data type of integers; empty for floats of Chainer's ``config.dtype``.
@@ -252,7 +252,7 @@ class Parser(argparse.ArgumentParser):
         self._check = check
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse all arguments; suggest the nearest option for one that is mistyped."""
+        """Parse all arguments; suggest the nearest option for an unknown one."""
         values, unknown = self.parse_known_args(args, namespace)
         if unknown:
             name = next((arg for arg in unknown if arg.startswith("--")), "").partition("=")[0]

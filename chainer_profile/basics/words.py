@@ -45,7 +45,7 @@ PHASES = ("forward", "forward-backward", "train")
 LOSSES = ("auto", "softmax_cross_entropy", "mean_squared_error", "output")
 #: Values of ``--group-by``.
 GROUPS = ("function", "link", "block", "shape")
-#: Orders of a table of groups: by self time, or by total time, which includes nested calls.
+#: Orders of a table of groups: self time, or total time, which includes nested calls.
 SELF_TIME, TOTAL_TIME = "self", "total"
 #: Values of ``--dtype``.
 DTYPES = ("float32", "float16", "mixed16")

@@ -18,7 +18,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     """Print the limits, kept ones or measured now."""
     refresh = args.machine == "again"
     device = machine.find_device(named_device(args.gpu))
-    with threadpool_limits(args.threads, "blas"):  # None leaves them as they are
+    with threadpool_limits(args.threads, "blas"):  # None changes nothing
         result = machine.find_limits(environment.collect(), device, refresh=refresh)
     limits = result.limits
     giga, significant = units.format_giga, units.format_significant

@@ -26,7 +26,7 @@ from chainer_profile.integrations.script import without_our_frames
 from chainer_profile.measure import observers, patches, runner
 from chainer_profile.measure.arguments import Arguments, FunctionLink, as_network, network_name
 from chainer_profile.measure.clock import Clock
-from chainer_profile.measure.configuration import as_now
+from chainer_profile.measure.configuration import current_configuration
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
 from chainer_profile.measure.hooks import WalkHook
 from chainer_profile.measure.interrupts import interrupts_that_stop
@@ -97,7 +97,7 @@ def run_magic(ipython: Any, line: str, cell: str | None) -> None:
         _show(ipython, args, recording)
     except ProfileError as error:
         raise ShownError(str(error)) from None
-    except BaseException as error:  # of the user's code, which is shown without our frames
+    except BaseException as error:  # the user's code raised it: show it without our frames
         kept = getattr(error, "recording", None) if isinstance(error, KeyboardInterrupt) else None
         if kept is not None:
             _show(ipython, args, kept)
@@ -327,7 +327,7 @@ def _settings(args: argparse.Namespace, command: str, given: Arguments | None) -
         batchsize=inputs.batchsize if inputs else 0,
         clean_trials=runner.default_clean_trials(args.trials),
         command=command,
-        **as_now(),
+        **current_configuration(),
     )
 
 

@@ -17,11 +17,12 @@ from chainer_profile.record import budget
 
 #: Flag of classes that are not built in: their methods can be replaced.
 _HEAP_TYPE = 1 << 9
-#: Where Chainer's own extensions are.
+#: Modules of Chainer's own extensions begin with this.
 _CHAINERS = "chainer.training.extensions."
 
 
 def account_of(extension: Any, name: str) -> Account:
+    """Return the account of an extension that a Trainer knows under a name."""
     if isinstance(extension, extensions.Evaluator):
         return budget.EVALUATION, name
     if "snapshot" in type(extension).__name__.lower() or "snapshot" in name:
@@ -34,8 +35,8 @@ def progress_of(trainer: Any) -> dict[str, int]:
     return {unit: getattr(trainer.updater, unit, 0) for unit in ("epoch", "iteration")}
 
 
-def part_of(trainer: Any, before: Mapping[str, int]) -> float | None:
-    """The part of a training that has passed since ``before``; None where its end is unknown."""
+def fraction_done(trainer: Any, before: Mapping[str, int]) -> float | None:
+    """The fraction of a training that has passed since ``before``; None if its end is unknown."""
     trigger = getattr(trainer.stop_trigger, "max_trigger", trainer.stop_trigger)
     if not isinstance(trigger, IntervalTrigger):
         return None
@@ -44,8 +45,8 @@ def part_of(trainer: Any, before: Mapping[str, int]) -> float | None:
     return float((getattr(trainer.updater, name) - begin) / max(trigger.period - begin, 1))
 
 
-def described(trainer: Any, before: Mapping[str, int]) -> Iterator[budget.Extension]:
-    """The extensions of a Trainer that has run since the progress ``before``."""
+def describe_extensions(trainer: Any, before: Mapping[str, int]) -> Iterator[budget.Extension]:
+    """Describe the extensions of a Trainer that has run since the progress ``before``."""
     after = progress_of(trainer)
     for name, entry in trainer._extensions.items():
         extension, trigger, argument = entry.extension, entry.trigger, ""
@@ -67,21 +68,19 @@ def _compresses(extension: Any) -> bool:
     saves = getattr(getattr(extension, "writer", None), "_savefun", None)
     if not callable(saves):
         return False
-    partial = functools.partial(saves)  # which flattens a partial of a partial
+    partial = functools.partial(saves)  # flattens a partial of a partial
     is_npz = getattr(partial.func, "__name__", "") == budget.SAVE_NPZ
     return is_npz and bool(partial.keywords.get("compression", True))
 
 
-def counted_extensions(
-    replacements: Replacements, trainer: Any, counted: Callable[..., Any]
-) -> None:
-    """Let the time of a Trainer's extensions go to their accounts, until it is undone.
+def wrap_extensions(replacements: Replacements, trainer: Any, wrap: Callable[..., Any]) -> None:
+    """Wrap a Trainer's extensions, so that their time goes to their accounts.
 
     Args:
-        replacements: Does and undoes it.
+        replacements: Sets the wrappers, and restores the originals.
         trainer: The Trainer.
-        counted: Makes a function of an account and a function: its time goes to the account. The
-            account may be a function of the arguments.
+        wrap: Gets an account, or a function that returns it for the arguments, and a function;
+            returns the function with its time in that account.
     """
     named = {id(entry.extension): name for name, entry in trainer._extensions.items()}
 
@@ -95,22 +94,22 @@ def counted_extensions(
         kind = type(entry.extension)
         if not kind.__flags__ & _HEAP_TYPE:  # a function
             account = account_of(entry.extension, name)
-            functions[id(entry)] = counted(account, entry.extension)
+            functions[id(entry)] = wrap(account, entry.extension)
             continue
         for method in ("__call__", "initialize", "finalize"):
             owner = next((base for base in kind.__mro__ if method in vars(base)), None)
             if owner is not None and (owner, method) not in seen:
                 seen.add((owner, method))
                 by_instance = functools.partial(
-                    counted, account_by_object, count=int(method == "__call__")
+                    wrap, account_by_object, count=int(method == "__call__")
                 )
                 replacements.wrap(owner, method, by_instance)
     if functions:
-        replacements.put(_ExtensionEntry, "extension", _counted_extension(functions))
+        replacements.put(_ExtensionEntry, "extension", _counting_property(functions))
 
 
-def _counted_extension(functions: dict[int, Any]) -> property:
-    """In place of the attribute of Chainer's entries: gives functions that count their time."""
+def _counting_property(functions: dict[int, Any]) -> property:
+    """Make a property that returns these functions for the ``extension`` of Chainer's entries."""
 
     def get(entry: Any) -> Any:
         return functions.get(id(entry)) or vars(entry)["extension"]

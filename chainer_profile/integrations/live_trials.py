@@ -1,8 +1,8 @@
-"""Trials that something is done in while they run: changes are tried, or memory is counted.
+"""Trials that are changed while they run: changes are tried in them, or their memory is counted.
 
-Which units form a trial is found after the fact, so the begin of a trial is predicted: an iteration
-begins with a unit like that which began the one before, and has as many updates. An iteration of an
-updater and a call of a network are known to be trials.
+The trials of a program are found after they have ended, so their begin is predicted here: an
+iteration begins with a unit of the same kind and owner as the iteration before, and has as many
+updates. An updater's iteration is a trial; without any training, so is a call of a network.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ class LiveTrials:
         self._trials, self._tries = trials, tries
         trials.on_iteration = self._learn
         self.trying: Trying | None = None
-        #: Which part of the program has passed, where that is known.
+        #: Returns the fraction of the program that has passed; None if it is unknown.
         self.progress: Callable[[], float | None] = lambda: None
         self._memory = MemoryOfTrials(trials) if memory else None
-        # By training: the kind and the owner of the unit that begins an iteration, and its updates.
+        # By training: kind and owner of the unit that begins an iteration, and its updates.
         self._begins: dict[int, tuple[UnitKind, int, int]] = {}
-        # The trial that runs: its kind, its first unit, and its updates to come.
+        # The trial that runs: its kind, first unit, training, and updates until its end.
         self._kind: TrialKind | None = None
         self._first: TimedUnit | None = None
         self._training, self._updates_left = NO_TRAINING, 0
         self._is_changed = self._is_counted = False
 
     def _learn(self, units: list[TimedUnit]) -> None:
-        """An iteration was found."""
+        """Learn from an iteration that was found which unit begins the next one."""
         first, training = units[0], units[-1].training
         updates = [unit for unit in units if unit.kind is UnitKind.UPDATE]
         if updates:
@@ -61,7 +61,7 @@ class LiveTrials:
     # -- trials
 
     def begin(self, unit: TimedUnit) -> None:
-        """A unit of the program's own begins."""
+        """Begin a unit, and a trial if one is predicted to begin with it."""
         if self._kind is None:
             found = self._predicted(unit)
             if found is not None:
@@ -69,10 +69,10 @@ class LiveTrials:
                 self._begin_trial(*found)
             elif unit.kind in _CALLS:
                 self.pause()
-        unit.is_changed = self._is_changed or self._is_counted
+        unit.is_excluded = self._is_changed or self._is_counted
 
     def _predicted(self, unit: TimedUnit) -> tuple[TrialKind, int, int] | None:
-        """The kind, the training and the updates of the trial that begins with a unit."""
+        """Predict the trial that begins with a unit: its kind, training and number of updates."""
         if unit.kind is UnitKind.ITERATION:
             return self._trials.kinds.kind_of_training(unit.training), unit.training, 0
         for training, (kind, owner, updates) in reversed(self._begins.items()):
@@ -95,11 +95,14 @@ class LiveTrials:
                 self._is_changed = trying.turns.is_changed
 
     def _trying_in(self, kind: TrialKind) -> Trying | None:
-        """What is tried in trials of a kind: in those of one kind alone."""
+        """Return what tries changes in trials of a kind; None if another kind is preferred.
+
+        Changes are tried in one kind of trials: the first training, or else the first network.
+        """
         if self.trying is not None and self.trying.kind is kind:
             return self.trying
         if self.trying is not None:
-            # Those of a network are left for those of the first training.
+            # Leave the trials of a network as soon as there is a training.
             if not kind.is_training or self.trying.kind.is_training:
                 self.pause()
                 return None
@@ -111,9 +114,9 @@ class LiveTrials:
         return self.trying
 
     def end(self, unit: TimedUnit) -> None:
-        """A unit of the program's own has ended."""
+        """End a unit, and its trial with the last update."""
         kind = self._kind
-        if kind is None or unit.is_elsewhere:
+        if kind is None or unit.is_in_extension:
             return
         if unit.raised:
             self._end_trial(kind, None)
@@ -125,7 +128,7 @@ class LiveTrials:
             self._end_trial(kind, unit.end_own_ns - first.begin_own_ns)
 
     def _end_trial(self, kind: TrialKind, ns: int | None) -> None:
-        """A trial has ended, after some time; without a time it does not count."""
+        """End a trial that took ``ns``; with None it raised, and does not count."""
         self._kind = None
         if self._is_counted and self._memory is not None:
             self._memory.end()
@@ -136,17 +139,17 @@ class LiveTrials:
                 self.trying.turns.end(ns)
 
     def note_loss(self, loss: Any) -> None:
-        """A backward begins from this array."""
+        """Note the array of the loss, from which a backward begins."""
         if self.trying is not None and self._kind is self.trying.kind:
             self.trying.turns.note_loss(loss)
 
     def pause(self) -> None:
-        """Switch off what is tried, outside of trials."""
+        """Switch off what is tried while no trial runs."""
         if self.trying is not None:
             self.trying.turns.pause()
 
     def close(self) -> None:
-        """The program has ended."""
+        """Undo all changes, at the end of the program."""
         if self._memory is not None:
             self._memory.close()
         if self.trying is not None:
@@ -154,7 +157,7 @@ class LiveTrials:
 
 
 class MemoryOfTrials:
-    """Counts the allocations of two trials of one kind: in all, then by row."""
+    """Counts the allocations of two trials of one kind, and assigns the second's to rows."""
 
     def __init__(self, trials: ProgramTrials) -> None:
         self._trials = trials
@@ -164,7 +167,7 @@ class MemoryOfTrials:
         self._is_done = False
 
     def begin(self, kind: TrialKind) -> bool:
-        """A trial begins; returns whether its memory is counted."""
+        """Begin a trial; returns whether its memory is counted."""
         if self._is_done or not kind.is_measured or self._kind not in (None, kind):
             return False
         if self._memory is None:
@@ -178,7 +181,7 @@ class MemoryOfTrials:
         return True
 
     def _session(self, kind: TrialKind) -> Session:
-        """A session that knows the rows of a kind."""
+        """Make a session that knows the rows of a kind."""
         clock = Clock(self._trials.now_ns)
         session = Session(kind.roots(), clock, network_is_phase=True)
         assert kind.target is not None
@@ -187,7 +190,7 @@ class MemoryOfTrials:
         return session
 
     def end(self) -> None:
-        """The trial has ended."""
+        """End the trial; after the second one its kind gets the use of memory."""
         memory, kind = self._memory, self._kind
         if not self._is_done or memory is None or kind is None:
             return
@@ -197,14 +200,14 @@ class MemoryOfTrials:
         self._memory = self._kind = None
 
     def _report(self, memory: IterationMemory) -> bool:
-        """Warn of a problem; returns whether there is none."""
+        """Warn of a problem, if any; returns False if there is one."""
         if memory.problem:
             self._is_done = True
             self._trials.warn(memory.problem)
         return not memory.problem
 
     def close(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         self._tracing.close()
         if self._memory is not None:
             self._memory.end()

@@ -20,18 +20,18 @@ from chainer_profile.measure.operations import actual_optimizer
 from chainer_profile.measure.patterns import NO_TRAINING
 from chainer_profile.record.recording import LinkCalls
 
-#: What paths begin with in the log: this and the number of the network.
+#: Paths in the log begin with this and the number of the network.
 _PREFIX = "/@"
 
 
 class Numbers:
-    """Numbers of objects, as long as these exist."""
+    """Gives each object a number, which is its own while it exists."""
 
     def __init__(self) -> None:
         self._numbers = count()
         self._known: dict[int, tuple[ref[Any] | None, int]] = {}
 
-    def of(self, thing: Any) -> int:
+    def number_of(self, thing: Any) -> int:
         """The number of an object."""
         known = self._known.get(id(thing))
         if known is not None and (known[0] is None or known[0]() is thing):
@@ -51,20 +51,20 @@ class Numbers:
 
 @dataclass(eq=False)
 class Training:
-    """Optimizers that were set up before any of them updated; or an updater."""
+    """Optimizers that were all set up before the first update, or an updater's optimizers."""
 
     number: int
     optimizers: list[ref[Any]] = field(default_factory=list)
-    has_updated: bool = False  #: Then the next optimizer that is set up is of another training.
+    has_updated: bool = False  #: If so, the next optimizer that is set up begins another training.
 
-    def running(self) -> list[Any]:
+    def existing_optimizers(self) -> list[Any]:
         """The optimizers that still exist."""
         existing = filter(None, (optimizer() for optimizer in self.optimizers))
         return [optimizer for optimizer in existing if optimizer.target is not None]
 
     def targets(self) -> list[Any]:
-        """Their networks, each once."""
-        targets = [optimizer.target for optimizer in self.running()]
+        """The networks of the optimizers, each once."""
+        targets = [optimizer.target for optimizer in self.existing_optimizers()]
         return list({id(target): target for target in targets}.values())
 
 
@@ -74,10 +74,10 @@ class Network:
 
     reference: ref[Any]
     number: int
-    prefix: int  #: The number that its paths begin with.
-    training: int  #: That which trains parameters of it.
-    likeness: tuple[Any, ...]  #: What it has in common with its copies.
-    #: Its name and device, and the mode, once a call of it has ended.
+    prefix: int  #: The number in the prefix of its paths.
+    training: int  #: Number of the training of its parameters.
+    signature: tuple[Any, ...]  #: Equal for its copies; see :func:`signature`.
+    #: Its name and device, and the mode, after its first call.
     subject: Subject | None = None
     train_mode: bool = True
 
@@ -91,24 +91,24 @@ class Networks:
         self.trainings: list[Training] = []
         self._by_optimizer: dict[int, Training] = {}
         self._known: dict[int, Network] = {}
-        #: By the number in their prefix: the networks, and the names of their classes.
+        # The networks and the names of their classes, by the number in their prefix.
         self._roots: dict[int, ref[Any]] = {}
         self._class_names: dict[int, str] = {}
-        self._likenesses: dict[tuple[Any, ...], int] = {}
-        #: By the same number: their links, by path.
+        self._by_signature: dict[tuple[Any, ...], int] = {}
+        #: The links of networks by that number and by path.
         self.links: dict[int, dict[str, LinkCalls]] = {}
 
     # -- trainings
 
     def new_training(self) -> Training:
-        """Another training."""
+        """Add another training."""
         self.trainings.append(Training(len(self.trainings)))
         return self.trainings[-1]
 
     def set_up(self, optimizer: Any) -> tuple[Training, int, bool]:
         """Note an optimizer; returns its training, its number, and whether the training is new."""
         optimizer = actual_optimizer(optimizer)
-        number = self._numbers.of(optimizer)
+        number = self._numbers.number_of(optimizer)
         last = next((one for one in reversed(self.trainings) if one.optimizers), None)
         is_new = last is None or last.has_updated
         training = self.new_training() if last is None or is_new else last
@@ -123,7 +123,7 @@ class Networks:
     def training_of(self, optimizer: Any) -> tuple[Training, int] | None:
         """The training and the number of an optimizer that updates; None if it is unknown."""
         actual = actual_optimizer(optimizer)
-        number = self._numbers.of(actual)
+        number = self._numbers.number_of(actual)
         training = self._by_optimizer.get(number)
         if training is None:
             return None
@@ -135,26 +135,26 @@ class Networks:
 
     # -- networks
 
-    def of(self, network: Any) -> Network:
-        """What is known of a network that the program calls."""
+    def known_network(self, network: Any) -> Network:
+        """Return the record of a network that the program calls; makes it for the first call."""
         known = self._known.get(id(network))
         if known is None or known.reference() is not network:
             prefix = self.add_root(network)
             self._known = {key: one for key, one in self._known.items() if one.reference()}
             known = self._known[id(network)] = Network(
                 ref(network),
-                self._numbers.of(network),
+                self._numbers.number_of(network),
                 prefix,
                 self._training_of_network(network),
-                likeness(network),
+                signature(network),
             )
         return known
 
     def note_end(self, known: Network) -> None:
-        """A call of a network has ended: all parameters have their shapes."""
+        """Note the name, device and links of a network after a call, when all shapes are known."""
         network = known.reference()
         if network is not None:
-            known.likeness = likeness(network)
+            known.signature = signature(network)
             known.subject = Subject(name_of(network), device_name(device_of(network)))
             known.train_mode = bool(chainer.config.train)
             self.note_links(network)
@@ -172,27 +172,28 @@ class Networks:
 
     def number_of(self, thing: Any) -> int:
         """The number of any object."""
-        return self._numbers.of(thing)
+        return self._numbers.number_of(thing)
 
     def add_root(self, network: Any) -> int:
-        """Let paths of a network's links begin with its number, which is returned."""
+        """Give a network's links paths that begin with a number, and return this number."""
         known = _number(self.path_of(network))[0]
         if known is not None:
             return known
-        like = likeness(network)
-        number = self._likenesses.get(like, -1)
+        key = signature(network)
+        number = self._by_signature.get(key, -1)
         if number < 0 or self._roots[number]() is not None:
-            number = self._likenesses[like] = len(self._class_names)
+            number = self._by_signature[key] = len(self._class_names)
         self._roots[number] = ref(network)
         self._class_names[number] = name_of(network)
         self._links.add_network(f"{_PREFIX}{number}", network)
         return number
 
     def _training_of_network(self, network: Any) -> int:
-        own = {id(param) for param in network.params()}
+        """Number of the last training with a parameter of a network."""
+        params = {id(param) for param in network.params()}
         for training in reversed({one.number: one for one in self._by_optimizer.values()}.values()):
             for target in training.targets():
-                if any(id(param) in own for param in target.params()):
+                if any(id(param) in params for param in target.params()):
                     return training.number
         return NO_TRAINING
 
@@ -213,41 +214,41 @@ class Networks:
         return self._links.link_calls(calls, trials)
 
 
-class ShownPaths:
-    """The paths that a recording shows: those of one network begin with nothing."""
+class RecordedPaths:
+    """Translates paths in the log to paths in a recording, whose only network has no prefix."""
 
     def __init__(self, networks: Networks) -> None:
         self._networks = networks
-        # What the paths of a network begin with, by its number.
+        # The prefixes of paths in the recording, by the number of the network.
         self._prefixes: dict[int, str] = {}
 
     def show(self, number: int, prefix: str) -> None:
-        """Let the paths of a network begin with a prefix."""
+        """Show a network, whose paths begin with this prefix."""
         self._prefixes.setdefault(number, prefix)
 
     def show_training(self, targets: Sequence[Any]) -> None:
-        """Show the networks of a training: those of several begin with the names of their classes.
+        """Show the networks of a training, except networks within others.
 
-        Networks within others are left out.
+        If there are several, the prefix of each is the name of its class.
         """
         numbers = [_number(self._networks.path_of(target))[0] for target in targets]
         outermost = dict(zip(numbers, targets, strict=True))
         outermost.pop(None, None)
         names = [name_of(target) for target in outermost.values()]
         for at, (number, name) in enumerate(zip(outermost, names, strict=True)):
-            shown = f"/{name}"
+            prefix = f"/{name}"
             if names.count(name) > 1:
-                shown += f"-{names[:at].count(name) + 1}"
+                prefix += f"-{names[:at].count(name) + 1}"
             if number is not None:
-                self.show(number, "" if len(names) == 1 else shown)
+                self.show(number, "" if len(names) == 1 else prefix)
 
     def prefix_of(self, network: Any) -> str:
-        """What the paths of a network's links begin with."""
+        """The prefix of a network's paths in the recording."""
         path = self(self._networks.path_of(network))
         return "" if path == "/" else path
 
     def __call__(self, path: str) -> str:
-        """The path that is shown for one in the log."""
+        """Translate a path in the log."""
         number, rest = _number(path)
         if number is None:
             return path
@@ -261,34 +262,34 @@ class ShownPaths:
         return f"{prefix}{rest}" or "/"
 
     def link_calls(self, calls: Counter[str], trials: int) -> tuple[LinkCalls, ...]:
-        """The links of the networks that are shown, also of those that no longer exist."""
+        """The links of the shown networks, which need not exist any more."""
         links = [link for number in self._prefixes for link in self._networks.links_of(number)]
         links += self._networks.link_calls(calls, trials)
         means: Counter[str] = Counter()
         for path, number in calls.items():
             means[self._shown(path)] += number
-        shown = {self._shown(link.path): link for link in links}
-        shown.pop("", None)
+        links_by_path = {self._shown(link.path): link for link in links}
+        links_by_path.pop("", None)
         return tuple(
             replace(link, path=path, calls=whole_or_mean(means[path] / max(1, trials)))
-            for path, link in shown.items()
+            for path, link in links_by_path.items()
         )
 
     def _shown(self, path: str) -> str:
-        """The path that is shown; empty for that of a network that is not shown."""
+        """Translate a path in the log; empty if its network is not shown."""
         return self(path) if _number(path)[0] in self._prefixes else ""
 
 
 def _number(path: str) -> tuple[int | None, str]:
-    """The number that a path in the log begins with, and what follows."""
+    """Split a path in the log into the number of its network and the rest."""
     if not path.startswith(_PREFIX):
         return None, path
     number, slash, rest = path[len(_PREFIX) :].partition("/")
     return int(number), slash + rest
 
 
-def likeness(network: Any) -> tuple[Any, ...]:
-    """What a network has in common with its copies: class, and shapes of parameters."""
+def signature(network: Any) -> tuple[Any, ...]:
+    """The class of a network and the shapes of its parameters, which are equal for its copies."""
     arrays = [(path, param.array) for path, param in sorted(network.namedparams())]
     shapes = [(path, None if array is None else array.shape) for path, array in arrays]
     return type(network), *shapes

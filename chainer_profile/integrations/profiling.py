@@ -57,7 +57,7 @@ class Profiling:
         title: Name of the network for the reports. Default: the name of its class.
         memory: Make the memory pass: the second and the third trial are not timed, and show what
             each row allocates.
-        clock: The clock that measures. Default: one that fits the device.
+        clock: The clock that measures. Default: the clock of the device.
 
     Raises:
         UsageError: An argument is invalid.

@@ -1,4 +1,4 @@
-"""Watches a program that uses Chainer: where its whole time goes, and the rows of its trials."""
+"""Watches a program that uses Chainer: counts its time by account, and measures its trials."""
 
 from __future__ import annotations
 
@@ -6,29 +6,30 @@ import functools
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from threading import Lock, get_ident
 from typing import Any
 
-import chainer
-
 from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.replacements import Replacements
+from chainer_profile.integrations.counted_functions import CountedFunctions
 from chainer_profile.integrations.extensions import (
-    counted_extensions,
-    described,
-    part_of,
+    describe_extensions,
+    fraction_done,
     progress_of,
+    wrap_extensions,
 )
 from chainer_profile.integrations.live_trials import LiveTrials
 from chainer_profile.integrations.networks import Training
+from chainer_profile.integrations.program_kinds import ProgramKinds
 from chainer_profile.integrations.program_trials import ProgramTrials
 from chainer_profile.integrations.trial_kinds import TrialKind
-from chainer_profile.integrations.units import KINDS, TimedUnit, calls_in_test_mode
+from chainer_profile.integrations.units import UNIT_KINDS, TimedUnit, calls_in_test_mode
 from chainer_profile.measure import observers, patches
-from chainer_profile.measure.accounts import Account, Accounts
-from chainer_profile.measure.event_log import Position
+from chainer_profile.measure.accounts import Accounts
+from chainer_profile.measure.clock import Clock
+from chainer_profile.measure.event_log import EventLog, Position
 from chainer_profile.measure.loop import Batch
 from chainer_profile.measure.operations import converter_name
 from chainer_profile.measure.patterns import UnitKind
@@ -39,21 +40,21 @@ from chainer_profile.record.recording import Recording
 #: Parts of the budget in which the program's own code runs.
 OWN_PARTS = (budget.REST, budget.IMPORTS)
 _COUNTING = Lock()
-_NOWHERE = Position(0, 0, 0)
+_LOG_BEGIN = Position(0, 0, 0)
 
 
 class Program:
-    """Within ``with``, a program's time is counted by account, and its trials are measured.
+    """Counts a program's time by account, and measures its trials, in a ``with`` block.
 
-    All outermost operations of the thread are noted as units. From time to time
-    :class:`.ProgramTrials` finds out which of them are iterations.
+    Each outermost operation of the thread is a unit. From time to time, :class:`.ProgramTrials`
+    finds the iterations among the units.
 
     Args:
         accounts: The program's time.
         journal: Opens the journal of a kind of trials.
         command: How the program was called.
         warn: Called with the name of a kind of trials, and a problem that the user should know.
-        saved: Called after the log was read, to save what is known so far.
+        save: Called after the log was read, to save the results so far.
         is_save_due: Whether something should be saved, so that the log should be read.
         layers: Measure trials by row.
         memory: Count allocations in two trials.
@@ -66,30 +67,35 @@ class Program:
         journal: Callable[[str], Journal],
         command: str = "",
         warn: Callable[[str, str], None] = lambda name, problem: None,
-        saved: Callable[[], None] = lambda: None,
+        save: Callable[[], None] = lambda: None,
         is_save_due: Callable[[], bool] = lambda: False,
         layers: bool = True,
         memory: bool = False,
         tries: bool = False,
     ) -> None:
         self.accounts, self._warn = accounts, warn
-        self._saved, self._is_save_due = saved, is_save_due
-        self.trials = ProgramTrials(accounts, journal, command, warn, layers)
+        self._save, self._is_save_due = save, is_save_due
+        log = EventLog(Clock(accounts.now_ns), functools.partial(warn, "run"))
+        self.trials = ProgramTrials(accounts, ProgramKinds(log, journal, command, warn), layers)
         #: Tries changes, or counts memory; None if neither is wanted.
         self.live = LiveTrials(self.trials, memory, tries) if memory or tries else None
-        self.extensions: tuple[budget.Extension, ...] = ()  #: Those of Trainers that have ended.
+        self.extensions: tuple[
+            budget.Extension, ...
+        ] = ()  #: Extensions of the Trainers that have ended.
         self._called_chainer = self._is_reading = self._has_begun = False
         self.thread, self._process = 0, 0
         self._open_operations: set[str] = set()
         self._elsewhere: Counter[str] = Counter()
+        self._counted = CountedFunctions(accounts, self._runs_own_code, self.trials.pause)
         self._replacements = Replacements()
-        # The unit that runs, and the updaters of the Trainers that run.
+        # The unit that runs; and by updater, the training of a Trainer that runs, and a function to
+        # call when its iterations begin.
         self._unit: TimedUnit | None = None
         self._trainers: dict[int, tuple[Training, Callable[[], None]]] = {}
-        # The depth of accounts at which the program's units are.
+        # The number of open accounts at the begin of the program's units.
         self._depth = sys.maxsize
 
-    # -- what is known
+    # -- results
 
     @property
     def called_chainer(self) -> bool:
@@ -123,23 +129,15 @@ class Program:
     # -- begin and end
 
     def __enter__(self) -> Program:
-        for owner, begins, part in (
-            (chainer.serializers, ("save_", "load_"), budget.SNAPSHOTS),
-            (chainer.datasets, ("get_",), budget.DATA),
-        ):
-            for name in dir(owner):
-                if name.startswith(begins):
-                    account = _save_npz if name == budget.SAVE_NPZ else (part, name)
-                    counted = functools.partial(self._counted, account)
-                    self._replacements.wrap(owner, name, counted)
+        self._counted.wrap_chainers(self._replacements)
         self.thread, self._process = get_ident(), os.getpid()
-        self._open_operations = patches.open_operations()
+        self._open_operations = observers.open_operations()
         patches.add_observer(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._is_own_thread and self.live is not None:
-            self.live.close()  # its patch is above those of the observers
+            self.live.close()  # removes the patch that it made after the observers'
         patches.remove_observer(self)
         self._replacements.undo()
         if self._is_own_thread:
@@ -151,34 +149,9 @@ class Program:
         """Whether this is the thread, and the process, that is watched."""
         return get_ident() == self.thread and os.getpid() == self._process
 
-    def _counted(
-        self, account: Account | Callable[..., Account | None], function: Any, count: int = 1
-    ) -> Any:
-        """The same function; its time goes to an account, which may depend on its arguments."""
-
-        @functools.wraps(function)
-        def in_account(*args: Any, **kwargs: Any) -> Any:
-            own = account if isinstance(account, tuple) else account(*args, **kwargs)
-            is_free = self._unit is None and self.accounts.part in OWN_PARTS
-            if own is None or not is_free or not self._is_own_thread:
-                return function(*args, **kwargs)
-            return in_own_account(own, args, kwargs)
-
-        # For the sampler, this frame differs from the one that passes a call on.
-        def in_own_account(own: Account, args: Any, kwargs: Any) -> Any:
-            with self.accounts.within(*own, count), self._left_out(own):
-                return function(*args, **kwargs)
-
-        return in_account
-
-    @contextmanager
-    def _left_out(self, account: Account) -> Iterator[None]:
-        """The time within belongs to no trial, if no trials are in this account."""
-        if account[0] in (budget.SNAPSHOTS, budget.DATA):
-            with self.trials.pause():
-                yield
-        else:
-            yield
+    def _runs_own_code(self) -> bool:
+        """Whether the program's own code runs in the watched thread, outside of units."""
+        return self._unit is None and self.accounts.part in OWN_PARTS and self._is_own_thread
 
     def pause_in_unit(self) -> AbstractContextManager[None]:
         """While a unit runs, the time within this context belongs to no trial."""
@@ -197,7 +170,7 @@ class Program:
             return lambda error, result: self._set_up(owner)
         if operation == observers.RUN and self._unit is None:
             return self._run(owner)
-        kind = KINDS.get(operation)
+        kind = UNIT_KINDS.get(operation)
         if kind is None:
             return None
         if self._unit is None:
@@ -214,7 +187,7 @@ class Program:
             self._elsewhere[operation] += 1
 
     def fail(self, error: Exception) -> None:
-        """Watch no more."""
+        """Stop measuring, after a failure of the profiler."""
         with suppress(Exception):
             self.trials.stop()
             if self.live is not None:
@@ -224,36 +197,43 @@ class Program:
     # -- units
 
     def _begin_unit(self, kind: UnitKind, owner: Any) -> observers.End | None:
-        accounts, trials = self.accounts, self.trials
+        """Begin a unit; returns a function to end it, or None if the operation is not a unit.
+
+        While a module is imported, operations are no units. In an extension only calls of networks
+        are.
+        """
         if not self._has_begun:
-            self._has_begun = True
-            self._note_chainer()
-            with accounts.within(budget.PROFILER, READING, count=0):
-                trials.start()
-        account = accounts.account
-        is_own = account[0] in OWN_PARTS
-        if is_own and not self._is_at_depth(account):
-            return None
-        if not is_own and kind is not UnitKind.CALL:  # of an extension
+            self._start_trials()
+        account = self.accounts.account
+        is_in_extension = account[0] not in OWN_PARTS
+        is_unit = kind is UnitKind.CALL if is_in_extension else self._is_at_depth()
+        if not is_unit:
             return None
         if kind is UnitKind.CALL and calls_in_test_mode():
             kind = UnitKind.TEST
-        unit = TimedUnit(kind, account, 0, 0, _NOWHERE)
+        unit = TimedUnit(kind, account, 0, 0, _LOG_BEGIN, is_in_extension=is_in_extension)
         self._identify(unit, owner)
-        unit.is_elsewhere = not is_own
         if self.live is not None:
-            self._begin_live(unit, is_own)
-        if trials.wants_batches:
+            self._begin_live(self.live, unit)
+        if self.trials.wants_batches:
             unit.batch = Batch()
-        trials.prepare(unit, owner)
+        self.trials.prepare(unit, owner)
         self._unit = unit
-        unit.begin = trials.position()
-        unit.begin_own_ns = accounts.own_ns()
-        unit.begin_ns = accounts.at_ns
+        self._note_begin(unit)
         return functools.partial(self._end_unit, unit)
 
-    def _is_at_depth(self, account: Account) -> bool:
-        """Whether a unit is the program's own, and not of a module that it imports meanwhile."""
+    def _start_trials(self) -> None:
+        """Start to record, as the program calls Chainer for the first time."""
+        self._has_begun = True
+        self._note_chainer()
+        with self.accounts.within(budget.PROFILER, READING, count=0):
+            self.trials.start()
+
+    def _is_at_depth(self) -> bool:
+        """Whether as many accounts are open as at the program's other units.
+
+        More are open while the program imports a module, whose operations are no units.
+        """
         depth = len(self.accounts.opened)
         if depth < self._depth:
             if self._depth < sys.maxsize:
@@ -261,16 +241,28 @@ class Program:
             self._depth = depth
         return depth == self._depth
 
+    def _note_begin(self, unit: TimedUnit) -> None:
+        """Note the end of the log, and the time, when a unit begins."""
+        unit.begin = self.trials.position()
+        unit.begin_own_ns = self.accounts.own_ns()
+        unit.begin_ns = self.accounts.at_ns
+
+    def _note_end(self, unit: TimedUnit) -> None:
+        """Note the time, and the end of the log, when a unit has ended."""
+        unit.end_own_ns = self.accounts.own_ns()
+        unit.end_ns = self.accounts.at_ns
+        unit.end = self.trials.position()
+
     def _identify(self, unit: TimedUnit, owner: Any) -> None:
-        """Note what a unit belongs to."""
+        """Set the owner of a unit, and the training that it belongs to."""
         networks, kind = self.trials.networks, unit.kind
         if kind in (UnitKind.CALL, UnitKind.TEST):
-            unit.network = networks.of(owner)
+            unit.network = networks.known_network(owner)
             unit.owner, unit.training = unit.network.number, unit.network.training
             unit.is_trained = bool(networks.trainings)
         elif kind is UnitKind.UPDATE:
             found = networks.training_of(owner)
-            if found is None:  # it was not set up here, but unpickled
+            if found is None:  # it was unpickled, so its setup was not observed
                 self._set_up(owner)
                 found = networks.training_of(owner)
             assert found is not None
@@ -291,12 +283,10 @@ class Program:
             unit.owner = networks.number_of(owner)
 
     def _end_unit(self, unit: TimedUnit, error: BaseException | None, result: Any) -> None:
-        accounts, trials = self.accounts, self.trials
+        trials = self.trials
         if unit.kind in (UnitKind.UPDATE, UnitKind.ITERATION, UnitKind.TEST):
             trials.wait()
-        unit.end_own_ns = accounts.own_ns()
-        unit.end_ns = accounts.at_ns
-        unit.end = trials.position()
+        self._note_end(unit)
         unit.raised = error is not None
         self._unit = None
         if unit.batch is not None and unit.kind is UnitKind.LOAD:
@@ -309,13 +299,13 @@ class Program:
         if trials.is_due(unit.end_ns) or self._is_save_due():
             self.read()
 
-    def _begin_live(self, unit: TimedUnit, is_own: bool) -> None:
-        assert self.live is not None
+    def _begin_live(self, live: LiveTrials, unit: TimedUnit) -> None:
+        """Let a change begin with a unit of the program's own code, but not in an extension."""
         with self.accounts.within(budget.PROFILER, READING, count=0), self.trials.pause():
-            if is_own:
-                self.live.begin(unit)
+            if unit.is_in_extension:
+                live.pause()
             else:
-                self.live.pause()
+                live.begin(unit)
 
     def read(self, is_last: bool = False) -> None:
         """Find the trials among the units so far, and write them.
@@ -328,21 +318,23 @@ class Program:
             with self.accounts.within(budget.PROFILER, READING, count=0):
                 self.trials.read(is_last)
             if not is_last:
-                self._saved()
-        except Exception as error:  # of ours: the program goes on
+                self._save()
+        except Exception as error:  # a fault of the profiler must not end the program
             patches.remove_observer(self)
             self.fail(error)
         finally:
             self._is_reading = False
 
     def _note_chainer(self) -> None:
+        """Note, and save, that the program uses Chainer."""
         if not self._called_chainer:
             self._called_chainer = True
-            self._saved()
+            self._save()
 
     # -- trainings
 
     def _set_up(self, optimizer: Any) -> None:
+        """Note an optimizer that was set up, which may begin another training."""
         self._note_chainer()
         if self.trials.set_up(optimizer):
             self.read(is_last=True)
@@ -350,26 +342,26 @@ class Program:
         patches.patch_multi_node_optimizers()
 
     def _run(self, trainer: Any) -> observers.End:
-        """A Trainer runs: its extensions have accounts, its iterations are a training."""
+        """Begin a Trainer's run: its extensions get accounts, and its iterations a training."""
         self._note_chainer()
         patches.observe_class(observers.ITERATION, type(trainer.updater))
         training = self.trials.networks.new_training()
-        # When the first iteration begins: a snapshot may be loaded before.
+        # The progress at the begin of the first iteration: a snapshot may be loaded before it.
         before: dict[str, int] = {}
         if self.live is not None:
-            self.live.progress = functools.partial(part_of, trainer, before)
+            self.live.progress = functools.partial(fraction_done, trainer, before)
 
         def begin_iteration() -> None:
             before.update({} if before else progress_of(trainer))
 
         self._trainers[id(trainer.updater)] = training, begin_iteration
         replacements = Replacements()
-        counted_extensions(replacements, trainer, self._counted)
+        wrap_extensions(replacements, trainer, self._counted.wrap)
 
         def end_run(error: BaseException | None, result: Any) -> None:
             replacements.undo()
             del self._trainers[id(trainer.updater)]
-            self.extensions += tuple(described(trainer, before or progress_of(trainer)))
+            self.extensions += tuple(describe_extensions(trainer, before or progress_of(trainer)))
             if self.live is not None:
                 self.live.progress = lambda: None
             self.read(is_last=True)
@@ -380,7 +372,3 @@ class Program:
 
 #: Name of the profiler's work of reading the log.
 READING = "reading the log"
-
-
-def _save_npz(file: Any, obj: Any, compression: bool = True) -> Account:
-    return budget.SNAPSHOTS, budget.SAVE_NPZ if compression else budget.SAVE_NPZ_PLAIN

@@ -9,7 +9,7 @@ from weakref import ref
 
 import chainer
 
-from chainer_profile.integrations.networks import Network, Networks, ShownPaths, Training
+from chainer_profile.integrations.networks import Network, Networks, RecordedPaths, Training
 from chainer_profile.integrations.results import TEST, TRAINING
 from chainer_profile.integrations.trial_kinds import Subjects, TrialKind
 from chainer_profile.integrations.units import TimedUnit
@@ -21,7 +21,7 @@ from chainer_profile.record import budget
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
 
-#: At most so many trainings are measured, and so many kinds of calls.
+#: At most this many trainings are measured, and as many kinds of calls.
 _MOST_KINDS = 8
 
 
@@ -29,7 +29,7 @@ class ProgramKinds:
     """The kinds of a program's trials.
 
     Args:
-        networks: The program's networks.
+        log: The log of the program, which the trials are cut from.
         journal: Opens the journal of a kind of trials.
         command: How the program was called.
         warn: Called with the name of a kind of trials, and a problem that the user should know.
@@ -37,19 +37,21 @@ class ProgramKinds:
 
     def __init__(
         self,
-        networks: Networks,
+        log: EventLog,
         journal: Callable[[str], Journal],
         command: str,
         warn: Callable[[str, str], None],
     ) -> None:
-        self.networks = networks
-        self._journal, self._command, self._warn = journal, command, warn
-        #: All of them, in their order.
+        self.log, self.warn = log, warn
+        #: The program's networks.
+        self.networks = Networks(log.links)
+        self._journal, self._command = journal, command
+        #: All kinds, in the order of their first trials.
         self.every: list[TrialKind] = []
         self._by_training: dict[int, TrialKind] = {}
         self._by_updater: dict[int, Training] = {}
-        # By account and likeness of the network.
-        self._by_likeness: dict[Any, TrialKind] = {}
+        # The kinds of calls, by account and signature of the network.
+        self._by_signature: dict[Any, TrialKind] = {}
 
     def training_of_updater(self, updater: Any, training: Training | None) -> Training:
         """The training that an updater's iterations belong to: a Trainer's, or its own."""
@@ -63,12 +65,12 @@ class ProgramKinds:
             for name, optimizer in named.items():
                 self._mark_updated(optimizer)
                 number = self.networks.add_root(optimizer.target)
-                # One optimizer's network gives its own paths; of several, each has its name.
-                kind.shown.show(number, "" if len(named) == 1 else f"/{name}")
+                # Paths begin with the optimizer's name if there are several.
+                kind.paths.show(number, "" if len(named) == 1 else f"/{name}")
             # A ParallelUpdater has a copy of the network for every other device.
             for name, model in (getattr(updater, "_models", None) or {}).items():
                 number = self.networks.add_root(model)
-                kind.shown.show(number, f"/{name}")
+                kind.paths.show(number, f"/{name}")
             self.begin_training(known)
         return known
 
@@ -81,30 +83,30 @@ class ProgramKinds:
         """The kind of a training's iterations."""
         kind = self._by_training.get(number)
         if kind is None:
-            training, shown = self.networks.trainings[number], ShownPaths(self.networks)
-            kind = self._new_kind(TRAINING, partial(_subjects_of, training), shown)
+            training, paths = self.networks.trainings[number], RecordedPaths(self.networks)
+            kind = self._new_kind(TRAINING, partial(_subjects_of, training), paths)
             self._by_training[number] = kind
         return kind
 
     def begin_training(self, training: Training) -> None:
-        """The first update of a training, or its first iteration, begins."""
+        """Note the networks of a training before its first update or iteration."""
         training.has_updated = True
         kind, targets = self.kind_of_training(training.number), training.targets()
-        kind.shown.show_training(targets)
+        kind.paths.show_training(targets)
         kind.note_subject(train_mode=bool(chainer.config.train))
         for target in targets:
             self.networks.note_links(target)
 
     def kind_of_calls(self, network: Network, account: Account) -> TrialKind:
-        """The kind of calls of a network and its copies: an evaluation may make a copy each."""
-        kind = self._by_likeness.get((account, network.likeness))
+        """The kind of calls of a network and its copies; each evaluation may make a copy."""
+        kind = self._by_signature.get((account, network.signature))
         if kind is None:
-            shown = ShownPaths(self.networks)
-            kind = self._new_kind(TEST, _nothing, shown, account)
-            self._by_likeness[account, network.likeness] = kind
+            paths = RecordedPaths(self.networks)
+            kind = self._new_kind(TEST, _nothing, paths, account)
+            self._by_signature[account, network.signature] = kind
         kind.subjects = partial(_only, network.reference)
         kind.note_subject(network.subject, network.train_mode)
-        kind.shown.show(network.prefix, "")
+        kind.paths.show(network.prefix, "")
         return kind
 
     def kind_of_own_call(self, unit: TimedUnit) -> TrialKind:
@@ -119,21 +121,21 @@ class ProgramKinds:
         self,
         name: str,
         subjects: Subjects,
-        shown: ShownPaths,
-        spent: Account = (budget.ITERATIONS, ""),
+        paths: RecordedPaths,
+        account: Account = (budget.ITERATIONS, ""),
     ) -> TrialKind:
         number = sum(kind.name.partition("-")[0] == name for kind in self.every) + 1
         name = name if number == 1 else f"{name}-{number}"
-        kind = TrialKind(name, subjects, shown, self._command, spent)
+        kind = TrialKind(name, subjects, paths, self._command, account)
         self.every.append(kind)
         return kind
 
-    def measure(self, kind: TrialKind, log: EventLog, clock: Clock) -> None:
-        """Measure trials of a kind by row, if they should be."""
+    def measure(self, kind: TrialKind, clock: Clock) -> None:
+        """Measure trials of a kind by row from now on, unless it has failed or is one too many."""
         if kind.writer is None and kind.number <= _MOST_KINDS and not kind.has_failed:
             calibrates = not any(other.writer for other in self.every)
-            journal, warn = partial(self._journal, kind.name), partial(self._warn, kind.name)
-            kind.measure(log, clock, journal, warn, calibrates)
+            journal, warn = partial(self._journal, kind.name), partial(self.warn, kind.name)
+            kind.measure(self.log, clock, journal, warn, calibrates)
 
     def recordings(self) -> dict[str, Recording]:
         """The recordings by kind: a training first, then the others by their time."""
@@ -145,12 +147,12 @@ class ProgramKinds:
         }
 
     def unmeasured(self) -> tuple[budget.Spent, ...]:
-        """The time of calls of networks that are not measured, by account."""
+        """The time, by account, of calls of networks that are not measured by row."""
         calls: dict[Account, tuple[int, int]] = {}
         for kind in self.every:
             if kind.count and not kind.is_measured:
-                ns, count = calls.get(kind.spent, (0, 0))
-                calls[kind.spent] = ns + kind.own_ns, count + kind.count
+                ns, count = calls.get(kind.account, (0, 0))
+                calls[kind.account] = ns + kind.own_ns, count + kind.count
         return tuple(budget.Spent(*account, *spent) for account, spent in calls.items())
 
 
@@ -165,4 +167,4 @@ def _only(reference: ref[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _subjects_of(training: Training) -> tuple[list[Any], list[Any]]:
-    return training.targets(), training.running()
+    return training.targets(), training.existing_optimizers()

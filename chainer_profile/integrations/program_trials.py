@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from itertools import groupby
 from typing import Any
 
 from chainer_profile.basics.errors import one_line
-from chainer_profile.integrations.networks import Networks, Training
+from chainer_profile.integrations.networks import Training
 from chainer_profile.integrations.program_kinds import ProgramKinds
 from chainer_profile.integrations.trial_kinds import TrialKind
 from chainer_profile.integrations.units import TimedUnit
@@ -18,15 +17,14 @@ from chainer_profile.measure.accounts import Account, Accounts
 from chainer_profile.measure.aggregate import LoggedTrial
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.devices import clock_of, device_of
-from chainer_profile.measure.event_log import EventLog, Position
+from chainer_profile.measure.event_log import Position
 from chainer_profile.measure.loop import Batch
 from chainer_profile.measure.patterns import Unit, UnitKind
 from chainer_profile.measure.segments import Segment, Segmenter, SegmentKind
 from chainer_profile.measure.session import GROUP_NS
 from chainer_profile.record import budget
-from chainer_profile.record.journal import Journal
 
-#: Events that are kept while it is unknown which iterations they belong to.
+#: At most this many events are stored until their iterations are known.
 _MOST_EVENTS = 2_000_000
 #: Calls of a network, or updates of an optimizer, after each of which the log is read: a program
 #: that is killed early keeps trials of each kind.
@@ -38,42 +36,30 @@ WITHIN = "in trials"
 
 
 class ProgramTrials:
-    """The units of a program that are undecided, and the kinds of its trials.
+    """Finds the trials among the units of a program, and adds them to their kinds.
 
     Args:
         accounts: The program's time.
-        journal: Opens the journal of a kind of trials.
-        command: How the program was called.
-        warn: Called with the name of a kind of trials, and a problem that the user should know.
+        kinds: The kinds of the trials, with the log.
         layers: Measure trials by row.
     """
 
-    def __init__(
-        self,
-        accounts: Accounts,
-        journal: Callable[[str], Journal],
-        command: str,
-        warn: Callable[[str, str], None],
-        layers: bool,
-    ) -> None:
-        self._accounts, self._warn = accounts, warn
+    def __init__(self, accounts: Accounts, kinds: ProgramKinds, layers: bool) -> None:
+        self._accounts = accounts
         self.clock: Clock = HOST_CLOCK
-        self.log = EventLog(Clock(accounts.now_ns), partial(warn, "run"))
-        self.networks = Networks(self.log.links)
-        #: The kinds of trials.
-        self.kinds = ProgramKinds(self.networks, journal, command, warn)
+        self.kinds, self.log, self.networks = kinds, kinds.log, kinds.networks
         self._layers, self._is_started = layers, False
         self._segmenter = Segmenter()
         self._units: list[TimedUnit] = []
-        # Calls of networks within extensions, whose trials need not be found.
-        self._calls: list[TimedUnit] = []
+        # Calls of networks within extensions: each is a trial.
+        self._extension_calls: list[TimedUnit] = []
         self._read_ns = 0
-        # Units by kind and owner; of networks that are alike, together.
+        # The number of units by kind, and by owner or signature of the network.
         self._n_units: Counter[tuple[UnitKind, Any]] = Counter()
         self._is_first = False
         #: Whether parameters may have other arrays, or another device, than before.
         self._has_changed = True
-        #: Whether the sizes of batches are wanted.
+        #: Whether units should have the sizes of their batches.
         self.wants_batches = True
         #: Called with the begin and the end of a segment in ns, and the account of its time.
         self.on_decided: Callable[[int, int, Account], None] = lambda begin, end, account: None
@@ -83,20 +69,20 @@ class ProgramTrials:
     # -- recording
 
     def start(self) -> None:
-        """Record from now on."""
+        """Start to record."""
         if self._layers:
             self.log.start()
             self._is_started = True
 
     def stop(self) -> None:
-        """Record no more."""
+        """Stop recording."""
         if self._is_started:
             self.log.stop()
             self._is_started = False
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Within this, nothing is recorded."""
+        """Record nothing within the context."""
         was_started = self._is_started
         self.stop()
         try:
@@ -115,7 +101,7 @@ class ProgramTrials:
 
     def warn(self, problem: str) -> None:
         """Warn of a problem of the whole program."""
-        self._warn("run", problem)
+        self.kinds.warn("run", problem)
 
     def now_ns(self) -> int:
         """The clock."""
@@ -126,7 +112,7 @@ class ProgramTrials:
         self.log.wait()
 
     def prepare(self, unit: TimedUnit, owner: Any) -> None:
-        """A unit is about to begin."""
+        """Prepare the log for a unit that is about to begin."""
         kind = unit.kind
         if kind in (UnitKind.LOAD, UnitKind.CONVERT, UnitKind.CLEARGRADS) or not self._layers:
             return
@@ -139,7 +125,7 @@ class ProgramTrials:
         self._has_changed = kind in (UnitKind.UPDATE, UnitKind.ITERATION)
 
     def _use_device(self, kind: UnitKind, owner: Any) -> None:
-        """Measure the device that networks are on by now."""
+        """Read the device's clock as well once the network of a unit is on a device."""
         if self.log.on_device:
             return
         network = owner
@@ -167,7 +153,7 @@ class ProgramTrials:
         return is_new
 
     def end_training(self, training: Training) -> None:
-        """No more iterations of a training follow."""
+        """End the recording of a training, of which no iteration follows."""
         kind = self.kinds.kind_of_training(training.number)
         if kind.count:
             self._end(kind)
@@ -175,56 +161,62 @@ class ProgramTrials:
     # -- units
 
     def add(self, unit: TimedUnit) -> None:
-        """A unit has ended."""
+        """Add a unit that has ended."""
         self._is_first = self._is_among_first(unit)
         if unit.network is not None and unit.network.subject is None:
             self.networks.note_end(unit.network)
-        if unit.is_elsewhere:
-            self._calls.append(unit)
+        if unit.is_in_extension:
+            self._extension_calls.append(unit)
             return
         self._units.append(unit)
         self._segmenter.add(Unit(unit.kind, unit.owner, unit.training, unit.raised))
 
     def undecided_since(self) -> int:
-        """The clock at the first unit that is undecided."""
-        units = self._units  # another thread asks
+        """The clock at the begin of the first unit whose account is not decided yet."""
+        units = self._units  # the sampler's thread calls this
         return units[0].begin_ns if units else self._accounts.now_ns()
 
     def _is_among_first(self, unit: TimedUnit) -> bool:
         """Whether a unit may end one of the first trials of a kind."""
         if unit.network is None and unit.kind not in (UnitKind.UPDATE, UnitKind.ITERATION):
             return False
-        alike = unit.kind, unit.owner if unit.network is None else unit.network.likeness
-        self._n_units[alike] += 1
-        return self._n_units[alike] <= _FIRST_UNITS
+        key = unit.kind, unit.owner if unit.network is None else unit.network.signature
+        self._n_units[key] += 1
+        return self._n_units[key] <= _FIRST_UNITS
 
     def is_due(self, now_ns: int) -> bool:
         """Whether the log should be read, after a unit was added."""
         takes_long = now_ns - self._read_ns >= GROUP_NS
-        return self._is_first or takes_long or len(self._calls) > _MOST_CALLS
+        return self._is_first or takes_long or len(self._extension_calls) > _MOST_CALLS
 
     def read(self, is_last: bool = False) -> None:
-        """Find the trials among the units so far, and add them to their kinds."""
+        """Find the trials among the units so far, and add them to their kinds.
+
+        Args:
+            is_last: No units follow that belong to these.
+        """
         self._read_ns = self._accounts.at_ns
         log = self.log
         with self.pause():
             log.take()
-            is_full = log.n_kept > _MOST_EVENTS
+            is_full = log.n_stored > _MOST_EVENTS
             trials: list[tuple[TrialKind, Account, list[TimedUnit]]] = []
-            for unit in self._calls:
+            for unit in self._extension_calls:
                 if unit.network is not None:
                     kind = self.kinds.kind_of_calls(unit.network, unit.account)
                     trials.append((kind, unit.account, [unit]))
             for segment in self._segmenter.decide(is_last, is_full):
-                trials += self._found(segment)
-            self._calls = []
+                trials += self._trials_of(segment)
+            self._extension_calls = []
             for _, group in groupby(trials, key=lambda trial: id(trial[0])):
-                alike = list(group)
-                self._add(alike[0][0], [(account, units) for _, account, units in alike])
+                same_kind = list(group)
+                self._add_trials(
+                    same_kind[0][0], [(account, units) for _, account, units in same_kind]
+                )
             log.forget(self._units[0].begin if self._units else log.position())
 
-    def _found(self, segment: Segment) -> Iterator[tuple[TrialKind, Account, list[TimedUnit]]]:
-        """The trial that a segment is, if it is one; else its time goes to its account."""
+    def _trials_of(self, segment: Segment) -> Iterator[tuple[TrialKind, Account, list[TimedUnit]]]:
+        """Yield the trial of a segment, if it is one; else move its time to its account."""
         n_units = segment.end - segment.begin
         units, self._units = self._units[:n_units], self._units[n_units:]
         first = units[0]
@@ -236,16 +228,16 @@ class ProgramTrials:
             self.on_iteration(units)
             yield kind, first.account, units
         elif segment.kind is SegmentKind.INTERRUPTED:
-            self._move(units, (budget.INTERRUPTED, ""), 1)
+            self._move_time(units, (budget.INTERRUPTED, ""), 1)
         elif segment.kind is SegmentKind.CALL and first.network is not None:
             yield self.kinds.kind_of_own_call(first), first.account, units
         elif not first.raised and first.name:
-            self._move(units, (budget.DATA, first.name), 1)
+            self._move_time(units, (budget.DATA, first.name), 1)
         elif first.kind is UnitKind.BACKWARD:
-            self._move(units, (budget.CALLS, ""), 0)
+            self._move_time(units, (budget.CALLS, ""), 0)
 
-    def _move(self, units: list[TimedUnit], account: Account, count: int) -> int:
-        """Move the time of units to an account; returns it."""
+    def _move_time(self, units: list[TimedUnit], account: Account, count: int) -> int:
+        """Move the time of units to an account; returns the time in ns."""
         first, last = units[0], units[-1]
         own_ns = last.end_own_ns - first.begin_own_ns
         if first.account != account:
@@ -253,18 +245,18 @@ class ProgramTrials:
             self.on_decided(first.begin_ns, last.end_ns, account)
         return own_ns
 
-    def _add(self, kind: TrialKind, trials: list[tuple[Account, list[TimedUnit]]]) -> None:
+    def _add_trials(self, kind: TrialKind, trials: list[tuple[Account, list[TimedUnit]]]) -> None:
         """Add trials to a kind, and their time to its account."""
         if self._layers:
-            self.kinds.measure(kind, self.log, Clock(self._accounts.now_ns, self.clock.device))
+            self.kinds.measure(kind, Clock(self._accounts.now_ns, self.clock.device))
         logged: list[tuple[LoggedTrial, Counter[str]]] = []
         own_ns: list[int] = []
         for account, units in trials:
             first, last = units[0], units[-1]
             kind.count += 1
-            ns = self._move(units, kind.spent, 1 if account != kind.spent else 0)
+            ns = self._move_time(units, kind.account, 1 if account != kind.account else 0)
             kind.own_ns += ns
-            is_measured = not (first.is_changed or any(unit.is_changed for unit in units))
+            is_measured = not (first.is_excluded or any(unit.is_excluded for unit in units))
             if kind.writer is not None and is_measured:
                 own_ns.append(ns)
                 cut = self.log.cut(first.begin, last.end, first.begin_ns, last.end_ns, kind.count)
@@ -275,26 +267,27 @@ class ProgramTrials:
             with self.stopped() if not kind.is_measured else nullcontext():
                 times = kind.add(logged)
         except Exception as error:
-            self._warn(kind.name, f"measuring stopped: {one_line(error)}")
+            self.kinds.warn(kind.name, f"measuring stopped: {one_line(error)}")
             kind.writer, kind.has_failed = None, True
             return
         for ns, trial in zip(own_ns, times, strict=True):
             added_ns = max(0, ns - trial.wall_ns)
             kind.own_ns -= added_ns
-            self._accounts.move(kind.spent, (budget.PROFILER, WITHIN), added_ns)
+            self._accounts.move(kind.account, (budget.PROFILER, WITHIN), added_ns)
         self.wants_batches &= not kind.is_measured
 
     # -- the end
 
     def _end(self, kind: TrialKind) -> None:
+        """Make the recording of a kind."""
         with self.stopped():
             try:
                 kind.end()
             except Exception as error:
-                self._warn(kind.name, f"measuring stopped: {one_line(error)}")
+                self.kinds.warn(kind.name, f"measuring stopped: {one_line(error)}")
 
     def close(self) -> None:
-        """The program has ended."""
+        """Stop recording, and end all kinds, at the end of the program."""
         self.stop()
         for kind in self.kinds.every:
             self._end(kind)

@@ -96,7 +96,7 @@ class Results:
         return Journal(file, partial(self._explain, kind))
 
     def _explain(self, kind: str, reason: str) -> str:
-        """What it means that a journal takes no more trials."""
+        """Explain the consequences of a journal that cannot be written: ``reason`` is the cause."""
         folder = self._folders[self._folder_names[kind]].path
         problem = f"{folder / JOURNAL}: {reason}"
         follows = f"from now on {_IN_MEMORY}; {TYPED} report {folder} recovers those before"

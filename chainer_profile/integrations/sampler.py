@@ -23,23 +23,23 @@ from chainer_profile.record.budget import IMPORTS, NETWORK, PROFILER, REST, STAR
 
 RATE_PER_S = 100
 _PERIOD_NS = 10**9 // RATE_PER_S
-#: Number of functions that are kept of each part; the others are added up.
+#: Number of functions that each part lists; the others are added up.
 _MOST_FUNCTIONS = 12
 _OWN_CODE: Account = (REST, "")
-#: Samples whose account may be unknown.
+#: At most this many samples wait for their account.
 _MOST_UNDECIDED = 2000
 #: How long to wait for the end of a sample, in seconds.
 _PATIENCE_S = 1.0
-#: A function of ours that passes calls of the program on to what it calls.
-_PASSES_ON = "in_account"
-#: Files of a program that is given as text; and what runs within a function, by another name.
+#: A function of the profiler that only passes calls of the program on to another function.
+_FORWARDING_FRAME = "in_account"
+#: Files of a program that is given as text; and names of code that is part of a function.
 _TEXTS = ("<string>", "<stdin>")
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 #: Below this frame runs a function of Chainer's, which is a row of a trial.
 _APPLY = "apply", f"{CHAINER}function_node.py"
 
 #: The program's innermost function, and what it calls of a library; either may be None.
-Place = tuple[CodeType | None, CodeType | None]
+Location = tuple[CodeType | None, CodeType | None]
 
 
 class Sampler:
@@ -58,12 +58,12 @@ class Sampler:
         self.problem = ""  #: Why nothing is sampled; empty if all is well.
         self._accounts, self._what_runs, self._now_ns = accounts, what_runs, now_ns
         self._at_ns = now_ns()
-        # Nanoseconds and number of samples, by account, kind of code, and place.
-        self._seen: defaultdict[tuple[Account, str, Place], list[int]]
+        # Nanoseconds and number of samples, by account, kind of code, and location.
+        self._seen: defaultdict[tuple[Account, str, Location], list[int]]
         self._seen = defaultdict(lambda: [0, 0])
         # Samples of the program's own code, whose account is known later: the clock, the time since
-        # the sample before, the kind of code, and the place.
-        self._undecided: list[tuple[int, int, str, Place]] = []
+        # the sample before, the kind of code, and the location.
+        self._undecided: list[tuple[int, int, str, Location]] = []
         self._deciding = allocate_lock()
         #: Gives the clock from which on accounts are undecided.
         self.undecided_since: Callable[[], int] = now_ns
@@ -128,48 +128,53 @@ class Sampler:
         if account[0] in (IMPORTS, PROFILER, START):
             return
         where = self._what_runs()
-        place = None if where == NETWORK else _place_of(frame)
-        if place is None:
-            where, place = NETWORK, _NOWHERE
+        location = None if where == NETWORK else _location_of(frame)
+        if location is None:
+            where, location = NETWORK, _NO_LOCATION
         if account[0] == REST:
-            self._undecided.append((now_ns, now_ns - at_ns, where, place))
+            self._undecided.append((now_ns, now_ns - at_ns, where, location))
             if len(self._undecided) > _MOST_UNDECIDED:
                 self._decide_until(self.undecided_since())
         else:
-            self._add(account, now_ns - at_ns, where, place)
+            self._add(account, now_ns - at_ns, where, location)
 
-    def _add(self, account: Account, ns: int, where: str, place: Place) -> None:
-        seen = self._seen[account, where, place]
+    def _add(self, account: Account, ns: int, where: str, location: Location) -> None:
+        seen = self._seen[account, where, location]
         seen[0] += ns
         seen[1] += 1
 
     def decide(self, begin_ns: int, end_ns: int, account: Account) -> None:
-        """The program's own code between two times belongs to an account; before, to none."""
+        """Assign samples of the program's own code between two times to an account.
+
+        Samples before the first time have no account of their own.
+        """
         self._decide_until(begin_ns)
         self._decide_until(end_ns, account)
 
     def _decide_until(self, end_ns: int, account: Account = _OWN_CODE) -> None:
         with self._deciding:
-            # The other thread may add to the list meanwhile.
+            # The other thread may add to the list at the same time.
             ended = [sample for sample in self._undecided if sample[0] <= end_ns]
             del self._undecided[: len(ended)]
-            for _, ns, where, place in ended:
-                self._add(account, ns, where, place)
+            for _, ns, where, location in ended:
+                self._add(account, ns, where, location)
 
     def sampled(self) -> tuple[Sampled, ...]:
         """The functions of each part, the most time first."""
         by_part: defaultdict[tuple[Account, str], dict[str, list[int]]] = defaultdict(dict)
         # Copies, as the other thread may add to them.
-        seen = [((_OWN_CODE, where, place), ns, 1) for _, ns, where, place in [*self._undecided]]
+        seen = [
+            ((_OWN_CODE, where, location), ns, 1) for _, ns, where, location in [*self._undecided]
+        ]
         seen += [(key, sums[0], sums[1]) for key, sums in self._seen.copy().items()]
-        for (account, where, place), ns, samples in seen:
-            of_part = by_part[account, where].setdefault(name_of(place), [0, 0])
+        for (account, where, location), ns, samples in seen:
+            of_part = by_part[account, where].setdefault(name_of(location), [0, 0])
             of_part[0] += ns
             of_part[1] += samples
         return tuple(_largest(by_part))
 
 
-_NOWHERE: Place = None, None
+_NO_LOCATION: Location = None, None
 
 
 def next_due(due_ns: int, now_ns: int) -> int:
@@ -203,18 +208,18 @@ def _largest(
             yield Sampled(part, name, where, "", *rest.tolist())
 
 
-def _place_of(frame: FrameType | None) -> Place | None:
-    """Where a sample finds the program; None in a function of Chainer's, which is a row."""
+def _location_of(frame: FrameType | None) -> Location | None:
+    """Locate a sample in the program; returns None in a function of Chainer's, which is a row."""
     # Only frames within our innermost frame count: the profiler calls whatever has an account.
     if frame is not None and frame.f_code.co_filename.startswith(OURS):
-        return _NOWHERE
+        return _NO_LOCATION
     # The outermost function of a library, and the outermost that is not Chainer's.
     called = beyond_chainer = None
     while frame is not None:
         code = frame.f_code
         file = code.co_filename
         if file.startswith(OURS):
-            if code.co_name != _PASSES_ON:
+            if code.co_name != _FORWARDING_FRAME:
                 break
             frame = frame.f_back
             continue
@@ -230,12 +235,13 @@ def _place_of(frame: FrameType | None) -> Place | None:
     return None, beyond_chainer
 
 
-def name_of(place: Place) -> str:
-    """``train.py:30 accuracy > CRF1d.argmax``; empty for no place."""
-    own, called = place
-    if own is None:
-        return "" if called is None else _named(called)
-    return _named(own) if called is None else f"{_named(own)} > {_qualified(called)}"
+def name_of(location: Location) -> str:
+    """``train.py:30 accuracy > CRF1d.argmax``; empty for no location."""
+    program_code, library_code = location
+    if program_code is None:
+        return "" if library_code is None else _named(library_code)
+    name = _named(program_code)
+    return name if library_code is None else f"{name} > {_qualified(library_code)}"
 
 
 def _named(code: CodeType) -> str:

@@ -121,7 +121,7 @@ def _run_module(name: str, *, alter_argv: bool) -> None:
 
 @dataclass
 class Outcome:
-    """The end of a program: by an exception, or after its last line."""
+    """The end of a program: an exception, or None after its last line."""
 
     error: BaseException | None = None
     note: str = ""  #: Advice on the old names of NumPy that it used.

@@ -46,7 +46,7 @@ _PACKAGE = __name__.partition(".")[0]
 def counted_imports(
     accounts: Accounts, pause: Callable[[], AbstractContextManager[None]] = nullcontext
 ) -> Iterator[None]:
-    """Within this, each imported package has an account; it is imported within ``pause``."""
+    """Give each package an account that is imported within the context; wrap it in ``pause``."""
     thread, process = get_ident(), os.getpid()
 
     def counting(find_and_load: Any) -> Any:
@@ -55,7 +55,7 @@ def counted_imports(
                 return find_and_load(name, import_)
             package = name.partition(".")[0]
             outer = ""
-            if accounts.part == IMPORTS:  # of the package whose import is open
+            if accounts.part == IMPORTS:  # another package imports this one
                 outer = accounts.account[1].partition(BENEATH)[0]
             path = package if outer in ("", package) else outer + BENEATH + package
             accounts.open((PROFILER, BEGIN) if package == _PACKAGE else (IMPORTS, path))
@@ -80,7 +80,7 @@ def counted_imports(
 
 @dataclass(eq=False)
 class ScriptRun:
-    """A program that is watched: its budget, and the layers of its trials, in a run's folder."""
+    """Runs a program, and writes its time budget and the layers of its trials to a folder."""
 
     # Whatever the program leaves behind, its measurements are saved and its exit code stays: all
     # code that saves is imported before it runs, and another interpreter makes the reports.
@@ -96,7 +96,7 @@ class ScriptRun:
     tries: bool = False
 
     def __post_init__(self) -> None:
-        self._problems: dict[str, None] = {}  # each is told once
+        self._problems: dict[str, None] = {}  # each is reported once
         self._process = os.getpid()
         self._rank = _launched_rank()
         self._start = Start()
@@ -105,7 +105,7 @@ class ScriptRun:
         self._accounts = Accounts(time.perf_counter_ns, began_ns)
         self._accounts.add((START, ""), process_age_ns())
         self._accounts.add((PROFILER, BEGIN), began_ns - BEGAN_NS)
-        # When the budget is to be written next.
+        # The time at which the budget is written next.
         self._due_ns = 0
 
     def __enter__(self) -> ScriptRun:
@@ -129,7 +129,7 @@ class ScriptRun:
             self._results.journal,
             command=self.command,
             warn=lambda name, problem: self._warn(f"{name}: {problem}"),
-            saved=self._save_now_and_then,
+            save=self._save_now_and_then,
             is_save_due=self._is_save_due,
             layers=self.layers,
             memory=self.memory,
@@ -156,7 +156,7 @@ class ScriptRun:
     def run(self) -> Outcome:
         accounts = self._accounts
         with counted_imports(accounts, self._program.pause_in_unit), Replacements() as replacements:
-            replacements.wrap(os, "_exit", self._saving_first)
+            replacements.wrap(os, "_exit", self._save_before)
             with accounts.within(PROFILER, BEGIN, count=0):
                 self._program.__enter__()
                 if self.samples:
@@ -194,7 +194,7 @@ class ScriptRun:
             self._report(budget, saved, formats, quiet)
 
     def _save_advice(self) -> bool:
-        """Write what came of the cures so far; gives whether any could be tried."""
+        """Write the results of the changes tried so far; returns whether there are any."""
         live = self._program.live
         trying = None if live is None else live.trying
         advice = None if trying is None else trying.advice(self.script.words)
@@ -224,24 +224,24 @@ class ScriptRun:
         )
         failure = self._start.run(REPORTING, asdict(ended))
         if failure:
-            say(f"{PROG}: the reports could not be made ({failure}): {self._kept}")
+            say(f"{PROG}: the reports could not be made ({failure}): {self._where_saved}")
 
     @contextmanager
     def _excused(self) -> Iterator[None]:
-        """Print a line if anything fails behind the program; imports work as at the start."""
+        """Print a line if the block, which runs after the program, fails; imports work in it."""
         try:
             with self._start.original_path(), shadowed_modules_loaded():
                 yield
         except BaseException as error:
             if not self.forked:
                 why = "interrupted" if isinstance(error, KeyboardInterrupt) else one_line(error)
-                say(f"{PROG}: {why}: {self._kept}")
+                say(f"{PROG}: {why}: {self._where_saved}")
 
     @property
-    def _kept(self) -> str:
+    def _where_saved(self) -> str:
         main = self._results.main
-        kept = "the measurements are kept"
-        return kept if main is None else f"{kept} in {self._start.relative(main)}"
+        message = "the measurements are kept"
+        return message if main is None else f"{message} in {self._start.relative(main)}"
 
     def _budget(self, outcome: str, ended: str) -> Budget:
         spent = self._accounts.spent()
@@ -256,7 +256,7 @@ class ScriptRun:
             untimed=program.untimed,
             sampled=self._sampler.sampled(),
             trials=tuple(
-                Trials(*kind.spent, folders[kind.name])
+                Trials(*kind.account, folders[kind.name])
                 for kind in program.kinds
                 if kind.name in folders
             ),
@@ -276,8 +276,8 @@ class ScriptRun:
             self._save_advice()
         self._due_ns = time.perf_counter_ns() + _SAVED_EVERY_NS
 
-    def _saving_first(self, leave: Any) -> Any:
-        """``os._exit``, after which nothing of ours runs."""
+    def _save_before(self, leave: Any) -> Any:
+        """Wrap ``os._exit``, which ends the process at once, to save the results before."""
 
         @functools.wraps(leave)
         def leave_saved(status: int) -> None:

@@ -55,7 +55,7 @@ class LayerProfile(Extension):
             the folder is not empty.
         title: Name of the network for the reports. Default: the name of its class.
         command: The command line that started the training, for the reports.
-        clock: The clock that measures. Default: one that fits the device.
+        clock: The clock that measures. Default: the clock of the device.
         memory: Make the memory pass: the second and the third iteration are not timed. They show
             what each row allocates in the third; allocations count from the second on.
         report: Report the milliseconds of each iteration by phase (``profile/forward``)
@@ -99,11 +99,11 @@ class LayerProfile(Extension):
         self._warn = warner("LayerProfile: ")
         loop = loop_of(trainer.updater, self._title, self._command)
         clock = self._clock or clock_of(device_of(loop.roots[0][1]))
-        rank = rank_of(loop.optimizers)
+        rank = loop.rank = rank_of(loop.optimizers)
         out, number = Path(trainer.out) / self._out, None if rank is None else rank.number
         self._results = Results(None, out, False, number, self._warn, self._with_limits)
         journal = partial(self._results.journal, TRAINING)
-        self._iterations = Iterations(loop, clock, journal, self._warn, self._with_memory, rank)
+        self._iterations = Iterations(loop, clock, journal, self._warn, self._with_memory)
         self._trainer, self.thread = trainer, get_ident()
         patches.add_observer(self)
         patches.observe_class(observers.ITERATION, type(trainer.updater))
@@ -124,7 +124,7 @@ class LayerProfile(Extension):
         """Other threads have no part in it."""
 
     def fail(self, error: Exception) -> None:
-        """Profile no more iterations."""
+        """Warn that measuring has stopped, after a failure of the profiler."""
         self._warn(f"measuring stopped: {one_line(error)}")
 
     def _end_iteration(self, error: BaseException | None, result: Any) -> None:
@@ -143,7 +143,7 @@ class LayerProfile(Extension):
         if iterations is None:
             return
         with warnings.catch_warnings():
-            # Those of other packages, which the program may have made errors, would raise here.
+            # The program may have made warnings of other packages errors.
             warnings.simplefilter("ignore")
             try:
                 failures = self._write(iterations)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import chainer
 
-from chainer_profile.integrations.networks import ShownPaths
+from chainer_profile.integrations.networks import RecordedPaths
 from chainer_profile.integrations.results import TRAINING
 from chainer_profile.measure.accounts import Account
 from chainer_profile.measure.aggregate import Aggregator, LoggedTrial, TrialTimes
@@ -39,16 +39,16 @@ class TrialKind:
     Args:
         name: Its name, such as ``train``.
         subjects: Gives the networks and the optimizers.
-        shown: The paths of its rows.
+        paths: The paths of its rows.
         command: How the program was called.
-        spent: The account of the trials' time.
+        account: The account of the trials' time.
     """
 
     name: str
     subjects: Subjects
-    shown: ShownPaths
+    paths: RecordedPaths
     command: str = ""
-    spent: Account = (ITERATIONS, "")
+    account: Account = (ITERATIONS, "")
     #: Trials so far, and their time.
     count: int = 0
     own_ns: int = 0
@@ -78,17 +78,17 @@ class TrialKind:
     ) -> None:
         """Measure these trials by row; see :class:`.IterationWriter`."""
         aggregator = Aggregator(log.recorder.sites, network_is_phase=True)
-        aggregator.index = RowIndex(self.shown)
-        self.target = Target(log.links, aggregator, shown_links=self.shown.link_calls)
-        rank = rank_of(self.subjects()[1])
-        settings = self._settings_of
+        aggregator.index = RowIndex(self.paths)
+        self.target = Target(log.links, aggregator, list_links=self.paths.link_calls)
         self.writer = IterationWriter(
-            *(self.target, clock, journal, settings, warn, rank, calibrates)
+            *(self.target, clock, self._settings_of, journal, warn),
+            rank=rank_of(self.subjects()[1]),
+            calibrates=calibrates,
         )
 
     @property
     def number(self) -> int:
-        """Its number among those of its name."""
+        """The number in its name: 1 for ``train``, 2 for ``train-2``."""
         return int(self.name.partition("-")[2] or 1)
 
     @property
@@ -103,7 +103,7 @@ class TrialKind:
 
     @property
     def is_measured(self) -> bool:
-        """Whether any trial is in a recording."""
+        """Whether any trial was written by row."""
         return self.writer is not None and self.writer.has_begun
 
     @property
@@ -124,11 +124,11 @@ class TrialKind:
         return times
 
     def roots(self) -> list[tuple[str, Any]]:
-        """The networks, each with what its links' paths begin with."""
-        return [(self.shown.prefix_of(network), network) for network in self.subjects()[0]]
+        """The networks, each with the prefix of its links' paths."""
+        return [(self.paths.prefix_of(network), network) for network in self.subjects()[0]]
 
     def loop(self) -> Loop:
-        """What a trial is; this refers to the networks."""
+        """The networks, optimizers and batches of a trial; this references the networks."""
         loop = Loop(self.roots(), self.subjects()[1], command=self.command)
         loop.batch = self.batch
         return loop
@@ -157,7 +157,7 @@ class TrialKind:
         return settings, header.environment
 
     def _memory_of_rows(self, memory: MemoryUse) -> MemoryUse:
-        """The memory of all rows: those that came later allocated nothing."""
+        """Extend the use of memory to rows that were added later, which allocated nothing."""
         more = (0,) * (self.n_rows - len(memory.peak_nbytes))
         return replace(
             memory,
@@ -167,7 +167,7 @@ class TrialKind:
         )
 
     def end(self) -> None:
-        """No more are to come."""
+        """Make the recording of the trials, of which none follow."""
         if self.writer is None or self.recording is not None:
             return
         recording = self.writer.recording(self.xp, not_finite(self.roots()))

@@ -1,4 +1,4 @@
-"""The outermost operations of a program, as they are noted while it runs."""
+"""Units: the outermost operations of a program, with the times at which each begins and ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chainer_profile.measure.loop import Batch
 from chainer_profile.measure.patterns import UnitKind
 
 #: The kinds of operations that are units; a call of a network is :attr:`.UnitKind.TEST` or CALL.
-KINDS = {
+UNIT_KINDS = {
     observers.LOAD: UnitKind.LOAD,
     observers.CONVERT: UnitKind.CONVERT,
     observers.NETWORK: UnitKind.CALL,
@@ -33,13 +33,13 @@ class TimedUnit:
     Attributes:
         account: The account that was open.
         begin_ns: The clock when it began; ``end_ns`` when it ended.
-        begin_own_ns: What the account had collected when it began; ``end_own_ns`` at its end.
+        begin_own_ns: Time in the account when the unit began; ``end_own_ns`` when it ended.
         begin: The position in the log where it began; ``end`` where it ended.
         name: The class of its iterator or converter.
         network: The network that it calls.
         is_trained: Whether the program had set up an optimizer when it called the network.
-        batch: The size of what it loads or converts, where that is wanted.
-        is_changed: Whether it is not measured by row, as a change is tried in it or its memory is
+        batch: The batch that it loads or converts; None if its size is not needed.
+        is_excluded: Whether it is in no row, because a change is tried in it or its memory is
             counted.
     """
 
@@ -57,10 +57,10 @@ class TimedUnit:
     end_own_ns: int = 0
     end: Position = Position(0, 0, 0)  # noqa: RUF009
     batch: Batch | None = None
-    is_changed: bool = False
+    is_excluded: bool = False
     raised: bool = False
-    #: Whether it is a call of a network in an account that is not the program's own code.
-    is_elsewhere: bool = False
+    #: Whether an extension, or a function with an account, calls the network.
+    is_in_extension: bool = False
 
 
 def calls_in_test_mode() -> bool:

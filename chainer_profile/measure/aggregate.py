@@ -10,7 +10,7 @@ from itertools import groupby
 import numpy as np
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.measure.attribution import attribute
+from chainer_profile.measure.attribution import Attributor
 from chainer_profile.measure.call_sites import CallSite
 from chainer_profile.measure.layout import Ints, Layout
 from chainer_profile.measure.rows import RowIndex
@@ -207,7 +207,7 @@ class Aggregator:
         for span, event_id in enumerate(spans.event_ids):
             if self.sites[event_id].is_backward:
                 forwards[span] = begins.get(next(backwards, -1), -1)
-        attribution = attribute(
+        attributor = Attributor(
             spans,
             forwards,
             self.sites,
@@ -215,7 +215,7 @@ class Aggregator:
             single_calls=single_calls,
             network_is_phase=self.network_is_phase,
         )
-        return Layout(spans, attribution, index, trial.log.n_reopened)
+        return Layout(spans, attributor.attribute(), index, trial.log.n_reopened)
 
     def _add_alike(self, trials: list[_Prepared], call_ns: float) -> list[TrialTimes]:
         """Add trials with equal events."""
@@ -285,12 +285,12 @@ class Aggregator:
         for trial, piece in zip(trials, times, strict=True):
             self._pieces.append(piece)
             if trial.log.is_last:
-                whole.append(reduce(_joined, self._pieces))
+                whole.append(reduce(_join, self._pieces))
                 self._pieces = []
         return whole
 
 
-def _joined(first: TrialTimes, second: TrialTimes) -> TrialTimes:
+def _join(first: TrialTimes, second: TrialTimes) -> TrialTimes:
     """Two pieces of a trial as one; rows may have been added between them."""
     arrived, left = second.arrived_ns.copy(), second.left_ns.copy()
     n_moves = len(first.arrived_ns)
@@ -337,11 +337,11 @@ def _prepare(trial: LoggedTrial) -> _Prepared:
     event_ids, values, paused = without_pauses(trial.event_ids, trial.values)
     original_ns, forward_events = trial.values[0], trial.forward_events
     if len(event_ids) < len(trial.event_ids):
-        kept = (trial.event_ids != PAUSE) & (trial.event_ids != ~PAUSE)
-        original_ns = original_ns[kept]
-        new_index = np.cumsum(kept) - 1
-        inside = (forward_events >= 0) & (forward_events < len(kept))
-        forward_events = np.where(inside, new_index[np.where(inside, forward_events, 0)], -1)
+        is_outside = (trial.event_ids != PAUSE) & (trial.event_ids != ~PAUSE)
+        original_ns = original_ns[is_outside]
+        new_index = np.cumsum(is_outside) - 1
+        is_in_log = (forward_events >= 0) & (forward_events < len(is_outside))
+        forward_events = np.where(is_in_log, new_index[np.where(is_in_log, forward_events, 0)], -1)
     else:
         outside = (forward_events < 0) | (forward_events >= len(event_ids))
         if outside.any():

@@ -27,7 +27,7 @@ class Arguments:
     kwargs: dict[str, Any]
 
     @classmethod
-    def of(cls, x: Any) -> Arguments:
+    def from_input(cls, x: Any) -> Arguments:
         """Convert a network's input, in any of the forms that :data:`_FORMS` lists."""
         # A list is one argument: Chainer's recurrent links take a list of sequences.
         arguments = (
@@ -64,7 +64,7 @@ class Arguments:
 
     @property
     def batchsize(self) -> int:
-        """Length of the first argument with arrays: of its first axis, or of the list."""
+        """Length of the first argument with arrays, which is a list or an array's first axis."""
         value: Any = (self.args, self.kwargs)
         while isinstance(value, tuple | dict):
             items = value.values() if isinstance(value, dict) else value

@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 class History:
     """The calls of functions and their backwards, in trials and between them.
 
-    Events are kept as they are, and matched when the history is asked for.
+    Events are stored unmatched; reading the history matches them.
     """
 
     def __init__(self, sites: Sequence[CallSite]) -> None:
@@ -34,10 +34,10 @@ class History:
         self._match()
         return sum(self._self_ns)
 
-    def pairs(self, own: bool = False) -> list[tuple[str, float]]:
-        """Names and times in seconds; with ``own`` without the time of nested calls."""
+    def pairs(self, self_times: bool = False) -> list[tuple[str, float]]:
+        """Names and times in seconds; with ``self_times`` without the time of nested calls."""
         self._match()
-        times = self._self_ns if own else self._elapsed_ns
+        times = self._self_ns if self_times else self._elapsed_ns
         return [(name, time_ns / 1e9) for name, time_ns in zip(self._names, times, strict=True)]
 
     def add(self, event_ids: Ints, clock_ns: Ints) -> None:
@@ -48,16 +48,16 @@ class History:
         clock_ns = values[0] - self._paused_ns
         self._paused_ns += int(paused[0])
         is_function = np.array([site.is_function for site in self._sites])
-        kept = is_function[np.where(event_ids >= 0, event_ids, ~event_ids)]
-        self._events.append((event_ids[kept], clock_ns[kept]))
+        is_of_function = is_function[np.where(event_ids >= 0, event_ids, ~event_ids)]
+        self._events.append((event_ids[is_of_function], clock_ns[is_of_function]))
 
     def clear_running(self) -> None:
-        """Calls that have not ended never will."""
+        """Forget the calls that have not ended, as their end is not recorded."""
         self._match()
         self._events.clear()
 
     def _match(self) -> None:
-        """Add the calls that have ended."""
+        """Match the stored events, and add the calls that have ended to the history."""
         if not self._events:
             return
         event_ids, clock_ns = (np.concatenate(parts) for parts in zip(*self._events, strict=True))
@@ -68,7 +68,7 @@ class History:
             self._add(event_ids[:end], clock_ns[:end])
 
     def _add(self, event_ids: Ints, clock_ns: Ints) -> None:
-        """Add calls that have all ended."""
+        """Add the calls of these events, in which every call has ended."""
         spans = match_spans(event_ids.tolist())
         begins, ends = np.array(spans.begins), np.array(spans.ends)
         innermost = np.array(spans.innermost)[:-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
@@ -27,7 +28,7 @@ class Kind(Enum):
 
     #: One trial.
     TRIAL = auto()
-    #: The recorder's own work on a new call site; its time belongs to nobody.
+    #: The recorder's own work on a new call site; its time belongs to no row or phase.
     PAUSE = auto()
     #: A phase of a training step; its self time is framework time of that phase.
     PHASE = auto()
@@ -45,6 +46,7 @@ class Kind(Enum):
     STEP = auto()
 
 
+@dataclass(eq=False, slots=True)
 class CallSite:
     """Calls that share an event id: one function of one link with inputs of the same shapes.
 
@@ -56,22 +58,19 @@ class CallSite:
         fields: Fields of :class:`.Layer` that are known from the arrays.
         forward_fields: Further fields, which count in the forward phase only.
         work: The work of one call; None if unknown.
+        specs: Shapes and types of the inputs and of the outputs; None if unknown.
         new_nbytes: Bytes of the outputs that are no views of inputs.
     """
 
-    __slots__ = (
-        *("fields", "forward_fields", "function", "kind", "new_nbytes"),
-        *("path", "phase", "specs", "work"),
-    )
-
-    def __init__(self, kind: Kind, path: str = "", function: str = "", phase: str = "") -> None:
-        self.kind, self.path, self.function, self.phase = kind, path, function, phase
-        self.fields: dict[str, Any] = {}
-        self.forward_fields: dict[str, Any] = {}
-        self.work: Work | None = None
-        #: Shapes and types of inputs and outputs.
-        self.specs: tuple[tuple[ArraySpec, ...], tuple[ArraySpec, ...]] | None = None
-        self.new_nbytes = 0
+    kind: Kind
+    path: str = ""
+    function: str = ""
+    phase: str = ""
+    fields: dict[str, Any] = field(default_factory=dict)
+    forward_fields: dict[str, Any] = field(default_factory=dict)
+    work: Work | None = None
+    specs: tuple[tuple[ArraySpec, ...], tuple[ArraySpec, ...]] | None = None
+    new_nbytes: int = 0
 
     @property
     def is_backward(self) -> bool:
@@ -83,19 +82,19 @@ class CallSite:
         return self.kind in (Kind.FUNCTION, Kind.BACKWARD)
 
     def add_inputs(self, in_data: Sequence[Any], parameters: Collection[int]) -> None:
-        """Learn from a function's inputs; ``parameters`` are identities of parameters' arrays."""
+        """Set the fields of the inputs; ``parameters`` has the identities of parameters' arrays."""
         self.fields["input_shapes"] = shapes_of(in_data)
-        given = [array for array in in_data if id(array) not in parameters]
-        used = [array for array in in_data if id(array) in parameters]
+        inputs = [array for array in in_data if id(array) not in parameters]
+        used_parameters = [array for array in in_data if id(array) in parameters]
         self.forward_fields |= {
-            "input_nbytes": nbytes_of(given),
-            "parameter_nbytes": nbytes_of(used),
+            "input_nbytes": nbytes_of(inputs),
+            "parameter_nbytes": nbytes_of(used_parameters),
         }
 
     def add_outputs(
         self, function: Any, in_data: Sequence[Any], outputs: Sequence[Any], warn: Warn
     ) -> None:
-        """Learn from a function's outputs, and compute its work."""
+        """Set the fields of the outputs, and compute the work of a call."""
         self.fields |= {"output_shapes": shapes_of(outputs), "dtype": dtype_of(outputs)}
         self.forward_fields["output_nbytes"] = nbytes_of(outputs)
         self.new_nbytes = nbytes_of(
@@ -107,7 +106,7 @@ class CallSite:
     def add_gradients(
         self, function: Any, out_grad: Sequence[Any], forward: CallSite, warn: Warn
     ) -> None:
-        """Learn from the gradients of a backward; ``forward`` is the site of the call."""
+        """Set the fields and work of a backward, whose call has the site ``forward``."""
         needed = tuple(node for node in function.inputs if node.requires_grad)
         self.fields |= {
             "input_shapes": shapes_of(out_grad),
@@ -125,7 +124,7 @@ class CallSite:
 
 
 def shapes_of(arrays: Sequence[Any]) -> tuple[Shape, ...]:
-    """Shapes of arrays or variables, without those that are None or hold none."""
+    """Shapes of arrays or variables; None, and variables without an array, are left out."""
     shapes = (None if array is None else array.shape for array in arrays)
     return tuple(tuple(map(int, shape)) for shape in shapes if shape is not None)
 

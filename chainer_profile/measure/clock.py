@@ -74,7 +74,7 @@ class Clock:
 
 
 def check_clock(clock: Any) -> Any:
-    """Refuse an argument that is no clock; None is the one that fits the device."""
+    """Refuse an argument that is no clock; None, for the default clock, is allowed."""
     if clock is not None and not callable(getattr(clock, "now_ns", None)):
         raise UsageError(f"clock is {shown(clock)}: give a chainer_profile.measure.clock.Clock")
     return clock

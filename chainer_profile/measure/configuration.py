@@ -35,7 +35,7 @@ def dtype_name() -> str:
     return MIXED16 if mixed else str(np.dtype(chainer.config.dtype))
 
 
-def as_now() -> dict[str, Any]:
+def current_configuration() -> dict[str, Any]:
     """Current configuration as fields of :class:`Settings`."""
     return {"dtype": dtype_name(), "fast": kernels_now(), "keep_memory": is_kept()}
 

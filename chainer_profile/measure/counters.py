@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.clock import NowNs
-from chainer_profile.measure.passes import Pass, Timed
+from chainer_profile.measure.passes import Pass, PassInput
 from chainer_profile.measure.readings import Readings, ReadingSession
 from chainer_profile.measure.step import Step
 from chainer_profile.record.recording import Counted, Counters
@@ -161,8 +161,10 @@ def _empty_window(readings: Readings) -> NDArray[np.float64]:
     return mean
 
 
-def _measure(timed: Timed) -> Counters | None:
-    seconds = _MOST_SECONDS if timed.asked else min(_MOST_SECONDS, _PART_OF_TRIALS * timed.trials_s)
+def _measure(timed: PassInput) -> Counters | None:
+    seconds = (
+        _MOST_SECONDS if timed.requested else min(_MOST_SECONDS, _PART_OF_TRIALS * timed.trials_s)
+    )
     seconds = min(seconds, timed.left_s)
     if seconds < 0:
         return None

@@ -220,8 +220,8 @@ class CpuWatch:
         end = value_or(self._read, None)
         if self._start is None or end is None:
             return None
-        wall, busy, own = (b - a for a, b in zip(self._start, end, strict=True))
-        return max(0.0, (busy - own) / wall) if wall > 0.1 else None
+        wall, busy, process = (b - a for a, b in zip(self._start, end, strict=True))
+        return max(0.0, (busy - process) / wall) if wall > 0.1 else None
 
     @staticmethod
     def _read() -> tuple[float, float, float]:
@@ -229,9 +229,9 @@ class CpuWatch:
         machine = psutil.cpu_times()._asdict()
         # "user" includes "guest" time; "steal" is time of other virtual machines.
         names = ("user", "nice", "system", "irq", "softirq", "steal", "interrupt", "dpc")
-        own = psutil.Process().cpu_times()
+        process = psutil.Process().cpu_times()
         return (
             time.monotonic(),
             sum(machine.get(name, 0.0) for name in names),
-            own.user + own.system,
+            process.user + process.system,
         )

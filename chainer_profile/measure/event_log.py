@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from chainer_profile.measure.aggregate import LoggedTrial
 from chainer_profile.measure.clock import Clock
-from chainer_profile.measure.events import DeviceReader, EventPool
+from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.links import Links
 from chainer_profile.measure.recorder import Reader, Recorder
 from chainer_profile.measure.spans import TRIAL
@@ -32,7 +32,8 @@ class Position(NamedTuple):
 class EventLog:
     """Records a thread between :meth:`start` and :meth:`stop`, and keeps the events.
 
-    They are kept in arrays until :meth:`forget`. Without a device an event takes 16 bytes.
+    :meth:`take` moves events into arrays, and :meth:`forget` removes them. Without a device, an
+    event takes 16 bytes.
     """
 
     def __init__(self, clock: Clock, warn: Callable[[str], None]) -> None:
@@ -42,7 +43,7 @@ class EventLog:
         self.recorder = Recorder(self.links, Reader(clock.now_ns, clock.now_ns), warn)
         self.recorder.on_long_log = self.take
         self.start, self.stop = self.recorder.start, self.recorder.stop
-        self._first = Position(0, 0, 0)  # of what is kept
+        self._first = Position(0, 0, 0)  # the begin of the stored events
         self._events: Ints = np.empty((2, 0), np.int64)
         self._forwards: Ints = np.empty(0, np.int64)
         self._paths: list[str] = []
@@ -53,9 +54,8 @@ class EventLog:
             return
         self.take()
         self.forget(self.position())
-        self._pool = EventPool(clock.device)
-        device = DeviceReader(self._pool, clock.now_ns)
-        self.recorder.read_by(Reader(device.begin, device.end))
+        self._pool = EventPool(clock.device, clock.now_ns)
+        self.recorder.read_by(Reader(self._pool.begin, self._pool.end))
         self._events = np.empty((3, 0), np.int64)
 
     @property
@@ -71,18 +71,18 @@ class EventLog:
         """The end of the log."""
         recorder, first = self.recorder, self._first
         return Position(
-            recorder.n_taken + len(recorder.events) // 2,
+            recorder.n_cleared + len(recorder.events) // 2,
             first.backwards + len(self._forwards) + len(recorder.forward_events),
             first.calls + len(self._paths) + len(recorder.tracker.log),
         )
 
     @property
-    def n_kept(self) -> int:
-        """The events that are in arrays."""
+    def n_stored(self) -> int:
+        """The number of events that are stored in arrays."""
         return int(self._events.shape[1])
 
     def take(self) -> None:
-        """Move what was logged into arrays."""
+        """Move the events, backwards and calls from the recorder into arrays."""
         recorder = self.recorder
         if not recorder.events:
             return
@@ -98,16 +98,19 @@ class EventLog:
         recorder.clear()
 
     def _device_ns(self, host_ns: Ints, pool: EventPool) -> Ints:
-        """The device's clock at events, which goes on from the last ones by the host's."""
+        """The device's clock at the pool's events, continued from the last stored event.
+
+        The host's clock gives the time between that event and the first of these.
+        """
         times = pool.times_ns()
-        if not self.n_kept:
+        if not self.n_stored:
             return times
         last = self._events[:, -1]
         offset_ns = int(last[_DEVICE]) + int(host_ns[0] - last[_HOST])
         return times + offset_ns
 
     def forget(self, end: Position) -> None:
-        """Forget what was logged before a position, which is in arrays."""
+        """Forget the stored events before a position."""
         first = self._first
         self._events = self._events[:, end.events - first.events :].copy()
         self._forwards = self._forwards[end.backwards - first.backwards :].copy()
@@ -117,13 +120,13 @@ class EventLog:
     def cut(
         self, begin: Position, end: Position, begin_ns: int, end_ns: int, number: int
     ) -> tuple[LoggedTrial, Counter[str]]:
-        """A trial between two positions, which are in arrays, and its calls of links by path.
+        """Return the trial between two stored positions, and its calls of links by path.
 
         Args:
-            begin: Where it begins.
-            end: Where it ends.
-            begin_ns: The host's clock when it began.
-            end_ns: The same when it ended, and the device was done.
+            begin: The position of its begin.
+            end: The position of its end.
+            begin_ns: The host's clock at its begin.
+            end_ns: The host's clock when it had ended and the device had finished.
             number: The trial's number.
         """
         first = self._first

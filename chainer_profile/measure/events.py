@@ -18,9 +18,9 @@ _NS_PER_MS = 1e6
 class EventPool:
     """Device events that are made once and recorded again in every trial."""
 
-    def __init__(self, queue: DeviceQueue) -> None:
+    def __init__(self, queue: DeviceQueue, now_ns: NowNs) -> None:
         self.used = 0  # events recorded since the last clear
-        self._queue = queue
+        self._queue, self._now_ns = queue, now_ns
         self._events: list[Event] = []
 
     def record(self) -> None:
@@ -54,20 +54,15 @@ class EventPool:
     def clear(self) -> None:
         self.used = 0
 
-
-class DeviceReader:
-    """Reads the host's clock, and records a device event before or after the reading."""
-
-    def __init__(self, pool: EventPool, now_ns: NowNs) -> None:
-        self._pool, self._now_ns = pool, now_ns
-
-    # Recording an event takes time on the host, so it is outside the span on the host's clock.
+    # Recording an event takes time on the host, so it is outside of the span on the host's clock.
 
     def begin(self) -> int:
-        self._pool.record()
+        """Record an event at the begin of a span, then read the host's clock."""
+        self.record()
         return self._now_ns()
 
     def end(self) -> int:
+        """Read the host's clock at the end of a span, then record an event."""
         now_ns = self._now_ns()
-        self._pool.record()
+        self.record()
         return now_ns

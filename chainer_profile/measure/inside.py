@@ -27,7 +27,7 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.clock import NowNs
 from chainer_profile.measure.layer_frames import FILE, frame_named, labelled_frames
-from chainer_profile.measure.passes import Pass, Timed
+from chainer_profile.measure.passes import Pass, PassInput
 from chainer_profile.measure.samplers import Frame, Frames, sampled
 from chainer_profile.measure.step import Step
 from chainer_profile.record.inside import Inside, Place, Stack
@@ -327,9 +327,11 @@ def _place(frame: Frame) -> Place:
     bases = [base for base in sys.path if base and path.startswith(base.rstrip("/\\") + "/")]
     short = path[len(max(bases, key=len).rstrip("/\\")) + 1 :] if bases else Path(path).name
     source = linecache.getline(path, frame.line).strip() if frame.line else ""
-    own = Path(path).is_absolute() and (not installed or "chainer_profile/models/" in path)
+    is_program = Path(path).is_absolute() and (not installed or "chainer_profile/models/" in path)
     ours = str(Path(_PROFILER_FOLDER).parent)
-    return Place(frame.function, short, frame.line, source, own and not path.startswith(ours + "/"))
+    return Place(
+        frame.function, short, frame.line, source, is_program and not path.startswith(ours + "/")
+    )
 
 
 @cache
@@ -340,7 +342,7 @@ def _installed_folders() -> tuple[str, ...]:
     return tuple(folders | set(site.getsitepackages()) | {site.getusersitepackages()})
 
 
-def _measure(timed: Timed) -> Inside:
+def _measure(timed: PassInput) -> Inside:
     recording = timed.recording
     if recording.on_device:
         raise ProfileError("the layers run on the GPU, where no Python code runs")

@@ -16,23 +16,23 @@ INTERRUPTED = "interrupted"
 
 @contextmanager
 def interrupts_that_stop(*, any_handler: bool = False) -> Iterator[Callable[[], str]]:
-    """Let Ctrl-C end a run after its current trial. Yields what the run asks: why to stop, or "".
+    """Let Ctrl-C end a run after its current trial. Yields a function: a reason to stop, or ""
 
     Ctrl-C raises KeyboardInterrupt, as usual, before the run asks for the first time (it has no
     trials yet) and when it is pressed again. A handler that the program has installed stays in use
     unless ``any_handler`` is true, and so does a signal that is ignored.
     """
     pressed: list[int] = []
-    asked: list[bool] = []
+    polled: list[bool] = []
 
     def handle(signum: int, frame: FrameType | None) -> None:
-        if pressed or not asked:
+        if pressed or not polled:
             raise KeyboardInterrupt
         pressed.append(signum)
 
     def stop() -> str:
-        if not asked:
-            asked.append(True)
+        if not polled:
+            polled.append(True)
         return INTERRUPTED if pressed else ""
 
     before = signal.getsignal(signal.SIGINT)
@@ -65,7 +65,7 @@ def delayed_interrupts() -> Iterator[None]:
             before(*pressed[0])
 
 
-class KeptRecording:
+class InterruptedRecording:
     """Attaches what was measured to a KeyboardInterrupt that leaves the block, as ``recording``.
 
     ``trials`` gives the recording of the trials so far; ``recording``, once set, comes before it.
@@ -75,7 +75,7 @@ class KeptRecording:
         self.recording: Recording | None = None
         self._trials = trials
 
-    def __enter__(self) -> KeptRecording:
+    def __enter__(self) -> InterruptedRecording:
         return self
 
     def __exit__(

@@ -25,7 +25,7 @@ from chainer_profile.record.recording import (
     Settings,
 )
 
-#: A machine may have another speed after so long.
+#: After this time the machine may run at another speed, so the fixed work is timed again.
 _LONG_NS = 30_000_000_000
 
 
@@ -34,9 +34,9 @@ class IterationWriter:
 
     Args:
         target: The links and rows of the iterations.
-        clock: What is read.
+        clock: The clock that the iterations were timed by.
+        settings: Gives the settings of iterations with these rows.
         journal: Opens the journal when the first iteration is written.
-        settings: The settings of iterations with these rows.
         warn: Called with a problem that the user should know.
         rank: The rank of the process in a training with ChainerMN.
         calibrates: Time fixed work to learn the machine's speed.
@@ -46,18 +46,19 @@ class IterationWriter:
         self,
         target: Target,
         clock: Clock,
-        journal: Callable[[], Journal],
         settings: Callable[[Sequence[Layer]], Settings],
+        journal: Callable[[], Journal],
         warn: Callable[[str], None],
+        *,
         rank: Rank | None = None,
         calibrates: bool = True,
     ) -> None:
         self._target, self._clock, self._open, self._warn = target, clock, journal, warn
         self._settings_of, self._rank = settings, rank
-        #: What the journal begins with, once it does.
+        #: The first record of the journal; None until an iteration is written.
         self.header: Header | None = None
         self._conditions: Conditions | None = None
-        # When the fixed work was timed; None where it is not.
+        # When the fixed work was timed first; None if it is not timed.
         self._calibrated_ns: int | None = clock.now_ns() if calibrates else None
         self._writer: JournalWriter | None = None
 
@@ -67,7 +68,7 @@ class IterationWriter:
         return self._writer is not None
 
     def prepare(self, xp: Any) -> float:
-        """Measure the conditions at first; returns what the recorder adds to a call, in ns.
+        """Measure the conditions, the first time; returns the ns that the recorder adds to a call.
 
         Args:
             xp: NumPy or CuPy, as the iterations use.
@@ -83,7 +84,7 @@ class IterationWriter:
         return self._conditions.call_ns or 0.0
 
     def add(self, read: Sequence[TrialTimes]) -> list[TrialTimes]:
-        """Write iterations; those without calls of functions are left out."""
+        """Write the iterations that call functions, and return them."""
         iterations = [times for times in read if times.calls.any()]
         self._target.aggregator.trials -= len(read) - len(iterations)
         if not iterations:
@@ -106,7 +107,7 @@ class IterationWriter:
         try:
             write()
         except JournalError as error:
-            # What could not be written is kept in memory, and written at the end if it can be.
+            # The journal keeps these trials in memory, and tries to write them at the end.
             self._warn(f"the trials cannot be written: {error}")
 
     def _settings(self) -> Settings:
@@ -117,7 +118,7 @@ class IterationWriter:
 
         Args:
             xp: NumPy or CuPy, as the iterations use.
-            not_finite: What of the network is not finite.
+            not_finite: Paths of the parameters that are not finite.
         """
         if self._writer is None:
             return None
@@ -131,7 +132,7 @@ class IterationWriter:
         return replace(recording, settings=settings)
 
     def _calibrations(self, xp: Any) -> tuple[Calibration, ...]:
-        """How fast the machine is now; nothing where that cannot be measured."""
+        """Time fixed work; empty if it is not timed, or cannot be."""
         if self._calibrated_ns is None:
             return ()
         calibration = calibrated(self._clock, xp)

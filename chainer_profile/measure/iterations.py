@@ -21,9 +21,9 @@ from chainer_profile.measure.memory import IterationMemory
 from chainer_profile.measure.readings import ReadingSession
 from chainer_profile.measure.session import GROUP_NS, Session
 from chainer_profile.record.journal import Header, Journal
-from chainer_profile.record.recording import Layer, Rank, Recording
+from chainer_profile.record.recording import Layer, Recording
 
-#: What happens in an iteration: it is recorded, or allocations are counted, for its rows or in all.
+#: Modes of an iteration: times are recorded, allocations are traced by row, or only counted.
 RECORDING, TRACING, COUNTING = "recording", "tracing", "counting"
 
 
@@ -31,13 +31,11 @@ class Iterations:
     """Records the iterations of a program, each from :meth:`begin` to :meth:`finish`.
 
     Args:
-        loop: What the iterations are.
-        clock: What is read.
+        loop: The networks, optimizers and batches of the iterations.
+        clock: The clock that times them.
         journal: Opens the journal when the first iteration has ended.
         warn: Called with a problem that the user should know.
         memory: Count allocations in two iterations, which have no times then.
-        rank: The rank of the process in a training with ChainerMN.
-        calibrates: Time fixed work to learn the machine's speed.
     """
 
     def __init__(
@@ -47,27 +45,25 @@ class Iterations:
         journal: Callable[[], Journal] = Journal,
         warn: Callable[[str], None] = lambda problem: None,
         memory: bool = False,
-        rank: Rank | None = None,
-        calibrates: bool = True,
     ) -> None:
         self.iteration = 0
-        self.added_ns = 0  # by profiling, within the last iteration
+        self.added_ns = 0  # time that profiling added to the last iteration
         self.mode = RECORDING
         self._loop, self._clock = loop, clock
         self._warn = warn
         self._session = Session(loop.roots, clock, network_is_phase=True, warn=warn)
         self._memory = IterationMemory(loop, is_due=memory)
         self._writer = IterationWriter(
-            *(self._session.target, clock, journal, loop.settings, warn, rank, calibrates)
+            self._session.target, clock, loop.settings, journal, warn, rank=loop.rank
         )
         self._read_ns = 0
         self._last: TrialTimes | None = None
-        # What an iteration runs within in which allocations are read.
+        # The open contexts while allocations are traced by row.
         self._tracing = ExitStack()
 
     @property
     def header(self) -> Header | None:
-        """What the journal begins with, once it does."""
+        """The first record of the journal; None until an iteration is written."""
         return self._writer.header
 
     def times(self) -> dict[Layer | str, float]:
@@ -92,7 +88,7 @@ class Iterations:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """An iteration runs within this block; one that raises does not count."""
+        """Record the block as an iteration, unless it raises."""
         self.begin()
         try:
             yield
@@ -102,7 +98,7 @@ class Iterations:
         self.finish(None)
 
     def begin(self) -> None:
-        """An iteration begins."""
+        """Begin an iteration."""
         self.iteration += 1
         self.added_ns = 0
         memory = self._memory
@@ -121,7 +117,7 @@ class Iterations:
             self._session.begin_trial()
 
     def finish(self, error: BaseException | None) -> None:
-        """The iteration ends, maybe with an exception."""
+        """End an iteration; with an exception it does not count."""
         if self.mode == RECORDING:
             self._finish_recorded(is_complete=error is None)
         elif self.mode == TRACING:
@@ -151,7 +147,7 @@ class Iterations:
         self._session.call_ns = self._writer.prepare(self._xp)
         if self._clock.device is not None:
             self._clock.device.synchronize()
-        if not self._writer.has_begun:  # nothing is known of a batch
+        if not self._writer.has_begun:  # learn the size of a batch
             self._loop.clear()
             patches.add_observer(self._loop)
 
@@ -173,7 +169,7 @@ class Iterations:
     # -- results
 
     def end(self) -> None:
-        """No more iterations follow; one that runs does not count."""
+        """Stop recording; an iteration that runs is discarded."""
         self._tracing.close()
         self._session.discard_trial()
         self._session.stop()
@@ -181,7 +177,7 @@ class Iterations:
         patches.remove_observer(self._loop)
 
     def pause(self) -> None:
-        """Measure nothing between iterations, as it is unknown whether more follow."""
+        """Stop counting memory between iterations, as no other iteration may follow."""
         self._memory.pause()
 
     def recording(self) -> Recording | None:

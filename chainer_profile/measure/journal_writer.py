@@ -42,7 +42,7 @@ class JournalWriter:
             self._journal.add(*(rows, *records) if rows else records)
 
     def _new_rows(self, layout: Layout | None) -> Rows | None:
-        """The rows that are not in the journal yet; ``layout`` is None if rows are by link."""
+        """Return the rows that are not in the journal yet, or None. Without a layout, by link."""
         target, settings = self._target, self._settings
         if layout is not None:
             if layout is self._layout:
@@ -50,14 +50,14 @@ class JournalWriter:
             self._layout = layout
             phases = tuple(layout.index.phases)
             return Rows(layout.layers(), phases, target.link_table(), settings())
-        anew, self._layout = self._layout is not None, None
-        index, begin = target.aggregator.index, (0, 0) if anew else self._written
+        replaces_all, self._layout = self._layout is not None, None
+        index, begin = target.aggregator.index, (0, 0) if replaces_all else self._written
         self._written = len(index.rows), len(index.phases)
         if self._written == begin:
             return None
         layers = index.layers(target.aggregator.trials, begin[0])
         phases = tuple(index.phases[begin[1] :])
-        return Rows(layers, phases, target.link_table(), settings(), anew)
+        return Rows(layers, phases, target.link_table(), settings(), replaces_all)
 
     def recording(self, conditions: Conditions, ended: str) -> Recording:
         """All trials so far, with the current description of the rows and links."""

@@ -101,7 +101,7 @@ class LayerTimerHook(TimerHook):
     def self_history(self) -> list[tuple[str, float]]:
         """The same pairs, but without the time of nested calls."""
         self._read()
-        return self._history.pairs(own=True)
+        return self._history.pairs(self_times=True)
 
     def total_time(self) -> float:
         """Time in seconds inside functions; nested calls are counted once."""

@@ -83,8 +83,8 @@ class Layout:
         rows = [n for n, row in enumerate(self.index.rows) if row.phase == COMMUNICATION]
         found = [spans.get(row, []) for row in rows]
         return [
-            (self.spans.begins[own[0]], self.spans.ends[own[-1]]) if own else (-1, -1)
-            for own in found
+            (self.spans.begins[of_row[0]], self.spans.ends[of_row[-1]]) if of_row else (-1, -1)
+            for of_row in found
         ]
 
     def layers(self) -> tuple[Layer, ...]:

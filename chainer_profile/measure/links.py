@@ -40,7 +40,7 @@ class LinkTracker:
     Attributes:
         current: The link whose call runs, or the code outside of all links.
         callers: The callers of links by identity.
-        log: The callers of all calls of links.
+        log: The caller of each call of a link, in order.
         thread: Identity of the thread.
     """
 
@@ -57,12 +57,15 @@ class LinkTracker:
         self.links, self.callers, self.current = links, links.callers, links.outside
 
     def enter(self, link: Any, definer: type) -> Caller:
-        """A link is called, by the ``__call__`` that a class defines; returns its caller."""
+        """Make a called link the current caller; returns the caller before.
+
+        ``definer`` is the class whose ``__call__`` runs.
+        """
         caller = self.current
         callee = self.callers.get(id(link))
         if callee is None:
             callee = self.adopt(link)
-        # A class's own __call__ may call the one of its base class: that is one call.
+        # A class's own __call__ may call its base class's, which is not another call.
         if callee is not caller or defining_class(type(link)) is definer:
             self.log.append(callee)
         self.current = callee
@@ -111,7 +114,7 @@ class Links:
         self.update_roots(roots)
 
     def update_roots(self, roots: Roots) -> None:
-        """Add the networks that are new, such as a copy of one."""
+        """Add the networks that were not added before, such as a copy."""
         for prefix, root in roots:
             known = self._roots.get((prefix, id(root)))
             if known is None or known() is not root:
@@ -128,7 +131,7 @@ class Links:
         self._add(prefix, network)
 
     def update_parameters(self) -> None:
-        """Read which arrays the parameters have now."""
+        """Read the arrays that the parameters have now."""
         # A parameter that no longer exists may have been replaced by another one.
         if not self._is_listed or any(reference() is None for _, reference in self._parameters):
             self._list_parameters()
@@ -143,9 +146,9 @@ class Links:
         """Add a link that belongs to no network; it is called by ``caller``."""
         first = prefix = f"{caller.path.rstrip('/')}/{type(link).__name__}"
         number = 1
-        # A link that no longer exists leaves its path to the next one of its class.
-        taken = {prefix for prefix, _ in self._existing()}
-        while prefix in taken:
+        # The path of a link that no longer exists is free for the next link of its class.
+        used_prefixes = {prefix for prefix, _ in self._existing()}
+        while prefix in used_prefixes:
             number += 1
             prefix = f"{first}-{number}"
         self._add(prefix, link)
@@ -196,7 +199,7 @@ class Links:
         """
         sizes: Counter[str] = Counter()
         seen: set[int] = set()
-        # Of several networks with one prefix the one that was added last.
+        # Several networks may have one prefix: count the last one added.
         for prefix, root in dict(self._existing()).items():
             for path, param in root.namedparams(include_uninit=False):
                 if id(param) not in seen:

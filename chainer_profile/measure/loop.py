@@ -1,4 +1,4 @@
-"""What an iteration is in a program: of an updater, or of a loop of the user's own."""
+"""The iterations of a program: their networks, optimizers, batches and settings."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import chainer
 
 from chainer_profile.basics.paths import joined
 from chainer_profile.measure import observers
-from chainer_profile.measure.configuration import as_now
+from chainer_profile.measure.configuration import current_configuration
 from chainer_profile.measure.devices import device_name, device_of
 from chainer_profile.measure.operations import actual_optimizer
-from chainer_profile.record.recording import Layer, Settings
+from chainer_profile.record.recording import Layer, Rank, Settings
 
 
 @dataclass
@@ -26,12 +26,12 @@ class Batch:
     converted_nbytes: int = 0
 
     def add_loaded(self, error: BaseException | None, batch: Any) -> None:
-        """A batch was loaded."""
+        """Add a batch that was loaded."""
         self.loaded_nbytes += _nbytes(batch)
         self.size += len(batch) if hasattr(batch, "__len__") else 0
 
     def add_converted(self, error: BaseException | None, batch: Any) -> None:
-        """A batch was converted."""
+        """Add a batch that was converted."""
         self.converted_nbytes += _nbytes(batch)
 
     def add(self, other: Batch) -> None:
@@ -42,13 +42,13 @@ class Batch:
 
     @property
     def input_nbytes(self) -> int:
-        """Bytes of the converted arrays; of what was loaded where nothing is converted."""
+        """Bytes of the converted arrays, or of the loaded ones if nothing was converted."""
         return self.converted_nbytes or self.loaded_nbytes
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What iterations are of: a network's name, a device, and the names of optimizers."""
+    """The names of a network, its device and its optimizers."""
 
     model: str
     device: str
@@ -77,7 +77,7 @@ class Subject:
             optimizer=" and ".join(optimizers),
             train_mode=train_mode,
             command=command,
-            **as_now(),
+            **current_configuration(),
         )
 
 
@@ -103,13 +103,15 @@ class Loop:
     ) -> None:
         self.roots: Sequence[tuple[str, Any]] = roots
         self.inputs: tuple[Any, ...] = ()
+        #: The rank of the process in a training with ChainerMN.
+        self.rank: Rank | None = None
         self.optimizers = list(optimizers)
         self._title, self._command = title, command
         self.thread = 0
         self.clear()
 
     def clear(self) -> None:
-        """Forget the batches so far."""
+        """Forget the batches so far, and observe the calling thread."""
         self.thread = get_ident()
         self.batch = Batch()
         self._train_mode = bool(chainer.config.train)
@@ -142,7 +144,7 @@ class Loop:
 def loop_of(updater: Any, title: str = "", command: str = "") -> Loop:
     """The iterations of an updater."""
     named = updater.get_all_optimizers()
-    # One optimizer's network gives its own link paths; of several, each has its name in front.
+    # Paths begin with the optimizer's name if there are several.
     roots = [
         ("" if len(named) == 1 else f"/{name}", optimizer.target)
         for name, optimizer in named.items()
@@ -158,7 +160,7 @@ def loop_of(updater: Any, title: str = "", command: str = "") -> Loop:
 
 
 def name_of(network: Any) -> str:
-    """Name of a network's class; of one in a Classifier, of that."""
+    """Name of a network's class; a Classifier has the name of its predictor."""
     return type(getattr(network, "predictor", network)).__name__
 
 
@@ -170,12 +172,12 @@ def _nbytes(batch: Any) -> int:
         if isinstance(batch, tuple | list):
             return sum(map(_nbytes, batch))
         return int(getattr(batch, "nbytes", 0))
-    except Exception:  # of the user's own kind of batch
+    except Exception:  # a batch may be any object of the user's
         return 0
 
 
 def prefix_of(optimizer: Any, roots: Sequence[tuple[str, Any]]) -> str:
-    """What the paths of an optimizer's network begin with."""
+    """Return the path of an optimizer's network among these networks, or an empty text."""
     for prefix, root in roots:
         for path, link in root.namedlinks():
             if link is optimizer.target:
@@ -203,10 +205,10 @@ def optimizers(namespace: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
         and value.target is not None
         and not name.startswith("_")
     }
-    chosen, taken = [], set[int]()
+    chosen, used_params = [], set[int]()
     for _, optimizer in sorted(candidates.values(), key=lambda named: named[0] not in names):
         params = {id(param) for param in optimizer.target.params()}
-        if not params & taken:
+        if not params & used_params:
             chosen.append(optimizer)
-            taken |= params
+            used_params |= params
     return chosen

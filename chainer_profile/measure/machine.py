@@ -173,7 +173,7 @@ def with_saved_limits(recording: Recording, warn: Callable[[str], None]) -> Reco
     try:
         return replace(recording, limits=_limits_of(recording, 0))
     except Exception as error:
-        warn(LIMITS.fails.format(one_line(error)))
+        warn(LIMITS.failure.format(one_line(error)))
         return recording
 
 

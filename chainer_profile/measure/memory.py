@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.measure.arguments import arrays_in
 from chainer_profile.measure.host_memory import HostCounter, no_collection
-from chainer_profile.measure.passes import Pass, Timed
+from chainer_profile.measure.passes import Pass, PassInput
 from chainer_profile.measure.readings import Readings, ReadingSession, ReadTrial
 from chainer_profile.measure.step import Step, TrialInfo
 from chainer_profile.record.recording import MemoryUse, PhaseMemory
@@ -139,7 +139,7 @@ class IterationMemory:
             self.problem = f"memory cannot be counted: {readings.failure}"
             return
         try:
-            self.use = use_of(session.result(readings), self._trial)
+            self.use = memory_use(session.result(readings), self._trial)
         except ProfileError as error:
             self.problem = str(error)
         except Exception as error:
@@ -179,7 +179,7 @@ def measure_memory(
     return memory.use_of_rows(n_rows)
 
 
-def _measure(timed: Timed) -> MemoryUse | None:
+def _measure(timed: PassInput) -> MemoryUse | None:
     if timed.left_s < _STRUCTURE_PASSES * timed.pass_s:
         return None
     session = ReadingSession(timed.session)
@@ -191,19 +191,19 @@ MEMORY = Pass(
 )
 
 
-def use_of(trial: ReadTrial, info: TrialInfo) -> MemoryUse:
+def memory_use(trial: ReadTrial, info: TrialInfo) -> MemoryUse:
     """Evaluate the readings of a trial: memory of its rows and phases, and memory before it."""
     n_layers = len(trial.layers)
     # Bytes at each event, and at the peak since the event before, each (events,).
     now, peaks = trial.values.T
     peak_nbytes = [0] * n_layers
-    kept: int | None = None
+    for_backward: int | None = None
     for span in _outermost_spans(trial, now, peaks):
         if 0 <= span.owner < n_layers:
             peak_nbytes[span.owner] = max(peak_nbytes[span.owner], span.high - span.begin)
         elif span.owner >= n_layers and trial.phases[span.owner - n_layers] == "forward":
             # Count from the lowest point: a forward may free the graph of the iteration before.
-            kept = max(kept or 0, span.end - span.low)
+            for_backward = max(for_backward or 0, span.end - span.low)
     highest = int(peaks[1:].argmax())
     highest_owner = int(trial.owners[highest])
     return MemoryUse(
@@ -211,7 +211,7 @@ def use_of(trial: ReadTrial, info: TrialInfo) -> MemoryUse:
         retained_nbytes=tuple(trial.sums(now)[:n_layers].tolist()),
         high_water_nbytes=int(peaks[highest + 1] - now[0]),
         high_water_layer=highest_owner if 0 <= highest_owner < n_layers else None,
-        kept_for_backward_nbytes=kept,
+        kept_for_backward_nbytes=for_backward,
         phases=tuple(_phases(trial, peaks[1:] - now[0], np.diff(now))),
         **_allocated_before(info),
     )
@@ -265,12 +265,12 @@ class _SpanMemory(NamedTuple):
 def _outermost_spans(
     trial: ReadTrial, now: NDArray[np.int64], peaks: NDArray[np.int64]
 ) -> Iterator[_SpanMemory]:
-    """All spans except those that are nested in another one of the same owner."""
+    """Yield each span that is not nested in another span of the same owner."""
     spans, owners = trial.layout.spans, trial.layout.attribution.owners
-    around: list[frozenset[int]] = []
+    enclosing_owners: list[frozenset[int]] = []
     for span, parent in enumerate(spans.parents):
-        outer = around[parent] if parent >= 0 else frozenset()
-        around.append(outer | {owners[span]})
+        outer = enclosing_owners[parent] if parent >= 0 else frozenset()
+        enclosing_owners.append(outer | {owners[span]})
         if span == 0 or owners[span] in outer:
             continue
         begin, end = spans.begins[span], spans.ends[span]

@@ -51,14 +51,14 @@ def summary(
         UsageError: The shape or data type is invalid.
     """
     text("name", name)
-    as_given = bool(arrays_in(shape))
-    given = Arguments.of(shape if as_given else tuple(_make_inputs(shape, dtype)))
-    with preserved_state(model, given.args, given.kwargs):
-        model = as_network(model, given.arrays)
-        if not as_given:
-            given = Arguments(tuple(map(model.device.send, given.args)), {})
-        inputs = given.arrays
-        step = ForwardStep(model, given.args, keywords=given.kwargs)
+    is_array = bool(arrays_in(shape))
+    arguments = Arguments.from_input(shape if is_array else tuple(_make_inputs(shape, dtype)))
+    with preserved_state(model, arguments.args, arguments.kwargs):
+        model = as_network(model, arguments.arrays)
+        if not is_array:
+            arguments = Arguments(tuple(map(model.device.send, arguments.args)), {})
+        inputs = arguments.arrays
+        step = ForwardStep(model, arguments.args, keywords=arguments.kwargs)
         with chainer.using_device(model.device), step.configured():
             try:
                 session = learn_first(step)
@@ -96,8 +96,8 @@ def _make_inputs(shape: Any, dtype: str | Sequence[str]) -> list[Any]:
         )
     dtypes = list(dtype) if isinstance(dtype, list | tuple) else [dtype] * len(shapes)
     if len(dtypes) != len(shapes):
-        given, inputs = plural(len(dtypes), "data type"), plural(len(shapes), "input")
-        raise UsageError(f"{given} given for {inputs}")
+        n_dtypes, n_inputs = plural(len(dtypes), "data type"), plural(len(shapes), "input")
+        raise UsageError(f"{n_dtypes} given for {n_inputs}")
     return [_make_input(part, kind) for part, kind in zip(shapes, dtypes, strict=True)]
 
 
@@ -133,9 +133,9 @@ def _count_arrays(model: Any) -> tuple[dict[str, dict[str, int]], int, int]:
     for path, param in model.namedparams(include_uninit=False):
         if id(param) not in seen:
             seen.add(id(param))
-            own = counts[link_of(path)]
-            own["parameters"] += int(param.size)
-            own["trainable"] += int(param.size) if _is_trainable(param) else 0
+            of_link = counts[link_of(path)]
+            of_link["parameters"] += int(param.size)
+            of_link["trainable"] += int(param.size) if _is_trainable(param) else 0
             parameter_nbytes += _nbytes(param.array)
     for path, link in model.namedlinks():
         for value in (getattr(link, name, None) for name in link._persistent):
@@ -170,10 +170,10 @@ def _calls_with_parameters(layers: Sequence[Layer], model: Any) -> dict[str, int
 
 
 def _layer_table(
-    session: StepSession, own: dict[str, dict[str, int]], users: dict[str, int]
+    session: StepSession, counts_by_path: dict[str, dict[str, int]], users: dict[str, int]
 ) -> pd.DataFrame:
     """Make a table with a row for each call, and for each link with arrays that was not called."""
-    remaining, none = dict(own), dict.fromkeys(OWN, 0)
+    remaining, none = dict(counts_by_path), dict.fromkeys(OWN, 0)
     rows: list[dict[str, Any]] = [
         {name: getattr(layer, name) for name in (*TEXTS, *WORK)}
         | (remaining.pop(layer.path, none) if users[layer.path] == layer.index else none)

@@ -1,12 +1,15 @@
-"""Observers: what learns when a program begins and ends Chainer's operations."""
+"""The operations of a program, and the observers that learn when each begins and ends."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from threading import get_ident
 from typing import Any, Protocol
+
+import chainer
 
 from chainer_profile.measure.links import LinkTracker
 
@@ -29,7 +32,7 @@ class Observer(Protocol):
         """Identity of the observed thread."""
 
     def begin_operation(self, operation: str, owner: Any, args: tuple[Any, ...]) -> End | None:
-        """An operation begins.
+        """Learn that an operation begins; returns a function to call at its end, or None.
 
         Args:
             operation: One of the constants above.
@@ -38,32 +41,32 @@ class Observer(Protocol):
         """
 
     def begin_elsewhere(self, operation: str) -> None:
-        """Another thread begins an operation."""
+        """Learn that another thread begins an operation."""
 
     def fail(self, error: Exception) -> None:
-        """The observer has failed and was removed."""
+        """Learn that a method of this observer raised, and that it was removed."""
 
 
 class CallObserver(Observer, Protocol):
-    """Learns also about calls of all links, and of functions that raise."""
+    """An observer with a tracker of links, which also learns when functions raise."""
 
     @property
     def tracker(self) -> LinkTracker:
-        """Is kept up to date while links are called."""
+        """The tracker; the wrapper of ``Link.__call__`` updates it."""
 
     def function_raised(self, function: Any) -> None:
-        """A function has raised an exception."""
+        """Learn that a function has raised an exception."""
 
 
 class _OpenOperations(threading.local):
-    """The operations that each thread has begun and not ended."""
+    """The operations that run in each thread."""
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()
 
 
 class _Observed:
-    """The observers, and what is observed now."""
+    """The observers, and the operations that run now."""
 
     def __init__(self) -> None:
         self.observers: list[Observer] = []
@@ -73,7 +76,7 @@ class _Observed:
         self.open = _OpenOperations()
 
     def add(self, observer: Observer, calls: bool) -> None:
-        """Report to an observer; with ``calls`` also what a :class:`CallObserver` learns."""
+        """Report to an observer; with ``calls``, it is a :class:`CallObserver`."""
         self.observers.append(observer)
         if calls:
             self.call_observers.append(observer)  # type: ignore[arg-type]
@@ -81,7 +84,7 @@ class _Observed:
 
     def remove(self, observer: Observer) -> None:
         """Report no longer to an observer, which need not have been added."""
-        # In place, as they may be iterated over; by identity, as hooks compare by name.
+        # report() may iterate over the lists. Hooks compare by name, so compare by identity.
         self.observers[:] = [each for each in self.observers if each is not observer]
         self.call_observers[:] = [each for each in self.call_observers if each is not observer]
         self._find_only_tracker()
@@ -95,11 +98,11 @@ OBSERVED = _Observed()
 
 
 def report(operation: str, owner: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
-    """Call something as an operation."""
+    """Report the begin of an operation, make the call, and report the end."""
     thread, kinds = get_ident(), OBSERVED.open.kinds
     ends: list[tuple[Observer, End]] = []
     kinds.add(operation)
-    # An observer may add another one, which is to learn of this operation as well.
+    # An observer may add another one, which learns of this operation as well.
     for observer in OBSERVED.observers:
         try:
             if observer.thread != thread:
@@ -120,7 +123,7 @@ def report(operation: str, owner: Any, args: tuple[Any, ...], call: Callable[[],
 
 
 def _end(ends: list[tuple[Observer, End]], raised: BaseException | None, result: Any) -> None:
-    """An operation has ended: the observer that began last ends first."""
+    """Report the end of an operation to the observers, the last one first."""
     for observer, end in reversed(ends):
         try:
             end(raised, result)
@@ -129,7 +132,26 @@ def _end(ends: list[tuple[Observer, End]], raised: BaseException | None, result:
 
 
 def _fail(observer: Observer, error: Exception) -> None:
-    """An observer has failed, which must not disturb the program."""
+    """Remove an observer that has failed, and report this to it. The program continues."""
     OBSERVED.remove(observer)
     with suppress(Exception):
         observer.fail(error)
+
+
+def open_operations() -> set[str]:
+    """The operations that run in the calling thread."""
+    return OBSERVED.open.kinds
+
+
+def _forget_in_child() -> None:
+    """Forget all observers in a child process, which is not observed."""
+    for observer in [*OBSERVED.observers]:
+        with suppress(Exception):
+            chainer.get_function_hooks().pop(getattr(observer, "name", ""), None)
+    OBSERVED.observers.clear()
+    OBSERVED.call_observers.clear()
+    OBSERVED.only_tracker = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

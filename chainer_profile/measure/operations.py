@@ -1,4 +1,4 @@
-"""Operations in the log: the phases and steps of a training that are no functions."""
+"""Event ids of operations: the phases of a training, and its steps that are not functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weakref import ref
 
 from chainer_profile.costs.call import ArraySpec, Work
 from chainer_profile.costs.update import hook_work, update_work
-from chainer_profile.measure import observers, patches
+from chainer_profile.measure import observers
 from chainer_profile.measure.call_sites import CallSite, Kind, Warn, dtype_of, shapes_of, work_by
 from chainer_profile.measure.links import Links
 
@@ -19,7 +19,7 @@ _PHASES = {
     observers.UPDATE: "update",
     observers.COMMUNICATION: "communication",
 }
-_OTHERS = {
+_OTHER_SITES = {
     observers.NETWORK: CallSite(Kind.NETWORK, phase="forward"),
     observers.BACKPROP: CallSite(Kind.BACKPROP),
     observers.SUM: CallSite(Kind.SUM),
@@ -27,7 +27,7 @@ _OTHERS = {
 
 
 class OperationSites:
-    """Finds the event id of an operation."""
+    """Gives each operation an event id, with a call site that describes it."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class OperationSites:
     def event_id(
         self, operation: str, owner: Any, args: tuple[Any, ...], links: Links
     ) -> int | None:
-        """Event id of an operation; None for one that is not logged."""
+        """Return the event id of an operation; None if it is not logged."""
         if operation == observers.RULE:
             return self._rule_id(owner, args[0], links) if args else None
         if operation == observers.UPDATE:
@@ -52,8 +52,8 @@ class OperationSites:
         phase = _PHASES.get(operation)
         if phase is not None:
             return self._id((operation,), lambda: CallSite(Kind.PHASE, phase=phase))
-        if operation in _OTHERS:
-            return self._id((operation,), lambda: _OTHERS[operation])
+        if operation in _OTHER_SITES:
+            return self._id((operation,), lambda: _OTHER_SITES[operation])
         if operation == observers.CLEARGRADS:
             return self._id((operation,), _cleargrads)
         if operation in (observers.LOAD, observers.CONVERT):
@@ -81,7 +81,7 @@ class OperationSites:
         if known is not None and known[0]() is param and known[1] == self._optimizer:
             return known[2]
         with self._pause():
-            is_update = observers.UPDATE in patches.open_operations()
+            is_update = observers.UPDATE in observers.open_operations()
             optimizer = self._optimizer if is_update else type(rule).__name__.removesuffix("Rule")
             path = links.path_of_parameter(param)
             key = (observers.RULE, path, optimizer, str(param.name))
@@ -130,12 +130,12 @@ def _collective(path: str, function: str, buffer: ArraySpec | None) -> CallSite:
 
 
 def actual_optimizer(optimizer: Any) -> Any:
-    """The optimizer that updates: for one of ChainerMN's the optimizer that it wraps."""
+    """Return the optimizer that ChainerMN's optimizer wraps, or the optimizer itself."""
     return vars(optimizer).get("actual_optimizer", optimizer)
 
 
 def communicator_of(optimizer: Any) -> Any:
-    """The communicator of one of ChainerMN's optimizers; None for others."""
+    """Return the communicator of ChainerMN's optimizer; None for other optimizers."""
     return vars(optimizer).get("communicator")
 
 
@@ -146,7 +146,7 @@ def converter_name(converter: Any) -> str:
 
 
 def _hook_name(optimizer: Any, hook: Any) -> str:
-    """The name that a hook was added by, or else its own."""
+    """Return the name under which a hook was added, or else its own."""
     hookable = optimizer._hookable
     for hooks in (hookable._pre_update_hooks, hookable._post_update_hooks):
         for name, other in hooks.items():

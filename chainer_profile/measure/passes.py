@@ -16,7 +16,7 @@ from chainer_profile.record.recording import Recording
 
 
 @dataclass(frozen=True)
-class Timed:
+class PassInput:
     """The input of a pass: the timed trials, and the time that the pass may take."""
 
     step: Step
@@ -26,7 +26,7 @@ class Timed:
     pass_s: float  # time of a structure pass
     trials_s: float  # time of all profiled trials
     left_s: float  # time until the limit: infinite without a limit, negative after it
-    asked: Any  # the runner's argument for this pass: True, or None for the shortest useful pass
+    requested: Any  # the runner's argument: True, or None for the shortest useful pass
     stop: Stop
 
 
@@ -35,8 +35,8 @@ class Pass:
     """A measurement after the timed trials."""
 
     part: str  # name of the recording's field for the result
-    measure: Callable[[Timed], Any]
-    fails: str  # the warning after a failure, with {} for the reason
+    measure: Callable[[PassInput], Any]
+    failure: str  # the warning after a failure, with {} for the reason
     # Time that is reserved for the pass before a time limit: seconds, at most this fraction of the
     # limit. The pass also works with less.
     seconds: float = 0.0
@@ -44,15 +44,15 @@ class Pass:
     calls: int = 0  # the time of this number of structure passes is always reserved
     on_device: bool = True  # whether the pass is possible for a network on a device
 
-    def wanted(self, asked: Mapping[str, Any], clock: Clock) -> bool:
-        """Whether to make the pass. ``asked`` has the runner's argument for each part."""
-        return asked.get(self.part) is not False and (self.on_device or clock.device is None)
+    def wanted(self, requested: Mapping[str, Any], clock: Clock) -> bool:
+        """Whether to make the pass. ``requested`` has the runner's argument for each part."""
+        return requested.get(self.part) is not False and (self.on_device or clock.device is None)
 
-    def kept_s(self, pass_s: float, limit: TimeLimit) -> float:
+    def reserved_s(self, pass_s: float, limit: TimeLimit) -> float:
         """Seconds to reserve for the pass. A structure pass takes ``pass_s``."""
         return limit.at_most_s(self.seconds, self.limit_part) + self.calls * pass_s
 
-    def find(self, timed: Timed, warn: Say = warn_user) -> Any:
+    def find(self, timed: PassInput, warn: Say = warn_user) -> Any:
         """Make the pass and return its part of the recording.
 
         Returns None if there is no time left, or with a warning if the pass fails.
@@ -61,5 +61,5 @@ class Pass:
             return self.measure(timed)
         except Exception as error:  # the network may raise any exception
             why = str(error) if isinstance(error, ProfileError) else one_line(error)
-            warn(self.fails.format(why))
+            warn(self.failure.format(why))
             return None

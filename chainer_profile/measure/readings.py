@@ -18,7 +18,7 @@ from chainer_profile.measure.session import Session
 from chainer_profile.measure.spans import TRIAL
 from chainer_profile.record.recording import Layer
 
-#: The buffer has room for this number of readings more than twice the longest trial so far.
+#: Size of the buffer: twice the readings of the longest trial so far, and this many more.
 _MORE_READINGS = 20_000
 
 

@@ -22,21 +22,21 @@ from chainer.function import FunctionAdapter
 from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.paths import joined
 from chainer_profile.costs.call import ArraySpec
-from chainer_profile.measure import observers, patches
+from chainer_profile.measure import observers, patches, wrappers
 from chainer_profile.measure.call_sites import CallSite, Kind
 from chainer_profile.measure.communication import collectives
 from chainer_profile.measure.links import Caller, Links, LinkTracker
 from chainer_profile.measure.operations import OperationSites, communicator_of
 from chainer_profile.measure.spans import PAUSE, TRIAL
 
-#: A function node keeps ``position of its begin event * MAX_SITES + its event id``: its position in
-#: the log, as if nothing had been taken from that.
+#: A function node stores ``position of its begin event * MAX_SITES + its event id``. Positions
+#: count from the first event ever logged, also after :meth:`Recorder.clear`.
 MAX_SITES = 1 << 24
 #: The value for a call that was not recorded: its position is before the log.
 _UNKNOWN_CALL = -2 * MAX_SITES + TRIAL
-#: Call sites of one function of one link that are distinguished by shape.
+#: At most this many call sites of one function of one link differ in shape; others share a site.
 MAX_SHAPES = 64
-#: Numbers in a log that is long: two for each event.
+#: A log with more numbers than this, two for each event, is long.
 MAX_EVENTS = 400_000
 #: Signatures that a link remembers.
 _MAX_SIGNATURES = 10_000
@@ -64,8 +64,8 @@ class Recorder(FunctionHook):
         self.forward_events: list[int] = []
         #: Tracks calls of links.
         self.tracker = LinkTracker(links, self.pause)
-        #: The number of events that were taken from the log.
-        self.n_taken = self._first_call = 0
+        #: The number of events that :meth:`clear` has removed from the log.
+        self.n_cleared = self._first_call = 0
         #: Why recording has failed; empty if it has not.
         self.failure = ""
         #: Pauses, and their time, since the session set these to 0.
@@ -73,7 +73,7 @@ class Recorder(FunctionHook):
         self._is_paused = False
         #: Called when the log has become long.
         self.on_long_log: Callable[[], None] = lambda: None
-        #: The number of events before an exception left its innermost span.
+        #: The number of events in the log when an exception left its innermost span.
         self.n_before_raised = 0
         self._attribute = f"_chainer_profile_call_{number}"
         self._warn = warn
@@ -93,7 +93,7 @@ class Recorder(FunctionHook):
         self.tracker.use(links)
 
     def read_by(self, reader: Reader) -> None:
-        """Log what this reader reads."""
+        """Log the values of this reader from now on."""
         self._read_begin, self._read_end = reader
 
     def start(self, registered: bool = False) -> None:
@@ -125,16 +125,16 @@ class Recorder(FunctionHook):
         self.events.extend((~event_id, self._read_end()))
 
     def clear(self) -> None:
-        """Forget the log, which the session has read."""
-        self.n_taken += len(self.events) // 2
-        self._first_call = 2 * self.n_taken * MAX_SITES
+        """Remove all events from the log, after the session has read it."""
+        self.n_cleared += len(self.events) // 2
+        self._first_call = 2 * self.n_cleared * MAX_SITES
         self.events.clear()
         self.forward_events.clear()
         self.tracker.log.clear()
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """The time within belongs to nobody."""
+        """Log a pause: the time within the context belongs to no row or phase."""
         if self._is_paused:
             yield
             return
@@ -338,5 +338,5 @@ class Recorder(FunctionHook):
     def _note_exception(self) -> None:
         """An exception leaves a span: remember the innermost span that it left."""
         error = sys.exc_info()[1]
-        if error is not None and patches.left_spans(error) == 1:
+        if error is not None and wrappers.left_spans(error) == 1:
             self.n_before_raised = len(self.events) // 2

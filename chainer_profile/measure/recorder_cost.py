@@ -1,4 +1,4 @@
-"""What the recorder adds to a call."""
+"""The time that the recorder adds to a call of a function."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import chainer
 import numpy as np
 
-from chainer_profile.measure import patches
+from chainer_profile.measure import wrappers
 from chainer_profile.measure.clock import Clock, DeviceQueue, NowNs
 from chainer_profile.measure.session import Session
 
-#: Rounds, and steps of three calls in each, that measure the cost of a call; and calls of a
-#: function that does nothing.
+#: The cost of a call is measured in rounds, each with some steps of three calls; the least time of
+#: a row, by calls of a function that does nothing.
 _ROUNDS, _STEPS, _EMPTY_CALLS = 12, 10, 500
 _DEVICE_CALLS = 200
 
@@ -36,7 +36,7 @@ def cost_of_a_call(now_ns: NowNs) -> float:
 
 
 def window_ns(now_ns: NowNs, queue: DeviceQueue | None = None) -> float:
-    """Median nanoseconds that a row shows for a function that does nothing, maybe on a device."""
+    """Median nanoseconds that a row shows for a function that does nothing."""
     calls = _EMPTY_CALLS if queue is None else _DEVICE_CALLS
     session = Session([], Clock(now_ns, queue))
     hook = session.recorder
@@ -81,7 +81,7 @@ def _round_ns(session: Session, now_ns: NowNs) -> tuple[int, int, int]:
 class _First(chainer.FunctionNode):
     """Returns its first input. The program's patches of Chainer do not see its calls."""
 
-    apply = patches.observed_apply(patches.UNPATCHED_APPLY)
+    apply = wrappers.wrap_apply(wrappers.ORIGINAL_APPLY)
 
     def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return inputs[:1]

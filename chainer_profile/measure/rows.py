@@ -1,4 +1,4 @@
-"""Rows: what the profile shows a line of, and what is known of each."""
+"""Rows: the lines of a profile, with the calls, times and arrays of each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORWARD = "forward"
 class SiteSums:
     """Calls and self time, in nanoseconds, of one call site in a row, over all trials."""
 
-    site: CallSite | None  #: None for calls of which nothing but the time is known.
+    site: CallSite | None  #: None for calls with an unknown site: only their time is known.
     calls: int = 0
     self_ns: int = 0
 
@@ -117,11 +117,11 @@ class RowIndex:
     """The rows so far, and the phases in the order in which they began first.
 
     Args:
-        shown: Gives the path that a row shows for that of a call site.
+        rename_path: Returns the path in the recording for the path of a call site.
     """
 
-    def __init__(self, shown: Callable[[str], str] = str) -> None:
-        self.shown = shown
+    def __init__(self, rename_path: Callable[[str], str] = str) -> None:
+        self.rename_path = rename_path
         self.rows: list[Row] = []
         self.phases: list[str] = []
         #: Whether rows and phases may be added; else unknown ones are left out.
@@ -129,7 +129,7 @@ class RowIndex:
         self._numbers: dict[Hashable, int] = {}
 
     def number(self, key: Hashable, row: Row) -> int | None:
-        """Number of the row with this key: of this row, if the key is new."""
+        """Return the number of the row with this key; ``row`` is added if the key is new."""
         number = self._numbers.get(key)
         if number is None and self.grows:
             number = self._numbers[key] = len(self.rows)
@@ -145,6 +145,6 @@ class RowIndex:
         return self.phases.index(phase)
 
     def layers(self, trials: int, begin: int = 0) -> tuple[Layer, ...]:
-        """The rows from one on, as means over so many trials."""
+        """Return the rows from number ``begin`` on, as means over this number of trials."""
         rows = enumerate(self.rows[begin:], begin)
         return tuple(row.layer(number, trials) for number, row in rows)

@@ -33,16 +33,16 @@ from chainer_profile.measure import environment
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
 from chainer_profile.measure.calibration import calibrated
 from chainer_profile.measure.clock import HOST_CLOCK, Clock, TimeLimit
-from chainer_profile.measure.configuration import as_now
+from chainer_profile.measure.configuration import current_configuration
 from chainer_profile.measure.counters import COUNTERS
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
 from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.inside import INSIDE
-from chainer_profile.measure.interrupts import KeptRecording, interrupts_that_stop
+from chainer_profile.measure.interrupts import InterruptedRecording, interrupts_that_stop
 from chainer_profile.measure.learning import LEARNING_PASSES, learn
 from chainer_profile.measure.machine import LIMITS
 from chainer_profile.measure.memory import MEMORY
-from chainer_profile.measure.passes import Timed
+from chainer_profile.measure.passes import PassInput
 from chainer_profile.measure.state import preserved_state
 from chainer_profile.measure.step import Step
 from chainer_profile.measure.step_session import StepSession
@@ -193,20 +193,20 @@ def profile(
         choice("loss", loss, LOSSES)
     check_optimizer(optimizer)
     progress = callable_or_none("progress", progress)
-    given = Arguments.of(x)
+    arguments = Arguments.from_input(x)
     try:
         with interrupts_that_stop() as stop:
-            with preserved_state(model, given.args, given.kwargs, loss, optimizer):
+            with preserved_state(model, arguments.args, arguments.kwargs, loss, optimizer):
                 step = make_step(
                     phase,
-                    as_network(model, given.arrays),
-                    given.args,
+                    as_network(model, arguments.arrays),
+                    arguments.args,
                     train_mode=settings.train_mode,
                     loss=loss,
                     optimizer=optimizer,
-                    keywords=given.kwargs,
+                    keywords=arguments.kwargs,
                 )
-                recording = _run_step(step, given, settings, stop, progress=progress, **passes)
+                recording = _run_step(step, arguments, settings, stop, progress=progress, **passes)
             if stop():
                 raise _keyboard_interrupt(recording)
             return recording
@@ -217,7 +217,7 @@ def profile(
 
 
 def _run_step(
-    step: AnyStep, given: Arguments, settings: Settings, stop: Stop, **options: Any
+    step: AnyStep, arguments: Arguments, settings: Settings, stop: Stop, **options: Any
 ) -> Recording:
     """Run a step, after adding its network, input and device to the settings."""
     device = only_device_of(step.model)
@@ -225,11 +225,11 @@ def _run_step(
     settings = replace(
         settings,
         model=network_name(step.model),
-        input=given.description,
-        input_shape=given.shape,
-        batchsize=given.batchsize,
+        input=arguments.description,
+        input_shape=arguments.shape,
+        batchsize=arguments.batchsize,
         device=device_name(device),
-        **as_now(),
+        **current_configuration(),
     )
     return run(
         step,
@@ -313,10 +313,11 @@ def run(
         begin_ns = clock.now_ns()
         calibrations = [calibration()] if calibration else []
         calibration_s = (clock.now_ns() - begin_ns) * NS
-        asked = {"counters": counters, "inside": why, "memory": memory, "limits": limits}
-        passes = [run_pass for run_pass in PASSES if run_pass.wanted(asked, clock)]
+        requested = {"counters": counters, "inside": why, "memory": memory, "limits": limits}
+        passes = [run_pass for run_pass in PASSES if run_pass.wanted(requested, clock)]
         # The time limit is checked after a trial, so the last trial needs up to pass_s more.
-        rest_s = calibration_s + pass_s + sum(run_pass.kept_s(pass_s, limit) for run_pass in passes)
+        passes_s = sum(run_pass.reserved_s(pass_s, limit) for run_pass in passes)
+        rest_s = calibration_s + pass_s + passes_s
         rest_s += HELD_SECONDS if clock.device else 0.0
         trials = Trials(
             step,
@@ -333,7 +334,7 @@ def run(
             trial_s=pass_s,
             reserve_s=limit.at_most_s(rest_s, _MOST_RESERVED_PART),
         )
-        kept = stack.enter_context(KeptRecording(trials.interrupted))
+        on_interrupt = stack.enter_context(InterruptedRecording(trials.interrupted))
         try:
             trials.run()
             if calibration and limit.left_s() >= calibration_s:
@@ -345,12 +346,12 @@ def run(
         recording = trials.recording()
         calibrated = tuple(times for times in calibrations if times is not None)
         conditions = replace(recording.conditions, calibrations=calibrated, not_finite=nonfinite)
-        kept.recording = recording = replace(recording, conditions=conditions)
+        on_interrupt.recording = recording = replace(recording, conditions=conditions)
         for position, run_pass in enumerate(passes, 1):
             # After the trials, Ctrl-C only skips the remaining passes.
             if trials.ended not in _NOT_STOPPED or stop():
                 break
-            timed = Timed(
+            timed = PassInput(
                 step=step,
                 session=session,
                 recording=recording,
@@ -359,11 +360,11 @@ def run(
                 trials_s=trials.total_s,
                 # Reserve the least time that later passes need.
                 left_s=limit.left_s() - sum(other.calls for other in passes[position:]) * pass_s,
-                asked=asked.get(run_pass.part),
+                requested=requested.get(run_pass.part),
                 stop=stop,
             )
             result = run_pass.find(timed, warn)
-            kept.recording = recording = replace(recording, **{run_pass.part: result})
+            on_interrupt.recording = recording = replace(recording, **{run_pass.part: result})
         return recording
 
 
@@ -394,5 +395,5 @@ def _with_names(settings: Settings, step: AnyStep) -> Settings:
         optimizer=type(optimizer).__name__ if optimizer is not None else "",
         train_mode=settings.train_mode or loss is not None,
         with_graph=getattr(step, "with_graph", False) and loss is None,
-        **as_now() | {"dtype": settings.dtype},
+        **current_configuration() | {"dtype": settings.dtype},
     )

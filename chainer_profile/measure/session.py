@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from chainer_profile.measure import patches
+from chainer_profile.measure import wrappers
 from chainer_profile.measure.aggregate import Aggregator, LoggedTrial, TrialTimes
 from chainer_profile.measure.clock import Clock
-from chainer_profile.measure.events import DeviceReader, EventPool
+from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.links import Links, Roots
 from chainer_profile.measure.recorder import Reader, Recorder
 from chainer_profile.measure.rows import Row
@@ -34,12 +34,12 @@ class Target:
     aggregator: Aggregator
     #: Calls of links by path, in all trials that were read.
     link_calls: Counter[str] = field(default_factory=Counter)
-    #: Gives the links with the mean of their calls, if not ``links`` does.
-    shown_links: Callable[[Counter[str], int], tuple[LinkCalls, ...]] | None = None
+    #: Lists the links with the mean of their calls. Default: the method of ``links``.
+    list_links: Callable[[Counter[str], int], tuple[LinkCalls, ...]] | None = None
 
     def link_table(self) -> tuple[LinkCalls, ...]:
         """The links with the mean of their calls in a trial."""
-        links = self.shown_links or self.links.link_calls
+        links = self.list_links or self.links.link_calls
         return links(self.link_calls, self.aggregator.trials)
 
     def forget(self) -> None:
@@ -115,14 +115,13 @@ class Session:
         on_read: Callable[[NDArray[np.int64], NDArray[np.int64]], None] | None = None,
     ) -> None:
         self.now_ns = clock.now_ns
-        self._pool = None if clock.device is None else EventPool(clock.device)
-        reader = Reader(clock.now_ns, clock.now_ns)
-        if self._pool is not None:
-            device = DeviceReader(self._pool, clock.now_ns)
-            reader = Reader(device.begin, device.end)
-        self.reader = reader
+        self._pool: EventPool | None = None
+        self.reader = Reader(clock.now_ns, clock.now_ns)
+        if clock.device is not None:
+            self._pool = EventPool(clock.device, clock.now_ns)
+            self.reader = Reader(self._pool.begin, self._pool.end)
         links = Links(roots)
-        self.recorder = Recorder(links, reader, warn)
+        self.recorder = Recorder(links, self.reader, warn)
         self.recorder.on_long_log = self._split_trial
         #: The networks whose links give the paths; read at each start.
         self.roots = roots
@@ -131,9 +130,9 @@ class Session:
         self.target = self.new_target(links)
         self._open: _Trial | None = None
         self._ended: list[_Trial] = []
-        # Trials that were read when the log had become long.
+        # Trials that were read because the log had become long, and not returned yet.
         self._unread: list[tuple[Target, TrialTimes]] = []
-        # Spans of the trial that runs that were read already.
+        # Spans of the running trial that were already read.
         self._split_spans = 0
         #: Time that the recorder adds to a call; subtracted from the framework time.
         self.call_ns = 0.0
@@ -144,7 +143,7 @@ class Session:
     # -- recording
 
     def new_target(self, links: Links) -> Target:
-        """Another target, whose trials this session may record as well."""
+        """Make another target, whose trials this session may record as well."""
         sites = self.recorder.sites
         aggregator = Aggregator(sites, self._single_calls, self._network_is_phase)
         return Target(links, aggregator)
@@ -187,7 +186,7 @@ class Session:
         self._open = _Trial(target, events, forwards, links, start_ns, start_ns)
 
     def end_trial(self, number: int = 0) -> None:
-        """The trial has ended; on a device this waits until that has finished."""
+        """End the trial; waits until a device has finished."""
         trial, recorder = self._open, self.recorder
         assert trial is not None
         if recorder.failure:
@@ -208,7 +207,7 @@ class Session:
         self.last = LastTrial(trial.began_ns, end_ns - trial.began_ns, recorder.paused_ns, n_spans)
 
     def discard_trial(self) -> None:
-        """The trial that runs does not count."""
+        """Discard the trial that runs, if any."""
         if self._open is not None:
             self.recorder.end(TRIAL)
             self._open = None
@@ -255,7 +254,7 @@ class Session:
     # -- reading
 
     def read(self) -> list[tuple[Target, TrialTimes]]:
-        """The trials that have ended since the last time; the log is empty then."""
+        """Read the trials that have ended since the last call, and empty the log."""
         ended, self._ended = self._ended, []
         recorder = self.recorder
         event_ids, clocks = self._events()
@@ -282,7 +281,7 @@ class Session:
         return [(ended[at].target, times[at]) for at in sorted(times)]
 
     def read_own(self) -> list[TrialTimes]:
-        """The same where all trials have the session's own target."""
+        """Like :meth:`read`, if all trials have the session's own target."""
         return [times for _, times in self.read()]
 
     def _events(self, begin: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -301,7 +300,7 @@ class Session:
         return LoggedTrial(
             event_ids[events],
             host_ns[None] if device_ns is None else np.stack([host_ns, device_ns]),
-            forward_events - (recorder.n_taken + trial.events[0]),
+            forward_events - (recorder.n_cleared + trial.events[0]),
             trial.number,
             trial.wall_ns,
             trial.launch_ns,
@@ -355,7 +354,7 @@ class Session:
         if trial is None:
             return None, False
         events, forwards, _ = self.log_lengths()
-        if patches.left_spans(error):
+        if wrappers.left_spans(error):
             events = recorder.n_before_raised
         failed = replace(
             trial,

@@ -1,4 +1,4 @@
-"""Spans: the log of a trial, with its begin and end events matched."""
+"""Spans of a trial: each matches a begin event of the log with its end event."""
 
 from __future__ import annotations
 

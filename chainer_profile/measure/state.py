@@ -114,7 +114,7 @@ class _State:
         self._copy_arrays()
 
     def restore(self) -> list[str]:
-        """Write everything back, and drop the copies; gives what failed."""
+        """Write everything back, and drop the copies; returns a description of each failure."""
         failures = []
         for key, restore in self._restore.items():
             try:
@@ -122,15 +122,15 @@ class _State:
             except Exception as error:
                 owner = type(self._seen[key[0]]).__name__ if key[0] in self._seen else "names"
                 failures.append(f"{key[1]} of {owner}: {one_line(error)}")
-        for kept in (self._restore, self._seen, self._attributes, self._arrays):
-            kept.clear()
+        for copies in (self._restore, self._seen, self._attributes, self._arrays):
+            copies.clear()
         self._uninitialized.clear()
         return failures
 
     # -- what objects contain
 
     def _save(self, value: Any) -> list[Any]:
-        """Copy what one object contains; gives the objects that it refers to."""
+        """Copy what one object contains; returns the objects that it refers to."""
         kind = type(value)
         if issubclass(kind, self._array_types):
             return self._save_array(value)
@@ -201,7 +201,7 @@ class _State:
         return [before]
 
     def _save_names(self, namespace: dict[str, Any], names: frozenset[str]) -> list[Any]:
-        """Copy what names refer to, and that there are none of some names."""
+        """Copy the references of names in a namespace, and remember which names are undefined."""
         for name in names:
             before = namespace.get(name, _MISSING)
 
@@ -268,7 +268,7 @@ class _State:
     # -- parameters without an array
 
     def keeping_first_arrays(self, initialize: Callable[..., None]) -> Callable[..., None]:
-        """A ``Parameter.initialize`` after which a parameter's first array is what is restored."""
+        """Wrap ``Parameter.initialize``: a parameter's first array is what is restored."""
 
         def keeping(param: Any, *args: Any, **kwargs: Any) -> None:
             owners = [param, param._node]

@@ -1,4 +1,4 @@
-"""What one trial is, whoever runs it."""
+"""Protocols for what one trial runs: its networks, inputs and the call."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class TrialInfo(Protocol):
 
 
 class Step(TrialInfo, Protocol):
-    """What one trial runs; see :mod:`chainer_profile.measure.steps`."""
+    """A callable that one trial runs; see :mod:`chainer_profile.measure.steps`."""
 
     @property
     def network_is_phase(self) -> bool:
         """Whether an outermost call of a network is the forward phase: see :class:`.Session`."""
 
     def __call__(self) -> Any:
-        """Run it once; returns the network's output, or None."""
+        """Run the step once; returns the network's output, or None."""

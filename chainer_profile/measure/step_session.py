@@ -1,4 +1,4 @@
-"""Trials of a step: what they call, how long it takes, and where one failed."""
+"""Sessions that record the trials of a step, and locate the failure of one."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class StepSession(Session):
             try:
                 result = self._step()
             except Exception as error:
-                where = self.place(error)
+                where = self.describe_location(error)
                 self.discard_trial()
                 raise StepError(where, error) from error
             self.end_trial()
@@ -76,7 +76,7 @@ class StepSession(Session):
         self.read()
 
     def forget(self) -> None:
-        """Count no trial so far."""
+        """Forget the trials so far; their rows stay."""
         self.target.forget()
 
     @property
@@ -103,8 +103,8 @@ class StepSession(Session):
     def links(self) -> tuple[LinkCalls, ...]:
         return self.target.link_table()
 
-    def place(self, error: BaseException) -> str:
-        """Where an exception of the trial that runs came from, in words."""
+    def describe_location(self, error: BaseException) -> str:
+        """Describe where the running trial raised an exception: ``in layer 3 (ReLU) at /a``."""
         layer, was_left = self.failed_layer(error)
         if layer is not None and was_left:
             phase = "" if layer.phase == "forward" else f"the {layer.phase} of "
@@ -130,7 +130,7 @@ def _innermost_link(error: BaseException, known: Any) -> Any:
 
 
 def learned(step: Step) -> StepSession:
-    """A session that knows what a step calls by one trial of it."""
+    """Return a session that has learned the calls of a step in one trial."""
     session = StepSession(step)
     session.learn()
     return session

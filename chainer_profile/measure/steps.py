@@ -15,7 +15,7 @@ import numpy as np
 from chainer_profile.basics.checks import shown
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import LOSSES, PHASES
-from chainer_profile.measure import patches
+from chainer_profile.measure import wrappers
 from chainer_profile.measure.arguments import FunctionLink, arrays_in
 from chainer_profile.measure.step import Step
 from chainer_profile.measure.step_session import StepError, StepSession, learned
@@ -31,13 +31,13 @@ NO_KEYWORDS: Keywords = MappingProxyType({})
 
 @dataclass
 class Loss:
-    """A loss function; ``of`` maps a network's output to the loss.
+    """A loss function; ``function`` maps a network's output to the loss.
 
     ``name`` is the function's name in Chainer, or ``auto`` until the first output is known.
     """
 
     name: str
-    of: Callable[[Any], Any]
+    function: Callable[[Any], Any]
 
 
 class _Step:
@@ -95,11 +95,11 @@ class BackwardStep(_Step):
 
     def lossfun(self, *inputs: Any, **keywords: Any) -> Any:
         """The network's loss, a scalar variable."""
-        return self.loss.of(self.model(*inputs, **keywords))
+        return self.loss.function(self.model(*inputs, **keywords))
 
     def __call__(self) -> None:
         # The loss function is the forward phase, as in an optimizer's update.
-        loss = patches.call_loss(self.lossfun, *self._args, **self._kwargs)
+        loss = wrappers.call_loss(self.lossfun, *self._args, **self._kwargs)
         self.model.cleargrads()
         loss.backward()
 
@@ -134,7 +134,7 @@ class TrainStep(BackwardStep):
         self.optimizer = optimizer
 
     def __call__(self) -> None:
-        patches.call_update(self.optimizer, self.lossfun, *self._args, **self._kwargs)
+        wrappers.call_update(self.optimizer, self.lossfun, *self._args, **self._kwargs)
 
 
 def check_optimizer(optimizer: Any) -> None:
@@ -216,8 +216,8 @@ def _loss_by_name(name: str, seed: int | None) -> Loss:
 
     def choose(output: Any) -> Any:
         chosen = choose_loss(name, output, seed)
-        loss.name, loss.of = chosen.name, chosen.of
-        return loss.of(output)
+        loss.name, loss.function = chosen.name, chosen.function
+        return loss.function(output)
 
     loss = Loss(name, choose)
     return loss

@@ -285,7 +285,7 @@ class Trials:
                     if self._ends():
                         return False
         except Exception as error:
-            self._failed_at = session.place(error)
+            self._failed_at = session.describe_location(error)
             session.discard_trial()
             raise
         finally:
@@ -350,7 +350,7 @@ class Trials:
             try:
                 self.step()
             except Exception as error:
-                self._failed_at = session.place(error)
+                self._failed_at = session.describe_location(error)
                 session.discard_trial()
                 raise
             has_begun = session.device_has_begun

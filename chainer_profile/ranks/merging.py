@@ -328,7 +328,7 @@ def _phase_ns(recording: Recording, phases: Sequence[str]) -> Ints:
 
 
 def who_died(recordings: Mapping[str, Recording], outcomes: Mapping[str, str]) -> str:
-    """Which ranks died, as a sentence; empty if none did."""
+    """Name the ranks that died, in a sentence; empty if none did."""
     # A rank that fails leaves its error, but the ranks that the launcher then kills leave none. If
     # all were killed, the rank with the earliest last iteration stopped first.
     ends = {**{name: recording.ended for name, recording in recordings.items()}, **outcomes}

@@ -12,7 +12,7 @@ FORMAT = "chainer-profile budget"
 VERSION = 1
 #: The file, in a run's folder.
 BUDGET = "budget.json"
-#: Beside it, what was tried to make the program or the network faster.
+#: The file next to it with the changes that were tried, and their gains.
 ADVICE = "advice.json"
 
 START = "start of Python"
@@ -37,7 +37,7 @@ SAVING, REPORTS = "saving", "making the reports"
 RUNNING = "running"
 #: Between a package and a package that it imports.
 BENEATH = " > "
-#: Calls of other threads, beside those of networks.
+#: Operations of other threads are counted by these names: this one, and :data:`CALLS`.
 UPDATES = "updates of optimizers"
 #: The parts of a budget, in the order of reports.
 PARTS = (

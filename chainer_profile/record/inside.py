@@ -12,7 +12,7 @@ class Place:
     function: str  #: Name of the Python function; ``Class.method`` from Python 3.11 on.
     file: str  #: Its file, from the folder that it was imported from (``numpy/_core/numeric.py``).
     line: int = 0  #: Number of the line; 0 where lines are not known.
-    source: str = ""  #: What is on that line.
+    source: str = ""  #: Text of that line.
     #: Whether it is neither Python's nor an installed package's: the network's own code.
     own: bool = False
 

@@ -70,8 +70,8 @@ class Header(msgspec.Struct, frozen=True, tag="header"):
 class Rows(msgspec.Struct, frozen=True, tag="rows"):
     """Rows and phases that are new since the last such record, with current links and settings.
 
-    With ``anew``, rows are by link. They replace the rows that are single calls, in earlier trials
-    too.
+    If ``anew`` is true, these rows are by link, and replace the rows of single calls, in earlier
+    trials too.
     """
 
     layers: tuple[Layer, ...] = ()

@@ -28,7 +28,7 @@ _FILES = (RESULTS, "engines.csv", "engines.md", "engines.html", "engines.png", "
 
 @contextmanager
 def taken(out: Path | None, default: Path, force: bool, engines: Sequence[str]) -> Iterator[Path]:
-    """Within its block a run has a folder: ``out``, or the default with the next free number."""
+    """Make a folder for a run: ``out``, or the default with the next free number."""
     if out is None:
         out = next(folder for folder in numbered(default) if not os.path.lexists(folder))
     else:

@@ -132,7 +132,7 @@ def _open_journal(folder: Path, replace: bool) -> BinaryIO:
 
 
 def _kept(folder: Path, n_trials: int) -> str:
-    """Where the trials are that could not be saved, and which command saves them."""
+    """Name the file with the trials that could not be saved, and the command that saves them."""
     kept = _trials_in(folder / JOURNAL)
     if not kept:
         return f"{folder / JOURNAL} has no trials: they are lost"

@@ -145,7 +145,7 @@ class SweepFolder:
 
 @contextmanager
 def take_sweep(path: Path, cases: Sequence[Case], force: bool) -> Iterator[SweepFolder]:
-    """Within its block a folder belongs to this sweep; ``force`` measures all again."""
+    """Lock a folder for a sweep within the context; ``force`` measures all cases again."""
     if (path / RECORDING).exists() or (path / JOURNAL).exists():
         raise UsageError(f"--out {path} contains a run; name another folder for the sweep")
     with removed_if_empty(path), locked(path, "another sweep is writing there"):

@@ -18,7 +18,7 @@ def build(batchsize):
     np.random.seed(0)  # noqa: NPY002  (Chainer's)
     links = {"conv": L.Convolution2D(3, 4, 3, pad=1), "fc": L.Linear(4 * 6 * 6, 2)}
     x = np.random.default_rng(0).random((batchsize, 3, 6, 6), np.float32)
-    return net(lambda self, x: self.fc(F.relu(self.conv(x))), **links), Arguments.of(x)
+    return net(lambda self, x: self.fc(F.relu(self.conv(x))), **links), Arguments.from_input(x)
 
 
 def under(change=None, phase="forward", build=build, **settings):

@@ -61,7 +61,7 @@ def test_extensions_with_one_cure_are_one_finding_and_the_largest_is_first():
         "a and b take 40.0 % of the program.",
         "c takes 20.0 % of the program.",
     ]
-    # A part of a program that no cure can shorten by 5 % is no finding.
+    # Without a change that saves 5 % of the program, there are no findings.
     assert not findings_of(Spent("evaluation", "c", S, 10), Spent("iterations", "", 29 * S, 10))
 
 

@@ -83,7 +83,7 @@ def test_iterations_that_are_not_in_rows():
     ):
         parts = tree({ITERATIONS: [with_memory]}, Spent(*ITERATIONS, 2000, n_trials))
         assert f"  {others} 1220 x{n_trials - 2}" in parts
-    # Of a program that was killed the trials go on after the last budget.
+    # Trials that a killed program made after its last budget count as well.
     iterations = tree({ITERATIONS: [TRAINING]}, Spent(*ITERATIONS, 390, 1))
     assert iterations[:2] == ["iterations 390 x1", "  forward 305"]
 

@@ -263,7 +263,7 @@ def test_python_without_ipython():
 
 def test_a_warning_of_ours_raises_nothing_in_a_cell(shell, monkeypatch, capsys):
     monkeypatch.setattr(warning, "_printed", set())
-    monkeypatch.setattr(memory, "use_of", raising(OSError("none")))
+    monkeypatch.setattr(memory, "memory_use", raising(OSError("none")))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         summary = shell.of_cell("y = model(x)", options=f"{FEW} -q --memory")

@@ -75,7 +75,7 @@ class Data(chainer.iterators.SerialIterator):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a drawn program does."""
+    """The operations of a drawn program."""
 
     n_optimizers: int
     critic_steps: int

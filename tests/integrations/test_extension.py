@@ -1,6 +1,6 @@
 """LayerProfile: its rows of a training, and that the training does not notice.
 
-That rows and framework are the iteration, and that its times are exact, is in tests/ledger.
+tests/ledger checks that rows and framework add up to the iteration, and that times are exact.
 """
 
 import _tracemalloc
@@ -95,7 +95,7 @@ def test_every_iteration_has_rows_of_data_network_loss_and_optimizer(monkeypatch
 @pytest.mark.parametrize("report", [True, False])
 def test_iterations_are_reported_where_that_is_asked_for(report):
     trainer, reports = trainer_of(20), []
-    trainer.updater.iteration = 5  # as behind a snapshot
+    trainer.updater.iteration = 5  # as after loading a snapshot
     each_iteration(trainer, lambda trainer: reports.append(dict(trainer.observation)))
     recording = run_profiled(trainer, report=report, memory=True)
     reports = [values for values in reports if any(name.startswith("profile/") for name in values)]
@@ -219,7 +219,7 @@ KB = 1000
 
 
 def test_memory_of_the_layers_of_a_training():
-    """Of a batch of 4: 4 MB in each of two activations, and 12 kB of weights."""
+    """A batch of 4 takes 4 MB in each of two activations, and the weights take 12 kB."""
     links = {"fc": L.Linear(3, 250 * KB), "out": L.Linear(250 * KB, 2)}
     recording = run_profiled(
         trainer_of(model=net(lambda self, x: self.out(F.tanh(self.fc(x))), **links)), memory=True
@@ -248,7 +248,7 @@ def test_memory_of_the_layers_of_a_training():
     [
         (HostCounter, "counting", "memory cannot be counted: OSError: none", 19),
         (HostCounter, "read", "memory cannot be counted: OSError: none", 18),
-        (memory, "use_of", "the memory pass failed: OSError: none", 18),
+        (memory, "memory_use", "the memory pass failed: OSError: none", 18),
     ],
 )
 def test_a_counter_that_fails_is_a_warning_and_the_training_goes_on(

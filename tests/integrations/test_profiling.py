@@ -1,6 +1,6 @@
 """profiling(): blocks and calls of functions as trials, and that the program does not notice.
 
-That rows and framework are the block is in tests/ledger, whose clock tells the times.
+tests/ledger checks that rows and framework add up to the block.
 """
 
 from contextlib import suppress
@@ -60,7 +60,7 @@ class Trainer:
 
 def test_calls_of_a_function():
     trainer = Trainer()
-    for _ in range(5):  # it calls itself: that is one trial
+    for _ in range(5):  # the calls that it makes of itself are no trials
         assert trainer.predict(X, again=4).shape == (5, 2)
     recording = Trainer.predict.profiling.recording()
     assert recording.calls.tolist() == [[1, 1, 1]] * 5

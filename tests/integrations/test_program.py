@@ -3,332 +3,36 @@
 import functools
 import gc
 import weakref
-from contextlib import contextmanager
 
 import chainer
 import chainer.functions as F
 import chainer.links as L
-import numpy as np
 import pytest
 from chainer import training
 from chainer.training import extensions
 
-from chainer_profile.integrations.program import Program
 from chainer_profile.integrations.trial_kinds import TrialKind
-from chainer_profile.measure import iteration_writer
-from chainer_profile.measure.accounts import Accounts
 from chainer_profile.record import budget
 from chainer_profile.record.budget import (
-    CALLS,
-    DATA,
     EVALUATION,
     EXTENSIONS,
-    INTERRUPTED,
     ITERATIONS,
     REST,
     SNAPSHOTS,
-    TEST_CALLS,
 )
-from chainer_profile.record.journal import Journal
 from tests.command import raising
-
-X, T = np.ones((4, 3), np.float32), np.zeros(4, np.int32)
-MS = 1_000_000
-
-
-class Net(chainer.Chain):
-    """A linear layer that takes 100 ns, or ``takes_ns``."""
-
-    def __init__(self, clock, takes_ns=100):
-        super().__init__()
-        self.clock, self.takes_ns, self.fails = clock, takes_ns, False
-        with self.init_scope():
-            self.fc = L.Linear(3, 3)
-
-    def forward(self, x):
-        self.clock.advance(self.takes_ns)
-        if self.fails:
-            raise ZeroDivisionError
-        return self.fc(x)
-
-
-class Optimizer(chainer.optimizers.SGD):
-    """Its update takes 1,000 ns."""
-
-    def __init__(self, clock):
-        super().__init__()
-        self.clock = clock
-
-    def update(self, lossfun=None, *args, **kwargs):
-        super().update(lossfun, *args, **kwargs)
-        self.clock.advance(1000)
-
-
-class Data(chainer.iterators.SerialIterator):
-    """A batch takes 10 ns; the end of the data 7."""
-
-    def __init__(self, clock, **more):
-        super().__init__(list(zip(X, T, strict=True)), 2, **more)
-        self.clock = clock
-
-    def __next__(self):
-        self.clock.advance(7)
-        batch = super().__next__()
-        self.clock.advance(3)
-        return batch
-
-    next = __next__
-
-
-class Watching:
-    """A program that is watched by a clock that stands still: measuring takes no time."""
-
-    def __init__(self, clock, **options):
-        self.clock, self.began_ns, self.problems = clock, clock.time_ns, []
-        self.accounts = Accounts(clock.now_ns, clock.time_ns)
-        self.program = Program(
-            self.accounts,
-            lambda name: Journal(),
-            warn=lambda name, problem: self.problems.append(f"{name}: {problem}"),
-            **options,
-        )
-
-    @contextmanager
-    def within(self):
-        with self.program:
-            yield
-        assert sum(part.ns for part in self.accounts.spent()) == self.clock.time_ns - self.began_ns
-
-    @property
-    def spent(self):
-        """Times and counts by account, the profiler's left out."""
-        spent = [part for part in self.accounts.spent() if part.part != budget.PROFILER]
-        return {(part.part, part.name): (part.ns, part.count) for part in spent}
-
-
-@pytest.fixture
-def watching(clock, monkeypatch):
-    monkeypatch.setattr(iteration_writer, "cost_of_a_call", lambda now_ns: 0.0)
-    monkeypatch.setattr(iteration_writer, "window_ns", lambda now_ns, device: 0.0)
-    return Watching(clock)
-
-
-def set_up(clock, takes_ns=100):
-    model = Net(clock, takes_ns)
-    optimizer = Optimizer(clock)
-    optimizer.setup(model)
-    return model, optimizer
-
-
-def learn(model, optimizer, cleared=None):
-    """Forward, backward and update of one iteration."""
-    loss = F.sum(model(X))
-    (cleared or model).cleargrads()
-    loss.backward()
-    optimizer.update()
-
-
-@contextmanager
-def in_test_mode():
-    with chainer.using_config("train", False), chainer.no_backprop_mode():
-        yield
-
-
-#: Programs, the number of each one's trials, and its time and counts by part.
-PROGRAMS = []
-
-PARTS = {
-    "iterations": (ITERATIONS, ""),
-    "interrupted": (INTERRUPTED, ""),
-    "tests": (TEST_CALLS, ""),
-    "calls": (CALLS, ""),
-    "data": (DATA, "Data"),
-    "converted": (DATA, "concat_examples"),
-}
-
-
-def spends(trials, rest=0, **parts):
-    spent = {PARTS[part]: time_and_count for part, time_and_count in parts.items()}
-    return lambda program: PROGRAMS.append((program, trials, {**spent, (REST, ""): (rest, 0)}))
-
-
-@spends(
-    {"train": 2, "test": 1},
-    iterations=(2 * (10 + 20 + 100 + 1000), 2),
-    tests=(100, 1),
-    rest=2 * 5 + 7,
+from tests.integrations.watching import (
+    MS,
+    Data,
+    Net,
+    Optimizer,
+    T,
+    Watching,
+    X,
+    in_test_mode,
+    learn,
+    set_up,
 )
-def a_loop_of_its_own(clock, model, optimizer):
-    """The end of the data begins no iteration."""
-    for batch in Data(clock, repeat=False):
-        clock.advance(20)  # between the batch and the network: of the iteration
-        chainer.dataset.concat_examples(batch)
-        learn(model, optimizer)
-        clock.advance(5)  # between iterations: the script's own
-    with in_test_mode():
-        model(X)
-
-
-@spends({"train": 3}, iterations=(3 * 1100, 3), rest=15)
-def an_update_with_its_loss_function(clock, model, optimizer):
-    for _ in range(3):
-        clock.advance(5)  # choosing a batch by hand
-        optimizer.update(lambda: F.sum(model(X)))
-
-
-@spends(
-    {"train": 3, "test": 3},
-    iterations=(3 * (10 + 1100), 3),
-    data=(10, 1),
-    tests=(3 * 100, 3),
-)
-def an_evaluation_at_the_end_of_an_epoch(clock, model, optimizer):
-    data, test = Data(clock), Data(clock)
-    for number in range(3):
-        next(data)
-        learn(model, optimizer)
-        if number == 1:
-            next(test)
-            with in_test_mode():
-                for _ in range(3):
-                    model(X)
-
-
-@spends({"train": 4}, iterations=(4 * (300 + 30 + 2000 + 40), 4), rest=4 * 3)
-def two_optimizers_in_an_iteration(clock, model, optimizer):
-    other, second = set_up(clock, 200)
-    for _ in range(4):
-        clock.advance(3)
-        F.sum(other(model(X))).backward()
-        clock.advance(30)
-        optimizer.update()
-        clock.advance(40)
-        second.update()
-
-
-@spends({"train": 3}, iterations=(3 * (2 * 1100 + 1200 + 300), 3), rest=3 * 50)
-def a_critic_that_is_updated_twice(clock, critic, critics):
-    generator, generators = set_up(clock, 200)
-    for _ in range(3):
-        clock.advance(50)
-        for _ in range(2):
-            learn(critic, critics)
-            clock.advance(100)
-        clock.advance(100)
-        learn(generator, generators)
-
-
-@spends({"train": 3}, iterations=(3 * (10 + 1100 + 50 + 40), 3))
-def a_teacher_in_test_mode(clock, model, optimizer):
-    teacher, data = Net(clock, 50), Data(clock)
-    for _ in range(3):
-        next(data)
-        loss = F.sum(model(X))
-        clock.advance(40)
-        with in_test_mode():
-            teacher(X)
-        model.cleargrads()
-        loss.backward()
-        optimizer.update()
-
-
-@spends({"train": 2, "test": 6}, iterations=(2 * 1100, 2), tests=(6 * 100, 6), rest=6 * 30 + 2 * 7)
-def acting_between_iterations(clock, model, optimizer):
-    for _ in range(2):
-        for _ in range(3):
-            clock.advance(30)  # the environment
-            with in_test_mode():
-                model(X)
-        clock.advance(7)
-        learn(model, optimizer)
-
-
-class Normaliser(chainer.Link):
-    """A link without parameters or functions."""
-
-    def __init__(self, clock):
-        super().__init__()
-        self.clock = clock
-
-    def forward(self, x):
-        self.clock.advance(20)
-        return x
-
-
-@spends(
-    {"train": 2, "test": 6, "test-2": 6},
-    iterations=(2 * 1100, 2),
-    tests=(6 * 100, 6),
-    calls=(6 * 20, 6),
-    converted=(0, 6),
-)
-def acting_after_a_normaliser_in_training_mode(clock, model, optimizer):
-    normaliser = Normaliser(clock)
-    for _ in range(2):
-        for _ in range(3):
-            x = normaliser(chainer.dataset.concat_examples([X]))
-            with in_test_mode():
-                model(x[0])
-        learn(model, optimizer)
-
-
-@spends({"train": 2}, iterations=(2 * 1100, 2), rest=1_000_000)
-def plots_after_the_last_iteration(clock, model, optimizer):
-    learn(model, optimizer)
-    learn(model, optimizer)
-    clock.advance(1_000_000)
-
-
-@spends({"train": 2}, iterations=(2 * 1110, 2), interrupted=(10 + 100, 1), rest=9)
-def an_iteration_that_raises(clock, model, optimizer):
-    data = Data(clock)
-    for number in range(3):
-        next(data)
-        model.fails = number == 1
-        try:
-            learn(model, optimizer)
-        except ZeroDivisionError:
-            clock.advance(9)
-
-
-@spends({"train": 2, "train-2": 2, "train-3": 2}, iterations=(6 * 1100, 6))
-def other_trainings_after_the_first(clock, model, optimizer):
-    for number in range(3):
-        learn(model, optimizer)
-        learn(model, optimizer)
-        gone = weakref.ref(model)
-        model, optimizer = set_up(clock)
-        gc.collect()
-        assert not number or gone() is None  # who calls this one holds the first
-
-
-@spends({"train": 3}, iterations=(3 * 1150, 3))
-def a_network_that_no_optimizer_has(clock, model, optimizer):
-    features = Net(clock, 50)
-    for _ in range(3):
-        learn(lambda x: features(model(x)), optimizer, cleared=model)
-
-
-@spends({"train": 2}, iterations=(2 * 1110, 2), interrupted=(10 + 4 + 100, 1), rest=6)
-def an_iteration_that_is_not_ended(clock, model, optimizer):
-    data = Data(clock)
-    for _ in range(2):
-        next(data)
-        learn(model, optimizer)
-    next(data)
-    clock.advance(4)
-    model(X)
-    clock.advance(6)
-
-
-@pytest.mark.parametrize(("program", "trials", "spent"), PROGRAMS)
-def test_time_of_a_program_by_account(program, trials, spent, watching, clock):
-    with watching.within():
-        program(clock, *set_up(clock))
-    assert watching.spent == spent
-    assert {kind.name: kind.count for kind in watching.program.kinds} == trials
-    for kind in watching.program.kinds:  # each second is in a row or between rows
-        assert kind.recording is None or kind.recording.trial_ns.sum() == kind.own_ns
 
 
 def test_an_optimizer_that_was_not_set_up_within_the_program(watching, clock):
@@ -352,7 +56,7 @@ def test_trials_belong_to_the_part_that_calls_the_network_and_eight_kinds_are_me
                 with watching.accounts.within(EXTENSIONS, "Bleu"):
                     model(X)
         model(X)
-    kinds = [(kind.name, kind.spent, kind.own_ns) for kind in program.kinds]
+    kinds = [(kind.name, kind.account, kind.own_ns) for kind in program.kinds]
     assert kinds[0] == ("test", (EXTENSIONS, "Bleu"), 300)
     assert kinds[9:] == [
         ("test-10", (EXTENSIONS, "Bleu"), 300),
@@ -364,7 +68,7 @@ def test_trials_belong_to_the_part_that_calls_the_network_and_eight_kinds_are_me
 
 
 def test_iterations_take_no_longer_than_their_rows_say(watching, clock):
-    """Reading the clock takes a nanosecond here: what is added within them is the profiler's."""
+    """Reading the clock takes 1 ns here, and the profiler's account has the time that it adds."""
     clock.read_ns = 1
     with watching.within():
         model, optimizer = set_up(clock)

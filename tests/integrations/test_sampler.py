@@ -1,4 +1,4 @@
-"""Which functions of a program samples name, and in which part of its time."""
+"""The functions of a program that samples name, and the parts of its time."""
 
 import _thread
 import signal

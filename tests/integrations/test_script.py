@@ -1,4 +1,4 @@
-"""A program runs as under Python: what it sees, what it prints, and how it ends."""
+"""A program runs as under Python: its environment, its output and its end are the same."""
 
 import os
 import shutil
@@ -155,7 +155,7 @@ def test_a_process_ends_as_under_python(name):
     assert said_by_python([*RUN, "script.py"]) == said
 
 
-#: What a console script does where the package is in site-packages, behind the standard library.
+#: A console script of a package in site-packages, which follows the standard library in sys.path.
 INSTALLED = """
 import sys
 sys.path.append({site!r})

@@ -19,7 +19,7 @@ from chainer_profile.advice.changes import AS_IT_IS, Cures, blas_threads
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.integrations import trying
-from chainer_profile.integrations.extensions import part_of
+from chainer_profile.integrations.extensions import fraction_done
 from chainer_profile.integrations.program import Program
 from chainer_profile.kernels import numpy_kernels
 from chainer_profile.kernels.accelerate import accelerate
@@ -259,6 +259,6 @@ def test_the_part_of_a_training_that_has_passed():
     updater = SimpleNamespace(iteration=4, epoch_detail=2.5)
     for end, part in (((6, "iteration"), 0.5), ((3, "epoch"), 0.75)):
         trainer = SimpleNamespace(updater=updater, stop_trigger=IntervalTrigger(*end))
-        assert part_of(trainer, {"iteration": 2, "epoch": 1}) == part
+        assert fraction_done(trainer, {"iteration": 2, "epoch": 1}) == part
     trainer.stop_trigger = lambda trainer: False  # nobody knows its end
-    assert part_of(trainer, {"iteration": 2, "epoch": 1}) is None
+    assert fraction_done(trainer, {"iteration": 2, "epoch": 1}) is None

@@ -84,9 +84,9 @@ ENTRY_POINTS = {
 
 @pytest.fixture
 def failing(monkeypatch, folder):  # noqa: F811
-    """All that we warn of: a cost formula, the memory pass, ``--why``, and a full disk."""
+    """Every warning of ours: of a cost formula, the memory pass, ``--why``, and a full disk."""
     monkeypatch.setattr(warning, "_printed", set())
-    monkeypatch.setattr(memory, "use_of", raising(OSError("no memory")))
+    monkeypatch.setattr(memory, "memory_use", raising(OSError("no memory")))
     monkeypatch.setattr(inside, "look_inside", raising(OSError("no sampler")))
     full = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(journal.os, "lseek", raising(full))

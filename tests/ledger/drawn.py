@@ -7,106 +7,25 @@ take in turn: what the tests of measuring share.
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import chainer
-import chainer.functions as F
 import numpy as np
-import pytest
 from chainer.function import FunctionAdapter
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
-from chainer_profile.basics.paths import joined, link_of
-from chainer_profile.measure.recorder import Recorder
-from chainer_profile.measure.steps import make_step
-from tests.conftest import FakeClock
+from chainer_profile.basics.paths import joined
+from tests.ledger.ledger import CLEARGRADS, Ledger
 
 # To shrink such a program takes minutes, and hardly helps.
 EXAMPLES = settings(phases=[Phase.explicit, Phase.reuse, Phase.generate])
-
-
-def framework_of(phase):
-    return "", "", phase
-
-
-#: Whose time there is beside that of calls: phases, sums of gradients, of whichever variable, and
-#: ``cleargrads``; as path, function and phase.
-FORWARD, BACKWARD, UPDATE = map(framework_of, ("forward", "backward", "update"))
-SUMS = ("", "gradient_accumulation", "backward")
-CLEARGRADS = ("cleargrads", "cleargrads", "backward")
 X = np.zeros((1, 1), np.float32)
 
 
 class WorkError(Exception):
     """An exception of functions, which networks catch."""
-
-
-# -- the ledger
-
-
-@dataclass
-class Trial:
-    """The true times and calls of a call of the network, by owners as in the ledger."""
-
-    way: int = 0
-    rows: list[tuple[str, str, str]] = field(default_factory=list)
-    spent: Counter = field(default_factory=Counter)
-    calls: Counter = field(default_factory=Counter)
-    links: Counter = field(default_factory=Counter)
-    last: object = None
-
-
-@dataclass
-class Ledger(FakeClock):
-    """A clock that keeps for whom it was advanced.
-
-    An owner is a path, a function and a phase, for every call with a number of its own; or a phase
-    alone, whose framework time it is.
-    """
-
-    prefix: str = ""
-    paths: dict[int, str] = field(default_factory=dict)
-    running: list[str] = field(default_factory=list)
-    windows: list[tuple] = field(default_factory=lambda: [FORWARD])
-    trials: dict[int, Trial] = field(default_factory=dict)  # by when they began
-    trial: Trial = field(default_factory=Trial)
-    ended: list[tuple[tuple, int]] = field(default_factory=list)
-    in_loss: bool = False
-
-    def begin(self, ways):
-        """The network is called, which is a trial."""
-        root = joined(self.prefix, "/")
-        self.running[:] = [root]
-        way = ways[len(self.trials) % len(ways)]
-        self.trial = self.trials[self.time_ns] = Trial(way, links=Counter([root]))
-
-    def spend(self, duration_ns, owner=None):
-        if duration_ns:
-            duration_ns += len(self.trials) % 5  # no two trials take the same
-        self.advance(duration_ns)
-        self.trial.spent[owner or self.windows[-1]] += duration_ns
-
-    @contextmanager
-    def within(self, owner):
-        """A window of an owner."""
-        self.trial.calls[owner[:3]] += 1
-        self.windows.append(owner)
-        try:
-            yield
-        finally:
-            self.windows.pop()
-        self.ended.append((owner, self.trial.spent[owner]))
-
-    def path_of(self, link):
-        """Path of a call that takes a link's parameter, if it does."""
-        if self.in_loss and not self.running:
-            return "loss"
-        running = self.running[-1] if self.running else "/"
-        path = self.paths.get(id(link), "")
-        return path if path.startswith(running.rstrip("/") + "/") else running
 
 
 # -- what programs do, each with a link that it is done in
@@ -381,101 +300,6 @@ def build(program, ledger=None):
     return links[-1], ledger
 
 
-# -- what there is around networks
-
-
-def loss_of(ledger):
-    """A loss with time and a function of its own."""
-
-    def loss(y):
-        ledger.spend(8)
-        ledger.in_loss = True
-        y = Fn((1, 2, 3), (Fn((2, 1, 0)),)).do(ledger, y)
-        ledger.in_loss = False
-        return F.sum(y)
-
-    return loss
-
-
-class Add(chainer.FunctionNode):
-    """In place of Chainer's addition of gradients."""
-
-    def __init__(self, ledger):
-        super().__init__()
-        self.ledger = ledger
-
-    def forward(self, inputs):
-        with self.ledger.within(SUMS):
-            self.ledger.spend(4 + len(inputs))
-        return (np.sum(inputs, axis=0),)
-
-
-@contextmanager
-def slow_chainer(ledger, slow_lookup=True):
-    """Chainer's own parts of a backward pass take time, and so does looking new calls up."""
-    check, add_site = chainer.variable._check_grad_type, Recorder.add_site
-
-    def checked(function, *args):
-        # In a backward pass, after every function; one of the old style checks by itself, too.
-        if function is not None and not isinstance(function, FunctionAdapter):
-            ledger.spend(2, BACKWARD)
-        return check(function, *args)
-
-    def looked_up(*args, **kwargs):
-        ledger.advance(1000 * slow_lookup)  # which is nobody's time
-        return add_site(*args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chainer.functions, "add", lambda *grads: Add(ledger).apply(grads)[0])
-        patch.setattr(chainer.variable, "_check_grad_type", checked)
-        patch.setattr(Recorder, "add_site", looked_up)
-        yield
-
-
-class Optimizer(chainer.GradientMethod):
-    """Its update of a parameter takes 5 ns, its hook 11, and 6 pass before."""
-
-    def __init__(self, ledger, model, *hooked):
-        super().__init__()
-        self.ledger, self.hooked = ledger, hooked
-        self.paths = {
-            id(param): joined(ledger.prefix, link_of(path))
-            for path, param in reversed(list(model.namedparams()))
-        }
-        self.setup(model)
-        self.add_hook(self.hook, "Hook")
-
-    def create_update_rule(self):
-        rule = chainer.UpdateRule(self.hyperparam)
-        rule.update_core = self.update_param
-        return rule
-
-    def update_param(self, param):
-        with self.ledger.within((self.paths[id(param)], "Optimizer", "update")):
-            self.ledger.spend(5)
-
-    def hook(self, optimizer):
-        with self.ledger.within(("optimizer", "Hook", "update")):
-            self.ledger.spend(11)
-            for fn in self.hooked:
-                fn.do(self.ledger, X)
-
-    def check_nan_in_grads(self):
-        self.ledger.spend(6, UPDATE)
-        super().check_nan_in_grads()
-
-
-def step_of(phase, model, ledger):
-    """The step of a trial of a phase."""
-    if phase == "forward":
-        return make_step(phase, model, (X,))
-    optimizer = Optimizer(ledger, model) if phase == "train" else None
-    return make_step(phase, model, (X,), loss=loss_of(ledger), optimizer=optimizer)
-
-
-# -- checks
-
-
 @contextmanager
 def nothing_left(model, *others):
     """Check that hooks, methods and attributes are as before; of others the methods."""
@@ -492,35 +316,3 @@ def nothing_left(model, *others):
     before = all_there_is()
     yield
     assert all_there_is() == before
-
-
-def row_of(layer):
-    return SUMS if layer.function == SUMS[1] else (layer.path, layer.function, layer.phase)
-
-
-def by_row(layers, values):
-    """Values of rows by link, of which no two are of one row."""
-    assert len({(layer.path, layer.function, layer.phase) for layer in layers}) == len(layers)
-    totals = Counter()
-    for layer, value in zip(layers, values, strict=True):
-        totals[row_of(layer)] += int(value)
-    return totals
-
-
-def of_rows(spent):
-    """The time of a trial by rows by link, each with the time of all its calls."""
-    totals = Counter()
-    for owner, ns in spent.items():
-        totals[owner[:3]] += ns
-    return totals
-
-
-def by_call(layers, times_ns):
-    """The rows that are calls, and the times of all rows by owner."""
-    calls = [row for row in layers if row.forward is None and row.function in ("Work", "OldWork")]
-    number = {layer.index: (at,) for at, layer in enumerate(calls)}
-    times = Counter()
-    for layer, time_ns in zip(layers, times_ns, strict=True):
-        called = layer.index if layer.forward is None else layer.forward
-        times[row_of(layer) + number.get(called, ())] += int(time_ns)
-    return [row_of(layer) for layer in calls], times

@@ -1,7 +1,7 @@
 """Times by link and function of any iterations: each row has the time of its calls.
 
-Programs are drawn at random, of which no iteration need repeat another: networks, functions outside
-of links, links of no network, graphs of earlier iterations, and exceptions that are caught.
+Programs are drawn at random, and their iterations may all differ. They have networks, functions
+outside of links, links of no network, graphs of earlier iterations, and exceptions that are caught.
 """
 
 from collections import Counter
@@ -19,8 +19,19 @@ from chainer_profile import ProfileError, profiling
 from chainer_profile.measure import iterations as live
 from chainer_profile.measure import recorder
 from tests.ledger import drawn
-from tests.ledger.drawn import FORWARD, Fn, NewLink, OldLink, Spec, WorkError, X, nothing_left
-from tests.ledger.test_doors import _quick  # noqa: F401
+from tests.ledger.drawn import Fn, NewLink, OldLink, Spec, WorkError, X, nothing_left
+from tests.ledger.ledger import (
+    BACKWARD,
+    FORWARD,
+    UPDATE,
+    Ledger,
+    Trial,
+    by_row,
+    framework_of,
+    of_rows,
+)
+from tests.ledger.slow import Optimizer, slow_chainer
+from tests.ledger.test_entry_points import _quick  # noqa: F401
 
 FUNCTIONS = st.builds(
     Fn,
@@ -89,7 +100,7 @@ ITERATIONS = st.lists(
 
 
 @dataclass
-class Iterations(drawn.Ledger):
+class Iterations(Ledger):
     """A trial is an iteration, of which any part may be outside of all phases."""
 
     windows: list[tuple] = field(default_factory=lambda: [("", "", "")])
@@ -133,11 +144,11 @@ class Iterations(drawn.Ledger):
                 with self.within(FORWARD):
                     y = model(X)
             if action == "backward":
-                with self.within(drawn.BACKWARD), suppress(WorkError):
+                with self.within(BACKWARD), suppress(WorkError):
                     y.grad = np.ones_like(y.array)
                     y.backward()
             elif action in ("update", "update with loss"):
-                with self.within(drawn.UPDATE), suppress(WorkError):
+                with self.within(UPDATE), suppress(WorkError):
                     optimizer.update(loss if action == "update with loss" else None)
             elif not isinstance(action, str):
                 with suppress(WorkError):
@@ -153,9 +164,9 @@ class Iterations(drawn.Ledger):
     most_events=st.sampled_from([10**6, 10**6, 2, 9]),
 )
 def test_every_row_has_its_own_time_in_any_iterations(program, iterations, together, most_events):
-    """Also where the tape is folded within iterations again and again, or behind all of them."""
+    """Also if the log is read several times within an iteration, or after all iterations."""
     model, ledger = drawn.build(program, Iterations(prefix="/model"))
-    optimizer, y = drawn.Optimizer(ledger, model, Fn((1, 2, 3))), None
+    optimizer, y = Optimizer(ledger, model, Fn((1, 2, 3))), None
     trials, block = [], profiling(memory=False, clock=ledger)
     kept = [optimizer, chainer.Variable, chainer.Optimizer]
     kept += [param.update_rule for param in model.params()]
@@ -163,10 +174,10 @@ def test_every_row_has_its_own_time_in_any_iterations(program, iterations, toget
         patch.object(recorder, "MAX_EVENTS", most_events),
         patch.object(live, "GROUP_NS", 10**12 if together else 0),
         nothing_left(model, *kept),
-        drawn.slow_chainer(ledger),
+        slow_chainer(ledger),
     ):
         for profiled, actions in iterations:
-            ledger.profiled, ledger.trial = profiled, drawn.Trial()
+            ledger.profiled, ledger.trial = profiled, Trial()
             if not profiled:
                 y = ledger.run(actions, model, optimizer, y)
                 continue
@@ -183,13 +194,13 @@ def test_every_row_has_its_own_time_in_any_iterations(program, iterations, toget
     mean_calls = [layer.calls for layer in recording.layers]
     assert mean_calls == pytest.approx(recording.calls.mean(axis=0))
     for at, trial in enumerate(called):
-        times = drawn.by_row(recording.layers, recording.self_ns[at])
-        calls = drawn.by_row(recording.layers, recording.calls[at])
+        times = by_row(recording.layers, recording.self_ns[at])
+        calls = by_row(recording.layers, recording.calls[at])
         if recording.phases:
             framework_ns = recording.framework_ns[at].tolist()
-            of_phases = zip(map(drawn.framework_of, recording.phases), framework_ns, strict=True)
+            of_phases = zip(map(framework_of, recording.phases), framework_ns, strict=True)
             times.update(dict(of_phases))
         assert recording.trial_ns[at] == trial.spent.total()
         times["", "", ""] = trial.spent.total() - times.total()
         assert +calls == Counter({of: n for of, n in trial.calls.items() if of[1]})
-        assert +times == +drawn.of_rows(trial.spent)
+        assert +times == +of_rows(trial.spent)

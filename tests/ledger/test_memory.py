@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from chainer_profile.measure.memory import measure_memory
 from chainer_profile.measure.readings import ReadingSession
 from chainer_profile.measure.step_session import learned
-from tests.ledger.drawn import EXAMPLES, SUMS, build, by_call, programs, slow_chainer, step_of
+from tests.ledger.drawn import EXAMPLES, build, programs
+from tests.ledger.ledger import SUMS, by_call
+from tests.ledger.slow import slow_chainer, step_of
 
 
 class OfLedger:

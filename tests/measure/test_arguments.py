@@ -55,7 +55,7 @@ def test_inputs_of_every_form_reach_the_network_and_are_described(form, phase):
     assert (settings.input_shape, settings.batchsize, settings.input) == described
     summary = chainer_profile.summary(AnyArguments(), x)
     assert summary.table["function"].tolist() == ["Concat", "LinearFunction"]
-    assert summary.input_nbytes == sum(array.nbytes for array in Arguments.of(x).arrays)
+    assert summary.input_nbytes == sum(array.nbytes for array in Arguments.from_input(x).arrays)
 
 
 # -- functions

@@ -18,6 +18,7 @@ from chainer_profile.measure.ranks import rank_of
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.step_session import StepSession
 from chainer_profile.record.parts import Rank
+from tests.measure.recording import record_trial
 from tests.nets import net
 
 X = np.ones((2, 3), np.float32)
@@ -95,15 +96,6 @@ class Step:
         return [(row.function, row.path, row.input_shapes, row.dtype) for row in rows]
 
 
-def trial_of(session, step):
-    """Times of one trial."""
-    session.begin_trial()
-    step()
-    session.end_trial()
-    (times,) = session.read_own()
-    return times
-
-
 def spec(*shape, dtype="float32"):
     return ArraySpec(shape, dtype)
 
@@ -173,8 +165,7 @@ def test_times_of_an_update_add_up_and_stamps_are_those_of_the_clock(clock):
     session = StepSession(step, clock)
     session.learn()
     communicator.mpi_comm.n_calls = 0
-    with session.recording():
-        trial = trial_of(session, step)
+    trial = record_trial(session, step)
     assert session.has_single_calls
     moves = [layer for layer in session.layers if layer.phase == "communication"]
     assert [(layer.path, layer.input_shapes, layer.input_nbytes) for layer in moves] == [
@@ -203,13 +194,12 @@ def test_stamps_are_those_of_the_clock_also_while_functions_are_looked_up(clock,
     step()
     monkeypatch.setattr(Recorder, "add_site", slow)
     session = StepSession(step, clock)
-    with session.recording():
-        for _ in range(2):
-            mpi.entered.clear()
-            trial = trial_of(session, step)
-            assert trial.arrived_ns.tolist() == mpi.entered
-            first, *_, last = (trial.left_ns - trial.arrived_ns).tolist()
-            assert last - first == 6 * MS
+    for _ in range(2):
+        mpi.entered.clear()
+        trial = record_trial(session, step)
+        assert trial.arrived_ns.tolist() == mpi.entered
+        first, *_, last = (trial.left_ns - trial.arrived_ns).tolist()
+        assert last - first == 6 * MS
 
 
 def test_which_rank_a_process_is(clock):

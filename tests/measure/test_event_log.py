@@ -83,11 +83,11 @@ def test_what_is_forgotten_takes_no_memory_and_later_trials_stay():
         log.stop()
     log.take()
     log.forget(begin)
-    assert log.n_kept == end.events - begin.events
+    assert log.n_stored == end.events - begin.events
     (times,) = times_of(log, [log.cut(begin, end, begin_ns, clock.time_ns, 1)[0]])
     assert times["Slow", "backward"] == 20
     log.forget(end)
-    assert log.n_kept == 0
+    assert log.n_stored == 0
 
 
 def test_rows_have_the_device_s_times():

@@ -15,7 +15,7 @@ def test_events_are_reused_and_long_trials_are_as_exact_as_short_ones(trials):
     Their resolution is 0.95 ns above 8 ms, 1.9 ns above 16 ms, and 122 ns above 1 s.
     """
     clock = device_clock()
-    queue, pool = clock.device, EventPool(clock.device)
+    queue, pool = clock.device, EventPool(clock.device, clock.now_ns)
     assert pool.times_ns().tolist() == []
     for number, spans in enumerate(trials, 1):
         pool.clear()

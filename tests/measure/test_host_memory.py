@@ -15,7 +15,7 @@ from tests.nets import MLP
 from tests.refusing import refusal
 
 X = np.ones((4, 3), np.float32)
-#: What a program does while memory is counted: whether it traces before, its calls, whether it
+#: Programs that run while memory is counted: whether each traces before, its calls, whether it
 #: traces afterwards, and with how many frames.
 PROGRAMS = {
     "nothing": (False, (), False, 1),
@@ -48,7 +48,7 @@ def unchanged():
 
 
 def seen(traces, calls, within):
-    """What a program sees of tracemalloc before and after each call."""
+    """The state of tracemalloc that a program sees before and after each call."""
     if traces:
         tracemalloc.start(2)
     states = []
@@ -127,7 +127,7 @@ def test_a_program_that_traces_for_itself_within_the_memory_pass(name, number):
     assert tracemalloc.is_tracing() == traces_after
     recording = profile.recording()
     assert recording.n_trials == 3
-    # Where the memory pass failed, one warning says so.
+    # A memory pass that fails gives one warning.
     assert len(caught) == (recording.memory is None)
 
 

@@ -100,7 +100,7 @@ def looked(monkeypatch, counts, by_link, has_lines=True):
 @pytest.mark.parametrize("by_link", [False, True])
 def test_shares_become_seconds_of_a_trial_unless_the_samples_are_too_few(monkeypatch, by_link):
     result = looked(monkeypatch, {"A": 150, "B": 50}, by_link)
-    # The clock goes on by a second a look at it: a trial takes one.
+    # Each reading of the clock advances it by a second, so a trial takes one.
     assert [(stack.seconds, stack.samples, stack.row) for stack in result.stacks] == [
         (pytest.approx(0.75), 150, 0),
         (pytest.approx(0.25), 50, 0),

@@ -1,4 +1,4 @@
-"""Links and their parameters, also those that replace others."""
+"""Links and their parameters, also if others replace them."""
 
 import copy
 import gc
@@ -27,7 +27,7 @@ def rows(recording, phase):
 
 
 def test_parameters_of_a_link_that_takes_the_place_of_another_are_known():
-    """Of as many links as before."""
+    """Even if the number of links stays the same."""
     links = Links([("/first", first := MLP())])
     links.update_parameters()
     assert links.path_of_parameter(first.fc1.W) == "/first/fc1"

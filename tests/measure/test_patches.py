@@ -20,7 +20,7 @@ X, T = np.ones((2, 3), np.float32), np.zeros(2, np.int32)
 
 
 class Observer:
-    """Keeps the operations of this thread with their owners, and counts those of others."""
+    """Lists the operations of this thread with their owners; of other threads it counts them."""
 
     def __init__(self):
         self.thread = get_ident()

@@ -24,7 +24,7 @@ def trainer_of(model, optimizer):
 
 
 def attributes(model, optimizer, *others):
-    """The names of all attributes of the program's objects, and those that are functions."""
+    """The names of all attributes of the program's objects; functions with their values."""
     objects = [*model.links(), *model.params(), optimizer, optimizer._hookable, *others]
     objects += [param.update_rule for param in model.params()]
     objects += [param.update_rule.hyperparam for param in model.params()]
@@ -87,7 +87,7 @@ def test_no_attribute_of_the_programs_objects_is_set(tmp_path, monkeypatch):
                 )
                 changed.extend(new.keys() - old.keys())
 
-        # Within an iteration, and after it.
+        # Compare within an iteration, and after it.
         model.predictor.does = lambda y, number: look() or compare(trainer) or y
         trainer.extend(compare, trigger=(1, "iteration"))
         names = [dict(vars(part)) for part in parts]
@@ -96,7 +96,7 @@ def test_no_attribute_of_the_programs_objects_is_set(tmp_path, monkeypatch):
     assert len(seen) > before + 10
     for objects in seen:
         for now, usual in zip(objects, expected, strict=True):
-            assert now.keys() <= usual.keys() | {"use_auto_new_epoch"}  # which an updater sets
+            assert now.keys() <= usual.keys() | {"use_auto_new_epoch"}  # an updater sets it
             functions = {name: value for name, value in now.items() if value is not None}
             assert functions == {name: usual[name] for name in functions}
 

@@ -6,6 +6,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.readings import Readings, ReadingSession
 from chainer_profile.measure.step_session import StepSession, learned
 from chainer_profile.measure.steps import make_step
+from tests.measure.recording import record_trial
 from tests.nets import SlowOptimizer, Step, Trained, Wait, image, net, slow_loss
 
 
@@ -33,11 +34,7 @@ def test_what_is_read_is_added_up_like_the_clock(clock, single_calls):
     session = StepSession(step, clock, single_calls=single_calls)
     with step.configured():
         session.learn()
-        with session.recording():
-            session.begin_trial()
-            step()
-            session.end_trial()
-        (times,) = session.read_own()
+        times = record_trial(session, step)
         trial = read_trial(session, step, counting(clock))
     expected = [*times.rows_ns.tolist(), *times.phases_ns.tolist()]
     assert sum(expected) == times.wall_ns > 0
@@ -76,7 +73,7 @@ def test_the_clock_is_read_again_after_that(clock):
 
 @pytest.mark.parametrize("single_calls", [True, False])
 def test_a_trial_that_makes_other_calls(clock, single_calls):
-    """By call it has no row for them; by link they belong to no row."""
+    """Rows of single calls refuse the trial; rows by link leave the other calls out."""
     counts = iter([1, 2])
 
     def forward(self, x):

@@ -84,7 +84,7 @@ def test_there_may_be_any_number_of_shapes(clock):
     recording, rows = profiled(clock, model, run)
     assert times_of(recording) == {("/model", "Wait", "forward"): sum(sizes)}
     assert rows["/model", "Wait", "forward"].flops is None  # it has no formula
-    # Further shapes count as the first of them does; of backwards that is the last.
+    # All further shapes share a site, and count with the work of its first call.
     for phase, size in (("forward", MAX_SHAPES + 1), ("backward", len(sizes))):
         row = rows["/model/fc", "LinearFunction", phase]
         assert (row.calls, row.work_is_about) == (len(sizes), True)

@@ -1,6 +1,6 @@
 """Runs: their times, how they end, and trials that differ.
 
-That rows and framework are the trial, of any network, is in tests/ledger.
+tests/ledger checks that rows and framework add up to the trial, for any network.
 """
 
 import _tracemalloc

@@ -37,7 +37,7 @@ def inclusive(spans, clock):
 
 
 def self_times(spans, clock):
-    """What passes after each event, by the innermost span."""
+    """The time after each event, added up by innermost span."""
     times = [0] * len(spans.event_ids)
     for at, passed in enumerate(np.diff(clock).tolist()):
         times[spans.innermost[at]] += passed
@@ -53,7 +53,7 @@ def check(events, steps):
     for span, parent in enumerate(spans.parents[1:], 1):
         assert parent < span
         assert spans.begins[parent] < spans.begins[span] <= spans.ends[span] <= spans.ends[parent]
-    # A span's time is its own and that of the spans directly within it.
+    # A span takes its self time and the time of its direct children.
     for span, time in enumerate(whole):
         within = [at for at, parent in enumerate(spans.parents) if parent == span]
         assert time == own[span] + sum(whole[at] for at in within)
@@ -107,7 +107,7 @@ def test_without_pauses_all_is_as_if_the_clock_had_stopped(events, steps, data):
     ids, clock, expected = [], [], []
     now = paused = 0
     for event, step in zip(events, steps, strict=False):
-        # Before an event there may be pauses, one of which is within another.
+        # Before an event there may be pauses, which may be nested.
         kind = data.draw(kinds)
         nested = {0: [], 1: [PAUSE, ~PAUSE], 2: [PAUSE, PAUSE, ~PAUSE, ~PAUSE]}
         for pause in nested.get(kind, [PAUSE, ~PAUSE, PAUSE, ~PAUSE]) if ids else []:

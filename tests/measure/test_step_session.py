@@ -1,4 +1,4 @@
-"""Trials of a step: where they fail, what they leave, and the trials after that.
+"""Trials of a step: location of a failure, cleaning up, and the trials after it.
 
 tests/ledger checks the times of any network.
 """
@@ -16,6 +16,7 @@ from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.step_session import StepError, StepSession, learned
 from chainer_profile.measure.steps import make_step
 from tests.ledger.drawn import nothing_left
+from tests.measure.recording import record_trial
 from tests.nets import (
     Nesting,
     SlowHook,
@@ -37,11 +38,7 @@ def test_a_failure_names_its_layer_and_the_next_trial_is_right(clock):
     owners = step, optimizer, *(param.update_rule for param in model.params())
 
     def trial():
-        with session.recording():
-            session.begin_trial()
-            step()
-            session.end_trial()
-        (times,) = session.read_own()
+        times = record_trial(session, step)
         return session.layers, times.wall_ns, *map(list, (times.rows_ns, times.phases_ns))
 
     def fail(*_):
@@ -55,7 +52,7 @@ def test_a_failure_names_its_layer_and_the_next_trial_is_right(clock):
             (Nesting, "backward", "in the backward of layer 6_Nesting at /second"),
             (Trained, "forward", "in Trained at /"),
             (Trained, "cleargrads", "in the backward of layer 4_cleargrads at cleargrads"),
-            (step.loss, "of", "after layer 2_Nesting at /second"),
+            (step.loss, "function", "after layer 2_Nesting at /second"),
             (SlowHook, "__call__", "in the update of layer 10_SlowHook at optimizer"),
             (SlowRule, "update_core", "in the update of layer 11_SlowOptimizer at /first"),
         ):
@@ -89,7 +86,7 @@ def test_graphs_are_freed_at_once(phase):
     def count_functions():
         return sum(isinstance(o, chainer.FunctionNode) for o in gc.get_objects())
 
-    before = count_functions()  # those of other tests
+    before = count_functions()  # other tests may have left some
     try:
         with step.configured():
             session = StepSession(step)
@@ -97,7 +94,7 @@ def test_graphs_are_freed_at_once(phase):
                 session.learn()
             assert [loss() for loss in losses] == [None] * 6
             assert count_functions() == before
-            graph = step.lossfun(*step.inputs)  # which would be noticed
+            graph = step.lossfun(*step.inputs)  # the count would rise
             assert count_functions() > before
             del graph
     finally:
@@ -224,11 +221,7 @@ def test_an_update_that_the_program_has_replaced_has_its_phases(clock):
         replaced = optimizer.update
         session = StepSession(step, clock)
         session.learn()
-        with session.recording():
-            session.begin_trial()
-            step()
-            session.end_trial()
-    (times,) = session.read_own()
+        times = record_trial(session, step)
     assert (session.layers, session.phases) == (expected.layers, expected.phases)
     assert times.rows_ns.sum() + times.phases_ns.sum() == times.wall_ns
     assert optimizer.update is replaced

@@ -114,7 +114,7 @@ def test_a_users_number_of_threads_is_not_changed(clock, blas, monkeypatch):
             patch.setenv(name, str(MANY))
             assert threads_of_a_run() == MANY
     assert [threads_of_a_run(threads=count) for count in (2, MANY)] == [2, MANY]
-    with blas.limit(2, "blas"):  # by the program itself
+    with blas.limit(2, "blas"):  # the program sets it itself
         assert threads_of_a_run() == 2
 
 

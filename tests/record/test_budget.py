@@ -48,7 +48,7 @@ def test_a_damaged_budget_is_refused_in_one_line(tmp_path):
         whole = content if isinstance(content, bytes) else json.dumps(GOOD | content).encode()
         place.write_bytes(whole)
         assert refusal(read_budget, tmp_path).startswith(f"{place}{message}"), content
-    # Fields of later versions are passed over, and those of earlier ones.
+    # Unknown fields, of later or earlier versions, are ignored.
     for field in ({"later": 1}, {"compression": {"save_npz": 0.4}}):
         place.write_text(json.dumps(GOOD | field))
         assert read_budget(tmp_path).spent == SPENT

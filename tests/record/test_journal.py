@@ -112,7 +112,7 @@ def bytes_of(*records, section=0):
 
 
 def ends_of(records):
-    """Where each record ends in a journal."""
+    """The position of the end of each record in a journal."""
     return [len(MAGIC) + len(bytes_of(*records[: at + 1])) for at in range(len(records))]
 
 
@@ -129,7 +129,7 @@ def before_cut(records, size):
 
 
 def assert_same_but_end(recording, run):
-    """The same, but for how the run ended; the journal has lost bytes."""
+    """The recordings differ only in the end of the run; the journal has lost bytes."""
     assert_same(replace(recording, ended=run.ended), run)
 
 
@@ -195,7 +195,7 @@ def test_damaged_headers_and_other_files_are_refused_in_one_line(path, tmp_path)
     deep = msgspec.Raw(b"\x91" * 100_000)
     for damaged in (
         *((header | {"environment": 3},), (3,), (rows, header), (first,)),
-        # Samples that are too many, too few, and no integers; a kind that is none; a large number.
+        # Samples that are too many, too few, and no integers; an unknown kind; a large number.
         (header, first),
         *((header, first | {"samples": {"launch_ns": b"x" * n}}) for n in (0, 1)),
         *((header, first | change) for change in ({"kind": "x"}, {"wall_ns": 2**63})),
@@ -222,7 +222,7 @@ def test_a_flipped_bit_costs_only_its_record(path):
 def test_garbage_after_a_cut_costs_only_what_it_replaces(path):
     ends = ends_of(RECORDS)
     for garbage in (b"\0", bytes(4096), b"\xc1JR\n", CONTENT[:70], os.urandom(3 << 20)):
-        # In place of the last three records, and of the third last alone.
+        # Garbage replaces the last three records, or only the third last.
         path.write_bytes(CONTENT[: ends[-4] + 5] + garbage)
         assert_same_but_end(recover(path), recorded(*RECORDS[:-3]))
         path.write_bytes(CONTENT[: ends[-4] + 5] + garbage + CONTENT[ends[-3] :])
@@ -272,7 +272,7 @@ def damaged(content, kind, fraction, how):
 
 @given(drawn=growing(), damages=st.lists(DAMAGE, min_size=1, max_size=3))
 def test_what_is_read_of_a_damaged_journal_is_right(drawn, damages, tmp_path_factory):
-    """Some trials are lost; none has the samples of another one, or those of another row."""
+    """Some trials are lost; none has samples of another trial or row."""
     path, (records, times) = tmp_path_factory.getbasetemp() / "damaged.journal", drawn
     content = whole = MAGIC + bytes_of(*records)
     for damage in damages:
@@ -311,7 +311,7 @@ def test_a_changed_journal_is_refused_in_one_line_or_can_be_kept(changes, tmp_pa
         assert "\n" not in str(error)  # noqa: PT017
 
 
-# --- a file that takes no more
+# --- a full disk
 
 
 @pytest.mark.parametrize("refuses_whole", [False, True])
@@ -341,7 +341,7 @@ def test_a_full_disk_takes_every_record_that_fits(
     assert errors == [f"{path}: No space left on device"]
     assert_same(journal.recording(Conditions(), kinds.KILLED), RUN)
     assert_same_but_end(recover(path), recorded(*before_cut(RECORDS, len(MAGIC) + room)))
-    # When there is room again, what was kept in memory is written first.
+    # Once the disk has space, trials in memory are written first.
     left[0] = 1 << 30
     journal.add(RECORDS[-1])
     assert_same(recover(path), recorded(*RECORDS, RECORDS[-1]))

@@ -78,7 +78,7 @@ def _summed_stacks(summary: Summary) -> Iterator[tuple[str, int, int | None]]:
         parent = parent_of(layer, index)
         holder = tops[layer.phase] if parent is None else stacks[parent]
         at = "/" if parent is None else recording.layers[parent].path
-        # Of a link's path its last name.
+        # Each link is shown by the last name of its path.
         links = (_frame(path.rpartition("/")[2] or path) for path in links_below(layer.path, at))
         stacks.append(";".join([holder, *links, _frame(layer.function)]))
         yield stacks[-1], sums[index], index

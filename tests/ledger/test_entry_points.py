@@ -21,7 +21,9 @@ from chainer_profile.measure import runner
 from chainer_profile.record.recording import Settings
 from chainer_profile.runs.folder import load_run
 from tests.ledger import drawn
-from tests.ledger.drawn import EXAMPLES, Fn, X, build, loss_of, nothing_left, programs, slow_chainer
+from tests.ledger.drawn import EXAMPLES, Fn, X, build, nothing_left, programs
+from tests.ledger.ledger import FORWARD, Trial, by_call, by_row, framework_of, of_rows
+from tests.ledger.slow import Optimizer, loss_of, slow_chainer, step_of
 
 N_TRIALS = 12
 PHASES = st.sampled_from(["forward", "forward-backward", "train"])
@@ -64,19 +66,19 @@ def check(recording, ledger, behind_ns=0):
     for at, trial in enumerate(ledger.trials[begins[place]] for place in places):
         spent, self_ns = seen(trial.spent), recording.self_ns[at]
         if recording.by_link:
-            times, spent = drawn.by_row(layers, self_ns), drawn.of_rows(spent)
-            calls = drawn.by_row(layers, recording.calls[at])
+            times, spent = by_row(layers, self_ns), of_rows(spent)
+            calls = by_row(layers, recording.calls[at])
             calls = {of: n for of, n in calls.items() if n and of[1] not in OTHERS}
             assert calls == {of: n for of, n in seen(trial.calls).items() if of[1]}
         else:
-            rows, times = drawn.by_call(layers, self_ns)
+            rows, times = by_call(layers, self_ns)
             assert rows == trial.rows
         if phases:
             framework_ns = recording.framework_ns[at].tolist()
-            of_phases = zip(map(drawn.framework_of, phases), framework_ns, strict=True)
+            of_phases = zip(map(framework_of, phases), framework_ns, strict=True)
             times.update(dict(of_phases))
         else:
-            times[drawn.FORWARD] = int(recording.trial_ns[at] - self_ns.sum())
+            times[FORWARD] = int(recording.trial_ns[at] - self_ns.sum())
         assert min(times.values()) >= 0
         assert times.total() == recording.trial_ns[at] - behind_ns
         assert +times == +spent
@@ -95,7 +97,7 @@ def check(recording, ledger, behind_ns=0):
 )
 def test_profile(program, phase, memory, lazy, by_link):
     model, ledger = build(program)
-    step = drawn.step_of(phase, model, ledger)
+    step = step_of(phase, model, ledger)
     plan = Settings(trials=N_TRIALS, warmups=1, clean_trials=2)
     passes = {"memory": memory, "by_link": by_link, "choose_threads": False}
     with (
@@ -122,7 +124,7 @@ def drive(model, ledger, between):
                 y.grad = np.ones_like(y.array)
                 y.backward()
             else:
-                trial, ledger.trial = ledger.trial, drawn.Trial()
+                trial, ledger.trial = ledger.trial, Trial()
                 Fn((7, 8, 9), (Fn((2, 3, 4)),), old_style=kind == "old function").do(ledger, X)
                 ledger.trial = trial
             ledger.advance(10)
@@ -183,7 +185,7 @@ class Updater(training.updaters.StandardUpdater):
 def test_layer_profile(program, two, memory):
     model, ledger = build(program)
     iterator = chainer.iterators.SerialIterator(np.zeros((4, 1), np.float32), 2)
-    updater = Updater(iterator, drawn.Optimizer(ledger, model))
+    updater = Updater(iterator, Optimizer(ledger, model))
     before = set(vars(updater))
     with (
         tempfile.TemporaryDirectory() as out,
@@ -218,7 +220,7 @@ def test_a_trial_that_raises_within_calls_is_kept():
     program = drawn.Spec("NewLink", True, (), (whole,))
     model, ledger = build((program,))
     recording = runner.run(
-        *(drawn.step_of("forward", model, ledger), Settings(trials=12, warmups=1, clean_trials=2)),
+        *(step_of("forward", model, ledger), Settings(trials=12, warmups=1, clean_trials=2)),
         **{"clock": ledger, "memory": False, "choose_threads": False},
     )
     assert (recording.n_trials, recording.by_link) == (12, True)
