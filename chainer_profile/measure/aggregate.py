@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import reduce
+from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
@@ -23,7 +22,7 @@ _MAX_LAYOUTS = 1000
 
 @dataclass(frozen=True, eq=False)
 class LoggedTrial:
-    """The log of one trial, or of a piece of a long one.
+    """The log of one trial.
 
     Attributes:
         event_ids: Its events, (events,).
@@ -33,8 +32,6 @@ class LoggedTrial:
         number: The trial's number.
         wall_ns: Duration on the host, until the device is done.
         launch_ns: Duration until the host has launched all work; 0 without a device.
-        n_reopened: Begin events after the first that continue spans of the piece before.
-        is_last: Whether the trial ends with this piece.
     """
 
     event_ids: Ints
@@ -43,8 +40,6 @@ class LoggedTrial:
     number: int
     wall_ns: int
     launch_ns: int = 0
-    n_reopened: int = 0
-    is_last: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,9 +97,8 @@ class Aggregator:
     trials: int = 0
 
     def __post_init__(self) -> None:
-        self._layouts: dict[tuple[bytes, bytes, int], Layout] = {}
-        self._call_key: tuple[bytes, bytes, int] | None = None
-        self._pieces: list[TrialTimes] = []
+        self._layouts: dict[tuple[bytes, bytes], Layout] = {}
+        self._call_key: tuple[bytes, bytes] | None = None
 
     def add(self, trials: Iterable[LoggedTrial], call_ns: float = 0.0) -> list[TrialTimes]:
         """Add trials.
@@ -119,7 +113,7 @@ class Aggregator:
         times: list[TrialTimes] = []
         for _, group in groupby(prepared, key=lambda trial: trial.key):
             times += self._add_alike(list(group), call_ns)
-        return self._join_pieces(prepared, times)
+        return times
 
     def layout(self, trial: LoggedTrial) -> Layout:
         """The layout of a trial that is not added."""
@@ -169,7 +163,7 @@ class Aggregator:
         if self._call_key is None:
             self._call_key = trials[0].key
             self.call_layout = self._new_layout(trials[0], RowIndex(), single_calls=True)
-        if any(trial.key != self._call_key or not trial.log.is_last for trial in trials):
+        if any(trial.key != self._call_key for trial in trials):
             self.single_calls = False
             layout, self.call_layout = self.call_layout, None
             assert layout is not None
@@ -215,7 +209,7 @@ class Aggregator:
             single_calls=single_calls,
             network_is_phase=self.network_is_phase,
         )
-        return Layout(spans, attributor.attribute(), index, trial.log.n_reopened)
+        return Layout(spans, attributor.attribute(), index)
 
     def _add_alike(self, trials: list[_Prepared], call_ns: float) -> list[TrialTimes]:
         """Add trials with equal events."""
@@ -260,7 +254,7 @@ class Aggregator:
                     span_ns=int(values[-1, at, -1] - values[-1, at, 0]) if on_device else 0,
                 )
             )
-        self.trials += sum(trial.log.is_last for trial in trials)
+        self.trials += len(trials)
         return result
 
     def _add_to_rows(self, layout: Layout, cell_ns: Ints, n_trials: int) -> None:
@@ -277,42 +271,6 @@ class Aggregator:
                 sums.calls += calls * n_trials
                 sums.self_ns += self_ns
 
-    def _join_pieces(
-        self, trials: Sequence[_Prepared], times: Sequence[TrialTimes]
-    ) -> list[TrialTimes]:
-        """Join the pieces of trials that have ended."""
-        whole = []
-        for trial, piece in zip(trials, times, strict=True):
-            self._pieces.append(piece)
-            if trial.log.is_last:
-                whole.append(reduce(_join, self._pieces))
-                self._pieces = []
-        return whole
-
-
-def _join(first: TrialTimes, second: TrialTimes) -> TrialTimes:
-    """Two pieces of a trial as one; rows may have been added between them."""
-    arrived, left = second.arrived_ns.copy(), second.left_ns.copy()
-    n_moves = len(first.arrived_ns)
-    arrived[:n_moves] = np.where(first.arrived_ns > 0, first.arrived_ns, arrived[:n_moves])
-    left[:n_moves] = np.maximum(first.left_ns, left[:n_moves])
-    return replace(
-        second,
-        start_ns=first.start_ns,
-        wall_ns=first.wall_ns + second.wall_ns,
-        paused_ns=first.paused_ns + second.paused_ns,
-        rows_ns=_sum(first.rows_ns, second.rows_ns),
-        calls=_sum(first.calls, second.calls),
-        phases_ns=_sum(first.phases_ns, second.phases_ns),
-        arrived_ns=arrived,
-        left_ns=left,
-    )
-
-
-def _sum(first: Ints, second: Ints) -> Ints:
-    """The sum of two arrays, of which the first may be shorter."""
-    return second + np.pad(first, (0, len(second) - len(first)))
-
 
 @dataclass(frozen=True, eq=False)
 class _Prepared:
@@ -325,7 +283,7 @@ class _Prepared:
     """
 
     log: LoggedTrial
-    key: tuple[bytes, bytes, int]
+    key: tuple[bytes, bytes]
     event_ids: Ints
     forward_events: Ints
     values: Ints
@@ -346,7 +304,7 @@ def _prepare(trial: LoggedTrial) -> _Prepared:
         outside = (forward_events < 0) | (forward_events >= len(event_ids))
         if outside.any():
             forward_events = np.where(outside, -1, forward_events)
-    key = event_ids.tobytes(), forward_events.tobytes(), trial.n_reopened
+    key = event_ids.tobytes(), forward_events.tobytes()
     paused_ns = int(paused[0])
     return _Prepared(trial, key, event_ids, forward_events, values, original_ns, paused_ns)
 

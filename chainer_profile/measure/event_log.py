@@ -1,4 +1,4 @@
-"""The log of a whole program, from which its trials are cut after the fact."""
+"""The log of a recorder, from which trials are cut after the fact."""
 
 from __future__ import annotations
 
@@ -34,10 +34,17 @@ class EventLog:
 
     :meth:`take` moves events into arrays, and :meth:`forget` removes them. Without a device, an
     event takes 16 bytes.
+
+    Args:
+        clock: The clock to read; see :meth:`use_device` for its device.
+        warn: Called with a problem that the user should know.
+        links: The links whose calls are recorded; none of them needs to exist yet.
     """
 
-    def __init__(self, clock: Clock, warn: Callable[[str], None]) -> None:
-        self.links = Links([])
+    def __init__(
+        self, clock: Clock, warn: Callable[[str], None], links: Links | None = None
+    ) -> None:
+        self.links = Links([]) if links is None else links
         self.now_ns = clock.now_ns
         self._pool: EventPool | None = None
         self.recorder = Recorder(self.links, Reader(clock.now_ns, clock.now_ns), warn)
@@ -76,6 +83,10 @@ class EventLog:
             first.calls + len(self._paths) + len(recorder.tracker.log),
         )
 
+    def __len__(self) -> int:
+        """The number of events that were not forgotten."""
+        return self.position().events - self._first.events
+
     @property
     def n_stored(self) -> int:
         """The number of events that are stored in arrays."""
@@ -84,7 +95,7 @@ class EventLog:
     def take(self) -> None:
         """Move the events, backwards and calls from the recorder into arrays."""
         recorder = self.recorder
-        if not recorder.events:
+        if not recorder.events and not recorder.tracker.log:
             return
         events = np.array(recorder.events, np.int64).reshape(-1, 2).T
         if self._pool is not None:
@@ -117,6 +128,25 @@ class EventLog:
         del self._paths[: end.calls - first.calls]
         self._first = end
 
+    def events(self) -> Ints:
+        """The columns of all events that are stored."""
+        return self._events
+
+    def stored(self, begin: Position, end: Position) -> tuple[Ints, Ints, Counter[str]]:
+        """Return what is stored between two positions.
+
+        Returns:
+            The columns of its events; for every backward, the position of its call's begin event,
+            counted from the first of these events; and the calls of links by path.
+        """
+        first = self._first
+        events = self._events[:, begin.events - first.events : end.events - first.events]
+        forwards = self._forwards[
+            begin.backwards - first.backwards : end.backwards - first.backwards
+        ]
+        paths = self._paths[begin.calls - first.calls : end.calls - first.calls]
+        return events, forwards - begin.events, Counter(paths)
+
     def cut(
         self, begin: Position, end: Position, begin_ns: int, end_ns: int, number: int
     ) -> tuple[LoggedTrial, Counter[str]]:
@@ -129,12 +159,7 @@ class EventLog:
             end_ns: The host's clock when it had ended and the device had finished.
             number: The trial's number.
         """
-        first = self._first
-        events = self._events[:, begin.events - first.events : end.events - first.events]
-        forwards = self._forwards[
-            begin.backwards - first.backwards : end.backwards - first.backwards
-        ]
-        calls = Counter(self._paths[begin.calls - first.calls : end.calls - first.calls])
+        events, forwards, calls = self.stored(begin, end)
         launch_ns, edges = 0, np.array([[TRIAL, ~TRIAL], [begin_ns, end_ns]])
         if self._pool is not None:
             if events.shape[1]:
@@ -147,7 +172,7 @@ class EventLog:
         trial = LoggedTrial(
             whole[_IDS],
             whole[_HOST:],
-            forwards - begin.events + 1,
+            forwards + 1,
             number,
             end_ns - begin_ns,
             launch_ns,

@@ -23,7 +23,6 @@ class Layout:
         spans: Spans,
         attribution: Attribution,
         index: RowIndex,
-        n_reopened: int = 0,
     ) -> None:
         self.index = index
         self.spans, self.attribution = spans, attribution
@@ -37,9 +36,8 @@ class Layout:
         self.cell_owners = np.array([owner for owner, _ in cells], np.int64)
         sites = {id(site): site for site in attribution.sites}
         self.cell_sites = [sites[identity] for _, identity in cells]
-        counted = [*attribution.is_call]
-        counted[1 : 1 + n_reopened] = [False] * n_reopened
-        self.cell_calls = np.bincount(cell_of_span[counted], minlength=len(cells))
+        is_call = attribution.is_call
+        self.cell_calls = np.bincount(cell_of_span[is_call], minlength=len(cells))
         #: For each event but the last, the cell of the time after it.
         self._cells = cell_of_span[np.maximum(innermost[:-1], 0)]
         self._order = np.argsort(self._cells, kind="stable")

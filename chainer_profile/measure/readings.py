@@ -107,7 +107,7 @@ class ReadingSession:
         recorder.read_by(Reader(readings.read, readings.read))
         try:
             with session.recording():
-                begin = session.log_lengths()
+                begin = session.position()
                 recorder.begin(TRIAL)
                 yield
                 recorder.end(TRIAL)

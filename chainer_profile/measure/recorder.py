@@ -132,6 +132,10 @@ class Recorder(FunctionHook):
         self.forward_events.clear()
         self.tracker.log.clear()
 
+    def _shorten_log(self) -> None:
+        with self.pause():
+            self.on_long_log()
+
     @contextmanager
     def pause(self) -> Iterator[None]:
         """Log a pause: the time within the context belongs to no row or phase."""
@@ -171,7 +175,7 @@ class Recorder(FunctionHook):
             event_id = self._guarded(self._event_id, function, in_data)
         position = len(events)
         if position > MAX_EVENTS:
-            self._guarded(self.on_long_log)
+            self._guarded(self._shorten_log)
             position = len(events)
         setattr(function, self._attribute, self._first_call + position * MAX_SITES + event_id)
         events.extend((event_id, self._read_begin()))
@@ -191,7 +195,7 @@ class Recorder(FunctionHook):
 
     def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
         if len(self.events) > MAX_EVENTS:
-            self._guarded(self.on_long_log)
+            self._guarded(self._shorten_log)
         position, event_id = divmod(getattr(function, self._attribute, _UNKNOWN_CALL), MAX_SITES)
         backward_id = self._backward_ids.get(event_id)
         if backward_id is None:
@@ -339,4 +343,4 @@ class Recorder(FunctionHook):
         """An exception leaves a span: remember the innermost span that it left."""
         error = sys.exc_info()[1]
         if error is not None and wrappers.left_spans(error) == 1:
-            self.n_before_raised = len(self.events) // 2
+            self.n_before_raised = self.n_cleared + len(self.events) // 2

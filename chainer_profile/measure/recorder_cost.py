@@ -40,7 +40,6 @@ def window_ns(now_ns: NowNs, queue: DeviceQueue | None = None) -> float:
     calls = _EMPTY_CALLS if queue is None else _DEVICE_CALLS
     session = Session([], Clock(now_ns, queue))
     hook = session.recorder
-    hook.on_long_log = lambda: None  # all values are needed
     function, inputs = _Function(), (np.empty(0),)
     hook.use(session.target.links)
     if queue is not None:

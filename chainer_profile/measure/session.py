@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from chainer_profile.measure import wrappers
 from chainer_profile.measure.aggregate import Aggregator, LoggedTrial, TrialTimes
 from chainer_profile.measure.clock import Clock
+from chainer_profile.measure.event_log import EventLog, Position
 from chainer_profile.measure.events import EventPool
 from chainer_profile.measure.links import Links, Roots
-from chainer_profile.measure.recorder import Reader, Recorder
+from chainer_profile.measure.recorder import Reader
 from chainer_profile.measure.rows import Row
-from chainer_profile.measure.spans import PAUSE, TRIAL, match_spans
+from chainer_profile.measure.spans import TRIAL
 from chainer_profile.record.recording import Layer, LinkCalls
 
 #: The log is read when it has this many events, or when this time has passed.
@@ -50,29 +51,24 @@ class Target:
 
 @dataclass(eq=False)
 class _Trial:
-    """A trial in the log, or a piece of a long one.
+    """A trial in the log.
 
     Attributes:
-        events: Indices of its first event and after its last one.
-        forwards: The same of the backwards' calls.
-        links: The same of the calls of links.
-        start_ns: When this piece began.
-        began_ns: When the trial began.
-        n_reopened: Number of spans after the first that continue a span of the piece before.
+        begin: The position of its first event; ``end`` is after its last one.
+        start_ns: The host's clock when it began.
+        wall_ns: Its duration, until the device has finished.
+        launch_ns: With a device, the duration until all work was launched.
+        device_ns: With a device, its clock at the events.
     """
 
     target: Target
-    events: tuple[int, int]
-    forwards: tuple[int, int]
-    links: tuple[int, int]
+    begin: Position
     start_ns: int
-    began_ns: int
+    end: Position
     number: int = 0
     wall_ns: int = 0
     launch_ns: int = 0
     device_ns: NDArray[np.int64] | None = None
-    n_reopened: int = 0
-    is_last: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,20 +116,16 @@ class Session:
         if clock.device is not None:
             self._pool = EventPool(clock.device, clock.now_ns)
             self.reader = Reader(self._pool.begin, self._pool.end)
-        links = Links(roots)
-        self.recorder = Recorder(links, self.reader, warn)
-        self.recorder.on_long_log = self._split_trial
+        self._log = EventLog(Clock(clock.now_ns), warn, Links(roots))
+        self.recorder = self._log.recorder
+        self.recorder.read_by(self.reader)
         #: The networks whose links give the paths; read at each start.
         self.roots = roots
         self._single_calls, self._on_read = single_calls, on_read
         self._network_is_phase = network_is_phase
-        self.target = self.new_target(links)
+        self.target = self.new_target(self._log.links)
         self._open: _Trial | None = None
         self._ended: list[_Trial] = []
-        # Trials that were read because the log had become long, and not returned yet.
-        self._unread: list[tuple[Target, TrialTimes]] = []
-        # Spans of the running trial that were already read.
-        self._split_spans = 0
         #: Time that the recorder adds to a call; subtracted from the framework time.
         self.call_ns = 0.0
         self.last = LastTrial()
@@ -174,16 +166,15 @@ class Session:
         if recorder.links is not target.links:
             recorder.use(target.links)
             target.links.update_parameters()
-        recorder.n_pauses = recorder.paused_ns = self._split_spans = 0
-        begins = self.log_lengths()
+        recorder.n_pauses = recorder.paused_ns = 0
+        begin = self.position()
         # Before the device's first event: its time on the trial lies within the trial.
         start_ns = self.now_ns()
         if self._pool is not None:
             self._pool.clear()
             self._pool.record()
         recorder.events.extend((TRIAL, start_ns))
-        events, forwards, links = ((n, n) for n in begins)
-        self._open = _Trial(target, events, forwards, links, start_ns, start_ns)
+        self._open = _Trial(target, begin, start_ns, begin)
 
     def end_trial(self, number: int = 0) -> None:
         """End the trial; waits until a device has finished."""
@@ -198,13 +189,13 @@ class Session:
             self._pool.wait()
             trial.launch_ns, trial.device_ns = end_ns - trial.start_ns, self._pool.times_ns()
             end_ns = self.now_ns()
-        trial.number, trial.wall_ns = number, end_ns - trial.start_ns
+        trial.number, trial.wall_ns, trial.end = number, end_ns - trial.start_ns, self.position()
         self._open = None
-        self._close(trial)
-        n_events = trial.events[1] - trial.events[0]
+        self._ended.append(trial)
+        n_events = trial.end.events - trial.begin.events
         self.max_events = max(self.max_events, n_events)
-        n_spans = self._split_spans + n_events // 2 - 1 - recorder.n_pauses
-        self.last = LastTrial(trial.began_ns, end_ns - trial.began_ns, recorder.paused_ns, n_spans)
+        n_spans = n_events // 2 - 1 - recorder.n_pauses
+        self.last = LastTrial(trial.start_ns, trial.wall_ns, recorder.paused_ns, n_spans)
 
     def discard_trial(self) -> None:
         """Discard the trial that runs, if any."""
@@ -212,21 +203,9 @@ class Session:
             self.recorder.end(TRIAL)
             self._open = None
 
-    def log_lengths(self) -> tuple[int, int, int]:
-        """The numbers of events, of backwards and of calls of links in the log."""
-        recorder = self.recorder
-        lengths = len(recorder.events) // 2, len(recorder.forward_events), len(recorder.tracker.log)
-        return lengths
-
-    def _close(self, trial: _Trial) -> None:
-        ends = self.log_lengths()
-        trial.events, trial.forwards, trial.links = (
-            (begin, end)
-            for (begin, _), end in zip(
-                (trial.events, trial.forwards, trial.links), ends, strict=True
-            )
-        )
-        self._ended.append(trial)
+    def position(self) -> Position:
+        """The end of the log."""
+        return self._log.position()
 
     @property
     def is_in_trial(self) -> bool:
@@ -244,11 +223,12 @@ class Session:
     @property
     def is_long(self) -> bool:
         """Whether the log should be read after this trial."""
-        return len(self.recorder.events) >= 2 * MANY_EVENTS
+        return len(self._log) >= MANY_EVENTS
 
     def last_values(self) -> NDArray[np.int64]:
         """The clock at the events of the trial that ended last: the device's, if there is one."""
-        values: NDArray[np.int64] = self._logged(self._ended[-1], *self._events()).values[-1]
+        self._log.take()
+        values: NDArray[np.int64] = self._logged(self._ended[-1])[0].values[-1]
         return values
 
     # -- reading
@@ -256,91 +236,51 @@ class Session:
     def read(self) -> list[tuple[Target, TrialTimes]]:
         """Read the trials that have ended since the last call, and empty the log."""
         ended, self._ended = self._ended, []
-        recorder = self.recorder
-        event_ids, clocks = self._events()
+        self._log.take()
         if self._on_read is not None:
-            self._on_read(event_ids, clocks)
-        logs = [self._logged(trial, event_ids, clocks) for trial in ended]
+            event_ids, clock_ns = self._log.events()
+            self._on_read(event_ids, clock_ns)
+        logs = []
         for trial in ended:
-            callers = recorder.tracker.log[slice(*trial.links)]
-            trial.target.link_calls.update(Counter(caller.path for caller in callers))
-        recorder.clear()
-        read, self._unread = self._unread + self._add(ended, logs), []
-        return read
+            logged, calls = self._logged(trial)
+            logs.append(logged)
+            trial.target.link_calls.update(calls)
+        self._log.forget(self.position())
+        return self._add(ended, logs)
 
     def _add(
         self, ended: Sequence[_Trial], logs: Sequence[LoggedTrial]
     ) -> list[tuple[Target, TrialTimes]]:
-        """Add trials to their targets; return the complete ones in their order."""
+        """Add trials to their targets; return them in their order."""
         times: dict[int, TrialTimes] = {}
         for target in {id(trial.target): trial.target for trial in ended}.values():
             numbers = [at for at, trial in enumerate(ended) if trial.target is target]
             added = target.aggregator.add([logs[at] for at in numbers], self.call_ns)
-            whole = [at for at in numbers if ended[at].is_last]
-            times.update(zip(whole, added, strict=True))
+            times.update(zip(numbers, added, strict=True))
         return [(ended[at].target, times[at]) for at in sorted(times)]
 
     def read_own(self) -> list[TrialTimes]:
         """Like :meth:`read`, if all trials have the session's own target."""
         return [times for _, times in self.read()]
 
-    def _events(self, begin: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Event ids and clocks of the log from an event on."""
-        pairs = np.array(self.recorder.events[2 * begin :], np.int64).reshape(-1, 2)
-        event_ids, clocks = np.ascontiguousarray(pairs.T)
-        return event_ids, clocks
-
-    def _logged(
-        self, trial: _Trial, event_ids: NDArray[np.int64], clocks: NDArray[np.int64]
-    ) -> LoggedTrial:
-        """A trial's part of the log."""
-        recorder, events = self.recorder, slice(*trial.events)
-        host_ns, device_ns = clocks[events], trial.device_ns
-        forward_events = np.array(recorder.forward_events[slice(*trial.forwards)], np.int64)
-        return LoggedTrial(
-            event_ids[events],
+    def _logged(self, trial: _Trial) -> tuple[LoggedTrial, Counter[str]]:
+        """A trial's part of the log, which is in arrays, and its calls of links by path."""
+        (event_ids, host_ns), forward_events, calls = self._log.stored(trial.begin, trial.end)
+        device_ns = trial.device_ns
+        logged = LoggedTrial(
+            event_ids,
             host_ns[None] if device_ns is None else np.stack([host_ns, device_ns]),
-            forward_events - (recorder.n_cleared + trial.events[0]),
+            forward_events,
             trial.number,
             trial.wall_ns,
             trial.launch_ns,
-            trial.n_reopened,
-            trial.is_last,
         )
+        return logged, calls
 
-    def logged_since(self, begin: tuple[int, int, int]) -> LoggedTrial:
-        """The log since :meth:`log_lengths` returned ``begin``."""
-        events, forwards, links = zip(begin, self.log_lengths(), strict=True)
-        trial = _Trial(self.target, events, forwards, links, 0, 0)
-        return self._logged(trial, *self._events())
-
-    def _split_trial(self) -> None:
-        """Read what the trial that runs has logged so far, so that the log stays small."""
-        trial, recorder = self._open, self.recorder
-        if trial is None or self._pool is not None or self._on_read is not None:
-            return
-        recorder.begin(PAUSE)
-        began_ns = recorder.events[-1]
-        recorder.events[-2] = ~TRIAL
-        begin = trial.events[0]
-        spans = match_spans(recorder.events[2 * begin :: 2])
-        self._split_spans += len(spans.event_ids) - 1
-        open_spans, span = [], spans.innermost[-2]
-        while span >= 0:
-            open_spans.append(spans.event_ids[span])
-            span = spans.parents[span]
-        self._close(replace(trial, wall_ns=began_ns - trial.start_ns, is_last=False))
-        self._unread = self.read()
-        for event_id in reversed(open_spans):
-            recorder.events.extend((event_id, began_ns))
-        recorder.events.extend((PAUSE, began_ns))
-        begins = self.log_lengths()
-        trial.events, trial.forwards, trial.links = ((0, 0) for _ in begins)
-        trial.start_ns, trial.n_reopened = began_ns, len(open_spans) - 1
-        self._split_spans -= trial.n_reopened
-        recorder.end(PAUSE)
-        recorder.n_pauses += 1
-        recorder.paused_ns += recorder.events[-1] - began_ns
+    def logged_since(self, begin: Position) -> LoggedTrial:
+        """The log from a position on."""
+        self._log.take()
+        return self._logged(_Trial(self.target, begin, 0, self.position()))[0]
 
     # -- failures
 
@@ -353,15 +293,12 @@ class Session:
         trial, recorder = self._open, self.recorder
         if trial is None:
             return None, False
-        events, forwards, _ = self.log_lengths()
+        end = self.position()
         if wrappers.left_spans(error):
-            events = recorder.n_before_raised
-        failed = replace(
-            trial,
-            events=(trial.events[0], events),
-            forwards=(trial.forwards[0], forwards),
-        )
-        layout = trial.target.aggregator.layout(self._logged(failed, *self._events()))
+            end = end._replace(events=recorder.n_before_raised)
+        self._log.take()
+        logged, _ = self._logged(replace(trial, end=end))
+        layout = trial.target.aggregator.layout(logged)
         owners = layout.owners[layout.owners >= 0]
         if not len(owners):
             return None, False

@@ -108,7 +108,7 @@ def times_of(max_events, durations, raises):
     st.sets(st.integers(0, 5), max_size=2),
     st.integers(2, 40),
 )
-def test_a_log_that_is_read_within_trials_gives_the_same(durations, raises, max_events):
+def test_a_log_that_is_stored_within_trials_gives_the_same(durations, raises, max_events):
     whole = times_of(10**6, durations, raises)
     assert times_of(max_events, durations, raises) == whole
     (first, second), *_ = whole
@@ -117,7 +117,7 @@ def test_a_log_that_is_read_within_trials_gives_the_same(durations, raises, max_
     assert sum(rows_ns.values()) + sum(phases_ns.values()) == wall_ns
 
 
-def test_the_log_of_a_long_trial_stays_short(clock, monkeypatch):
+def test_a_long_trial_moves_its_log_to_arrays(clock, monkeypatch):
     monkeypatch.setattr(recorder, "MAX_EVENTS", 200)
     session, longest = Session([], clock), 0
     with session.recording():
