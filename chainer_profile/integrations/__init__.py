@@ -1,1 +1,1 @@
-"""What measures inside other programs: an extension of the Trainer, a notebook's magic."""
+"""Measures inside other programs: the Trainer's extension, blocks of code, whole programs."""

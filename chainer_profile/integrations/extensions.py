@@ -1,4 +1,4 @@
-"""Extensions of a Trainer: which account has their time, and how and how often they work."""
+"""Extensions of a Trainer: the accounts of their time, and descriptions of their work."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def networks(namespace: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def optimizers(namespace: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
-    """The optimizers among variables, one for a parameter: one that is named, or the last."""
+    """The optimizers among variables, one for each parameter: a named one, or else the last."""
     candidates = {
         id(value): (name, value)
         for name, value in reversed(list(namespace.items()))

@@ -1,4 +1,4 @@
-"""Which of several ranks this process is."""
+"""The rank of this process in a training with ChainerMN."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chainer_profile.record.parts import Rank
 
 
 def rank_of(optimizers: Iterable[Any]) -> Rank | None:
-    """Which rank this process is for the first of the optimizers that is ChainerMN's; or None."""
+    """Return the rank of this process from the first optimizer of ChainerMN; None without one."""
     communicators = map(communicator_of, optimizers)
     communicator = next((other for other in communicators if other is not None), None)
     if communicator is None:

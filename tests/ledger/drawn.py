@@ -1,4 +1,4 @@
-"""Programs drawn at random, whose every call writes down by itself how long it took.
+"""Programs drawn at random: each of their calls notes in the ledger how long it took.
 
 Links within links and functions within functions, shared links, both styles of links and of
 functions, exceptions that are caught, graphs whose gradients are added up, and branches that trials
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from chainer_profile.basics.paths import joined
 from tests.ledger.ledger import CLEARGRADS, Ledger
 
-# To shrink such a program takes minutes, and hardly helps.
+# Shrinking such a program takes minutes, and hardly helps.
 EXAMPLES = settings(phases=[Phase.explicit, Phase.reuse, Phase.generate])
 X = np.zeros((1, 1), np.float32)
 
@@ -28,12 +28,12 @@ class WorkError(Exception):
     """An exception of functions, which networks catch."""
 
 
-# -- what programs do, each with a link that it is done in
+# -- steps of programs; each runs within a link
 
 
 @dataclass(frozen=True)
 class Fn:
-    """A call of a function: before and behind the functions in it, and its backward.
+    """A call of a function: its times before and after the calls in it, and in its backward.
 
     Attributes:
         joins: It takes the last value that a parameter went into as well.
@@ -76,9 +76,9 @@ class Child:
     caught: bool = True
 
     def do(self, ledger, x, link):
-        if not link.held:
+        if not link.child_links:
             return x
-        child = link.held[self.number % len(link.held)]
+        child = link.child_links[self.number % len(link.child_links)]
         ledger.spend(1)
         with suppress(WorkError) if self.caught else ExitStack():
             if self.direct and isinstance(child, NewLink):
@@ -94,7 +94,7 @@ class Child:
 
 @dataclass(frozen=True)
 class Branch:
-    """A trial takes one of these ways."""
+    """Steps of which a trial takes one way."""
 
     ways: tuple[tuple[object, ...], ...]
 
@@ -106,7 +106,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Whole:
-    """A trial: it catches all. Trial n goes the way n of the ways."""
+    """A trial, which catches all exceptions. Trial n takes way n of the ways, in turn."""
 
     ways: tuple[int, ...]
     body: tuple[object, ...]
@@ -127,7 +127,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Spec:
-    """A link, with the numbers of those behind it that it has."""
+    """A link; its children are links that follow it in the program, by number."""
 
     style: str
     has_parameter: bool
@@ -160,7 +160,7 @@ def programs(*more, raising=True, backward_raises=False, deep=True, branches=Tru
     child = st.builds(Child, st.integers(0, 5), st.booleans(), caught)
     way = st.lists(functions | child, max_size=2).map(tuple)
     branch = st.builds(Branch, st.lists(way, min_size=2, max_size=3).map(tuple))
-    # Mostly several, of which one is a child's: few programs would have links in others else.
+    # Most links begin with a call of a child; else few programs would have nested links.
     body = st.lists(st.one_of(child, functions, branch, *more), min_size=1, max_size=4)
     body = st.builds(lambda first, body: (first, *body), child, body) | body.map(tuple)
     children = st.lists(st.integers(0, 5), max_size=3).map(tuple)
@@ -178,7 +178,7 @@ def programs(*more, raising=True, backward_raises=False, deep=True, branches=Tru
 
 
 class Inner(chainer.FunctionNode):
-    """Called within another's backward, whose time it is, however deep."""
+    """A function called in a backward, which owns its time at any depth."""
 
     def __init__(self, ledger, duration_ns):
         super().__init__()
@@ -193,7 +193,7 @@ class Inner(chainer.FunctionNode):
 
 
 class Working:
-    """Takes its time, before and behind the functions in it."""
+    """Takes time before and after the calls of functions in it."""
 
     def __init__(self, ledger, fn, link):
         super().__init__()
@@ -202,7 +202,7 @@ class Working:
     def forward(self, inputs):
         ledger, fn, rows = self.ledger, self.fn, self.ledger.trial.rows
         self.shapes = [x.shape for x in inputs]
-        phase = ledger.windows[-1][2] or "forward"
+        phase = ledger.open_owners[-1][2] or "forward"
         self.owner = ledger.path_of(self.link), type(self).__name__, phase, len(rows)
         rows.append(self.owner[:3])
         with ledger.within(self.owner):
@@ -242,15 +242,15 @@ class OldWork(Working, chainer.Function):
 class Drawn(chainer.Chain):
     """A link that follows its spec."""
 
-    def __init__(self, ledger, spec, behind):
+    def __init__(self, ledger, spec, following):
         super().__init__()
         self.ledger, self.spec = ledger, spec
         with self.init_scope():
             if spec.has_parameter:
                 self.W = chainer.Parameter(np.zeros((1, 1), np.float32))
-            for number in set(spec.children) if behind else ():
-                setattr(self, f"link{number}", behind[number % len(behind)])
-        self.held = list(self.children())
+            for number in set(spec.children) if following else ():
+                setattr(self, f"link{number}", following[number % len(following)])
+        self.child_links = list(self.children())
 
     def run(self, x):
         for step in self.spec.body:

@@ -44,7 +44,7 @@ class Ledger(FakeClock):
     prefix: str = ""
     paths: dict[int, str] = field(default_factory=dict)
     running: list[str] = field(default_factory=list)
-    windows: list[tuple] = field(default_factory=lambda: [FORWARD])
+    open_owners: list[tuple] = field(default_factory=lambda: [FORWARD])
     trials: dict[int, Trial] = field(default_factory=dict)  # the key is the time of the begin
     trial: Trial = field(default_factory=Trial)
     ended: list[tuple[tuple, int]] = field(default_factory=list)
@@ -61,17 +61,17 @@ class Ledger(FakeClock):
         if duration_ns:
             duration_ns += len(self.trials) % 5  # no two trials take the same
         self.advance(duration_ns)
-        self.trial.spent[owner or self.windows[-1]] += duration_ns
+        self.trial.spent[owner or self.open_owners[-1]] += duration_ns
 
     @contextmanager
     def within(self, owner):
-        """A window of an owner."""
+        """Let time within the context belong to an owner, whose call this is."""
         self.trial.calls[owner[:3]] += 1
-        self.windows.append(owner)
+        self.open_owners.append(owner)
         try:
             yield
         finally:
-            self.windows.pop()
+            self.open_owners.pop()
         self.ended.append((owner, self.trial.spent[owner]))
 
     def path_of(self, link):

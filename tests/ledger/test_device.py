@@ -1,7 +1,7 @@
-"""Any network on a device with a queue of its own: whose every nanosecond is.
+"""Any network on a device with its own queue: each nanosecond belongs to the right row.
 
 A kernel starts when the device is free and the host has launched it. An event in the queue is at
-the moment when the device gets to it: at once if it has nothing to do.
+the time when the device reaches it: at once if it has nothing to do.
 """
 
 import pytest
@@ -28,7 +28,7 @@ _call = st.tuples(
 
 
 class Ledger:
-    """Whose every nanosecond is, kept while the plan is followed: one entry for each moment."""
+    """Follows a plan, and notes the owner of each nanosecond."""
 
     def __init__(self, plan, held=False):
         self.held = held
@@ -40,7 +40,7 @@ class Ledger:
         self.tail, self.span = self.outside, self.mark
 
     def book(self):
-        """The time since the last event belongs to the running function."""
+        """Add the time since the last event to the running function."""
         now = self.end if self.held else max(self.host, self.end)
         if self.running:
             self.own[self.running[-1]] += now - self.mark

@@ -1,4 +1,4 @@
-"""Any network, through every door: each row of a trial has the time of its calls and no other."""
+"""Any network, by every way to measure: each row of a trial has exactly the time of its calls."""
 
 import gc
 import tempfile
@@ -49,21 +49,21 @@ def _quick():
 
 
 def check(recording, ledger, behind_ns=0):
-    """Every trial is one of the ledger's, and that one in all it has.
+    """Check that each trial of a recording has the rows, times and calls of a trial of the ledger.
 
-    Without phases a door sees the forward pass alone. Trials that call the same functions may call
-    more or fewer links: their mean is told.
+    A recording without phases has only the forward pass. Trials that call the same functions may
+    call more or fewer links: the recording has the mean.
     """
     layers, phases = recording.layers, recording.phases
     begins = list(ledger.trials)  # the network is called when a trial has begun
-    places = [bisect_left(begins, start) for start in recording.start_ns.tolist()]
-    assert len(set(places)) == recording.n_trials
+    numbers = [bisect_left(begins, start) for start in recording.start_ns.tolist()]
+    assert len(set(numbers)) == recording.n_trials
     called = Counter()
 
     def seen(counts):
         return Counter({of: n for of, n in counts.items() if phases or of[2] == "forward"})
 
-    for at, trial in enumerate(ledger.trials[begins[place]] for place in places):
+    for at, trial in enumerate(ledger.trials[begins[number]] for number in numbers):
         spent, self_ns = seen(trial.spent), recording.self_ns[at]
         if recording.by_link:
             times, spent = by_row(layers, self_ns), of_rows(spent)
@@ -115,7 +115,7 @@ def test_profile(program, phase, memory, lazy, by_link):
 
 
 def drive(model, ledger, between):
-    """Trials with other code between them."""
+    """Make trials with other code between them."""
     for n in range(N_TRIALS):
         y = model(X)
         ledger.advance(100)

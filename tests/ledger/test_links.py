@@ -101,9 +101,9 @@ ITERATIONS = st.lists(
 
 @dataclass
 class Iterations(Ledger):
-    """A trial is an iteration, of which any part may be outside of all phases."""
+    """A ledger of iterations; any part of an iteration may be outside of all phases."""
 
-    windows: list[tuple] = field(default_factory=lambda: [("", "", "")])
+    open_owners: list[tuple] = field(default_factory=lambda: [("", "", "")])
     strangers: dict = field(default_factory=dict)
     profiled: bool = False
 
@@ -116,7 +116,7 @@ class Iterations(Ledger):
         return super().path_of(link) if self.profiled else "/"
 
     def path_of_stranger(self, link):
-        """Path of a link that is of no network: that of its first call that is profiled."""
+        """Path of a link; one of no network has the path of its first profiled call."""
         path = self.paths.get(id(link))
         if path or not self.profiled:
             return path or "/"
@@ -128,7 +128,7 @@ class Iterations(Ledger):
         return path
 
     def run(self, actions, model, optimizer, y):
-        """Do what an iteration does; gives the network's last output."""
+        """Run the operations of an iteration; returns the network's last output."""
 
         def loss():
             self.in_loss = True

@@ -45,17 +45,17 @@ def test_every_byte_is_found_where_it_was_allocated(program, phase, lazy):
     ):
         patch.setattr(gc, "collect", lambda: 0)  # it takes longest, and changes no sum
         learned(step)
-        taped = learned(step)
-        use = measure_memory(step, ReadingSession(taped), len(taped.layers), OfLedger(ledger))
+        session = learned(step)
+        use = measure_memory(step, ReadingSession(session), len(session.layers), OfLedger(ledger))
     spent = +ledger.trial.spent
-    _, result = by_call(taped.layers, use.retained_nbytes)
+    _, result = by_call(session.layers, use.retained_nbytes)
     assert +result == Counter({of: n for of, n in spent.items() if of[1]})
     assert use.high_water_nbytes == spent.total()
     nested = Counter()
-    for layer in taped.layers:
+    for layer in session.layers:
         nested[layer.parent] += use.retained_nbytes[layer.index]
     for layer, peak, retained in zip(
-        taped.layers, use.peak_nbytes, use.retained_nbytes, strict=True
+        session.layers, use.peak_nbytes, use.retained_nbytes, strict=True
     ):
         inclusive = retained + nested[layer.index]
         if layer.phase == "forward":
