@@ -114,6 +114,12 @@ class EventLog:
         del self._paths[: end.calls - first.calls]
         self._first = end
 
+    def calls_functions(self, begin: Position, end: Position) -> bool:
+        """Whether any function was called between two positions, which are in arrays."""
+        first, sites = self._first.events, self.recorder.sites
+        event_ids = self._events[_IDS, begin.events - first : end.events - first]
+        return any(sites[event_id].is_function for event_id in event_ids[event_ids >= 0].tolist())
+
     def cut(
         self, begin: Position, end: Position, begin_ns: int, end_ns: int, number: int
     ) -> tuple[LoggedTrial, Counter[str]]:

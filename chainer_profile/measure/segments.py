@@ -103,7 +103,7 @@ class Segmenter:
         segments: list[Segment] = []
         while self.units:
             is_full = is_full or len(self.units) > self._max_undecided
-            found = list(self._next(is_last, is_full))
+            found = self._among_few() or list(self._next(is_last, is_full))
             if not found:
                 break
             segments += found
@@ -119,6 +119,21 @@ class Segmenter:
     def _pattern(self, number: int) -> Pattern | None:
         known = self._trainings.get(number)
         return None if known is None else known.pattern
+
+    def _among_few(self) -> list[Segment]:
+        """The next segments, if the first units show them: many units take long to search."""
+        units = self.units
+        for n_units in (50, 500):
+            few = units[:n_units]
+            numbers = {unit.training for unit in few if unit.kind is UnitKind.UPDATE}
+            if n_units >= len(units) or not all(self._pattern(number) for number in numbers):
+                break
+            self.units = few
+            found = list(self._next(is_last=False, is_full=False))
+            self.units = units
+            if found:
+                return found
+        return []
 
     def _next(self, is_last: bool, is_full: bool) -> Iterator[Segment]:
         """The next segments; none if more units must be seen."""
