@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from itertools import groupby
+from itertools import chain, groupby
 
 #: The training of a unit that belongs to none.
 NO_TRAINING = -1
@@ -171,16 +171,24 @@ def find_pattern(units: Sequence[Unit], updates: Sequence[int], must: bool) -> P
         return Pattern(iterator, n_updates, loads=_constant(loads, ends), clears_first=clears_first)
     if not is_clear and not must:
         return None
-    optimizers = [units[at].owner for at in updates]
-    has_raised = any(unit.raised and unit.kind is not UnitKind.LOAD for unit in units)
-    cycle = find_cycle(optimizers, must, has_raised)
+    raised = raised_units(units)
+    optimizers = [
+        tuple(units[at].owner for at in updates if begin < at < end)
+        for begin, end in zip([-1, *raised], [*raised, len(units)], strict=True)
+    ]
+    cycle = find_cycle(optimizers, must)
     if cycle is None:
         return None
     ends, begin = [], 0
-    for part in _iterations(cycle, optimizers):
+    for part in _iterations(cycle, [*chain(*optimizers)]):
         begin += len(part)
         ends.append(updates[begin - 1])
     return Pattern(cycle=cycle, loads=_constant(loads, ends), clears_first=clears_first)
+
+
+def raised_units(units: Sequence[Unit]) -> list[int]:
+    """Indices of the units that an exception left, without loads: these end with the data."""
+    return [at for at, unit in enumerate(units) if unit.raised and unit.kind is not UnitKind.LOAD]
 
 
 # -- loads
@@ -204,7 +212,7 @@ def _alternating(
         The iterator and the updates between two of its loads, or None; and whether later units
         cannot show such an iterator.
     """
-    is_clear = True
+    is_clear, raised = True, raised_units(units)
     for iterator, all_ats in loads.items():
         before = [at for at in all_ats if at < updates[0]]
         if not before:
@@ -213,6 +221,7 @@ def _alternating(
         between = [
             Counter(units[at].owner for at in updates if begin < at < end)
             for begin, end in zip(ats, [*ats[1:], len(units)], strict=True)
+            if end == len(units) or not any(begin < at < end for at in raised)
         ]
         *complete, last = between
         usual = _usual(complete or [last])
@@ -254,23 +263,23 @@ def _constant(loads: Mapping[int, Sequence[int]], ends: Sequence[int]) -> dict[i
 # -- cycles of updates
 
 
-def find_cycle(
-    optimizers: Sequence[int], must: bool = True, has_raised: bool = False
-) -> Cycle | None:
+def find_cycle(parts: Sequence[Optimizers], must: bool = True) -> Cycle | None:
     """Find the updates of an iteration; None if more updates may show other ones.
 
     Args:
-        optimizers: The optimizers of all updates so far.
+        parts: The optimizers of all updates so far, divided by the exceptions that left iterations.
         must: Choose by these if no cycle was repeated.
-        has_raised: An exception has left an iteration.
     """
-    n, period = len(optimizers), _periods(optimizers)[-1]
-    if (_ENOUGH_CYCLES if has_raised else 2) * period <= n:
-        return _regular_cycle(optimizers[:period])
-    if must and not has_raised and period < n:
-        cycle = _regular_cycle(optimizers[:period])
-        if cycle.limit is not Limit.COUNT:
-            return cycle
+    optimizers, longest = [*chain(*parts)], max(parts, key=len)
+    n, period = len(longest), _periods(longest)[-1]
+    cycle = longest[:period]
+    # Each part begins with the cycle if the program begins again after an exception.
+    begins = all(part == (cycle * len(part))[: len(part)] for part in parts)
+    is_enough = 2 * period <= n or (must and (period < n or len(parts) > 1))
+    if is_enough and begins and {*cycle} == {*optimizers}:
+        found = _regular_cycle(cycle)
+        if found.limit is not Limit.COUNT or (2 * period <= n and len(parts) == 1):
+            return found
     recent = _recent_cycle(optimizers)
     if recent is None and not must:
         return None

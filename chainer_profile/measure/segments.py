@@ -21,6 +21,7 @@ from chainer_profile.measure.patterns import (
     Unit,
     UnitKind,
     find_pattern,
+    raised_units,
 )
 
 #: Units that may be undecided; then they are decided by what is known.
@@ -232,11 +233,6 @@ class Segmenter:
             if unit.kind is UnitKind.UPDATE and unit.training == number and not unit.raised
         ]
 
-    def _raised(self, begin: int, end: int) -> list[int]:
-        """The units that an exception left, without loads: these end with the data."""
-        units = enumerate(self.units[begin:end], begin)
-        return [at for at, unit in units if unit.raised and unit.kind is not UnitKind.LOAD]
-
     def _from_load_to_load(
         self, pattern: Pattern, iterator: int, updates: Sequence[int]
     ) -> tuple[int, Sequence[int]] | None:
@@ -252,7 +248,7 @@ class Segmenter:
                 n = pattern.n_updates
                 return None if len(updates) < n else (before[-1], updates[:n])
             own = [at for at in updates if at < following]
-            if len(own) >= pattern.n_updates or not self._raised(own[-1], following):
+            if len(own) >= pattern.n_updates or not raised_units(self.units[own[-1] : following]):
                 return before[-1], own
             updates = updates[len(own) :]  # an exception has ended this one
         return None
@@ -263,7 +259,7 @@ class Segmenter:
         """Earliest begin and updates of the iteration that has one cycle of updates."""
         owners = [self.units[at].owner for at in updates]
         typical = list(cycle.optimizers)
-        raised = self._raised(0, len(self.units))
+        raised = raised_units(self.units)
         begin = start = 0
         while True:
             n = cycle.n_updates(owners[start:], must)
@@ -357,8 +353,8 @@ class Segmenter:
             pattern = self._pattern(number)
             if pattern is None or not self._is_training(units[first], number):
                 continue
-            raised = self._raised(first, end)
-            stop = raised[0] + 1 if raised else end
+            raised = raised_units(units[first:end])
+            stop = first + raised[0] + 1 if raised else end
             own = [at for at in range(first, stop) if self._is_training(units[at], number)]
             if (
                 pattern.iterator is None
