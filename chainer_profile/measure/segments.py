@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
+from chainer_profile.measure.cycles import Cycle
 from chainer_profile.measure.patterns import (
     NO_TRAINING,
-    Cycle,
     Pattern,
     Unit,
     UnitKind,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.measure.patterns import Limit, Unit, UnitKind, find_cycle
+from chainer_profile.measure.patterns import Unit, UnitKind
 from chainer_profile.measure.segments import Segment, Segmenter, SegmentKind
 
 ITERATOR, TEST_ITERATOR, CONVERTER, TEACHER, FEATURES = 90, 91, 92, 93, 94
@@ -100,6 +100,11 @@ LOOPS = {
     "evaluation with loads between": ("D", "[LNBD][LNBD]ltlty[LNBD][LNBD]ltlty"),
     "evaluation of a load-driven epoch": ("D", "[LNBD][LNBD]ltlty[LNBD]"),
     "evaluation in training mode": ("D", "[LNBD][LNBD]lNlNly[LNBD][LNBD]"),
+    "evaluation before iterations": ("D", "ltlt[LNBD][LNBD]ltlt[LNBD][LNBD]ltlt[LNBD]"),
+    "evaluation of a batch before iterations": ("D", "lt[LNBD][LNBD]lt[LNBD][LNBD]lt[LNBD]"),
+    "evaluation of a batch before cycles": ("DG", "lt[LDLG]lt[LDLG]lt[LDLG]lt[LDLG]"),
+    "evaluation of a batch, and no other loads": ("D", "lt[NBD][NBD]lt[NBD][NBD]lt[NBD]"),
+    "pseudo-labels": ("D", "[LtNBD][LtNBD][LtNBD][LtNBD]"),
     "own targets in test mode": ("DG", "[LtNBDLtNBG][LtNBDLtNBG][LtNBDLtNBG]"),
     "acting": ("D", "vtvtvt[NBD]vtvt[NBD]vtvtvt[NBD]vt"),
     "acting after a normaliser": ("D", "vftvft[NBD]vftvftvft[NBD]vft"),
@@ -227,50 +232,6 @@ def test_trainings_follow_one_another():
         (SegmentKind.INTERRUPTED, 0),
         *[(iteration, 1)] * 3,
     ]
-
-
-CYCLES = {
-    "DDDG": (Limit.LAST, "DDDG"),
-    "DDDGDDDG": (Limit.LAST, "DDDG"),
-    "DGDGD": (Limit.LAST, "DG"),
-    "DDGGDDGG": (Limit.LAST, "DDGG"),
-    "DDDGDDGDDDGDDG": (Limit.LAST, "DDG"),
-    "DGGDGG": (Limit.FIRST, "DGG"),
-    "DGG": (Limit.FIRST, "DGG"),
-    "DGGDG": (Limit.FIRST, "DGG"),
-    "DGEEDGEE": (Limit.FIRST, "DGEE"),
-    "DGDDGD": (Limit.COUNT, "DGD"),
-    "DD": (Limit.EACH, "D"),
-    # An exception has left an iteration.
-    "D DGDG": (Limit.LAST, "DG"),
-    "D DG": (Limit.LAST, "DG"),
-    "DGGD DGGDGG": (Limit.FIRST, "DGG"),
-    "D DGEEDGEE": (Limit.FIRST, "DGEE"),
-    "D DGEE": (Limit.FIRST, "DGEE"),
-    "DD DGDDDGDDDG": (Limit.LAST, "DDDG"),  # an update that is tried again
-    # Irregular for another reason.
-    "DDGDG": (Limit.LAST, "DG"),
-    "DGDGGDGGDGG": (Limit.FIRST, "DGG"),
-    # Two trainings, one after the other, and in turns of an epoch.
-    "DDDGG": (Limit.EACH, "D"),
-    ("D" * 20 + "G" * 20) * 2: (Limit.EACH, "D"),
-}
-
-
-@pytest.mark.parametrize("optimizers", CYCLES)
-def test_the_cycle_of_updates(optimizers):
-    cycle = find_cycle([tuple(part) for part in optimizers.split()])
-    assert (cycle.limit, "".join(cycle.optimizers)) == CYCLES[optimizers]
-
-
-def test_a_cycle_is_unknown_until_it_was_seen_twice():
-    assert find_cycle([("D", "G")], must=False) is None
-    assert find_cycle([("D", "G") * 2], must=False) == find_cycle([("D", "G")])
-
-
-def test_a_cycle_is_known_after_an_irregular_start_once_it_was_seen_three_times():
-    assert find_cycle([tuple("DDGDG")], must=False) is None
-    assert find_cycle([tuple("DDGDGDG")], must=False) == find_cycle([("D", "G")])
 
 
 def test_a_segment_counts_all_units():
