@@ -224,6 +224,8 @@ class Segmenter:
             if not any(unit.raised for unit in self.units[begin : own[-1]]):
                 learned = pattern.cycle.learned([self.units[at].owner for at in own])
                 training.pattern = replace(pattern, cycle=learned)
+        else:
+            begin = self._first_load(begin)
         return self._with_loads(pattern, begin, own[-1]), end
 
     def _updates(self, number: int) -> list[int]:
@@ -316,6 +318,18 @@ class Segmenter:
                 break
             begin = at
             seen.add(key)
+        return begin
+
+    def _first_load(self, begin: int) -> int:
+        """The first of the loads that come directly before an iteration, one of each iterator."""
+        seen = {self.units[begin].owner}
+        for at in range(begin - 1, -1, -1):
+            unit = self.units[at]
+            if unit.kind is UnitKind.LOAD and unit.owner not in seen and not unit.raised:
+                begin = at
+                seen.add(unit.owner)
+            elif unit.kind is not UnitKind.CONVERT:
+                break
         return begin
 
     def _with_loads(self, pattern: Pattern, begin: int, last: int) -> int:

@@ -72,6 +72,8 @@ LOOPS = {
     "another number of gradients in the last iteration": ("D", "[NBNBNBD][NBNBNBD][NBD]"),
     "two iterators": ("D", "[LlNBD][LlNBD][LlNBD]"),
     "two iterators in changing order": ("D", "[LlNBD][lLNBD][LlNBD][lLNBD]"),
+    "two iterators and an exception": ("D", "[LlNBDNBD]<LlNX>[LlNBDNBD]"),
+    "two iterators, each with a conversion": ("D", "[lvLvNBD][lvLvNBD]v[lvLvNBD]"),
     "two loads of another iterator": ("D", "[llLNBD][llLNBD][llLNBD][llLNBD]"),
     "truncated backpropagation": ("D", "[NNNCBD][NNNCBD]"),
     "a batch before the loop": ("D", "L[LNBD][LNBD][LNBD]"),
