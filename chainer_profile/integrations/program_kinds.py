@@ -111,11 +111,8 @@ class ProgramKinds:
 
     def kind_of_own_call(self, unit: TimedUnit) -> TrialKind:
         """The kind of a call of a network outside of iterations and extensions."""
-        is_test = unit.kind is UnitKind.TEST and unit.is_trained
         assert unit.network is not None
-        return self.kind_of_calls(
-            unit.network, (budget.TEST_CALLS if is_test else budget.CALLS, "")
-        )
+        return self.kind_of_calls(unit.network, account_of_own_call(unit))
 
     def _new_kind(
         self,
@@ -154,6 +151,12 @@ class ProgramKinds:
                 ns, count = calls.get(kind.account, (0, 0))
                 calls[kind.account] = ns + kind.own_ns, count + kind.count
         return tuple(budget.Spent(*account, *spent) for account, spent in calls.items())
+
+
+def account_of_own_call(unit: TimedUnit) -> Account:
+    """The account of a call of a network outside of iterations and extensions."""
+    is_test = unit.kind is UnitKind.TEST and unit.is_trained
+    return budget.TEST_CALLS if is_test else budget.CALLS, ""
 
 
 def _nothing() -> tuple[list[Any], list[Any]]:

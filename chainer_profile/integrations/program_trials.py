@@ -10,7 +10,7 @@ from typing import Any
 
 from chainer_profile.basics.errors import one_line
 from chainer_profile.integrations.networks import Training
-from chainer_profile.integrations.program_kinds import ProgramKinds
+from chainer_profile.integrations.program_kinds import ProgramKinds, account_of_own_call
 from chainer_profile.integrations.trial_kinds import TrialKind
 from chainer_profile.integrations.units import TimedUnit
 from chainer_profile.measure.accounts import Account, Accounts
@@ -202,7 +202,7 @@ class ProgramTrials:
             is_full = log.n_stored > _MOST_EVENTS
             trials: list[tuple[TrialKind, Account, list[TimedUnit]]] = []
             for unit in self._extension_calls:
-                if unit.network is not None:
+                if unit.network is not None and self._calls_functions(unit):
                     kind = self.kinds.kind_of_calls(unit.network, unit.account)
                     trials.append((kind, unit.account, [unit]))
             for segment in self._segmenter.decide(is_last, is_full):
@@ -230,11 +230,20 @@ class ProgramTrials:
         elif segment.kind is SegmentKind.INTERRUPTED:
             self._move_time(units, (budget.INTERRUPTED, ""), 1)
         elif segment.kind is SegmentKind.CALL and first.network is not None:
-            yield self.kinds.kind_of_own_call(first), first.account, units
+            if self._calls_functions(first):
+                yield self.kinds.kind_of_own_call(first), first.account, units
+            else:
+                part, _ = account_of_own_call(first)
+                self._move_time(units, (part, budget.WITHOUT_FUNCTIONS), 1)
         elif not first.raised and first.name:
             self._move_time(units, (budget.DATA, first.name), 1)
         elif first.kind is UnitKind.BACKWARD:
             self._move_time(units, (budget.CALLS, ""), 0)
+
+    def _calls_functions(self, unit: TimedUnit) -> bool:
+        """Whether a call of a network calls any function, as far as that is known."""
+        is_known = self._is_started and not unit.is_excluded
+        return not is_known or self.log.calls_functions(unit.begin, unit.end)
 
     def _move_time(self, units: list[TimedUnit], account: Account, count: int) -> int:
         """Move the time of units to an account; returns the time in ns."""

@@ -132,6 +132,12 @@ class EventLog:
         """The columns of all events that are stored."""
         return self._events
 
+    def calls_functions(self, begin: Position, end: Position) -> bool:
+        """Whether any function is called between two stored positions."""
+        first, sites = self._first.events, self.recorder.sites
+        event_ids = self._events[_IDS, begin.events - first : end.events - first]
+        return any(sites[event_id].is_function for event_id in event_ids[event_ids >= 0].tolist())
+
     def stored(self, begin: Position, end: Position) -> tuple[Ints, Ints, Counter[str]]:
         """Return what is stored between two positions.
 

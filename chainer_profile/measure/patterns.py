@@ -1,11 +1,21 @@
-"""Patterns of a training: what its iterations begin or end with."""
+"""Patterns: how the iterations of a training repeat among a program's outermost operations.
+
+An operation is a :class:`Unit`. The pattern of a training is found in the sequence of its units:
+
+- The loads of one iterator alternate with updates: an iteration begins with each load. It ends with
+  the last update before the next load.
+- Otherwise an iteration has one cycle of updates (:mod:`.cycles`).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import chain
+
+from chainer_profile.measure.cycles import MOST_IN_CYCLE, Cycle, Limit, find_cycle, iterations
 
 #: The training of a unit that belongs to none.
 NO_TRAINING = -1
@@ -14,7 +24,7 @@ _ENOUGH_LOADS = 3
 
 
 class UnitKind(Enum):
-    """What an outermost operation is."""
+    """The kind of an outermost operation."""
 
     LOAD = auto()
     CONVERT = auto()
@@ -46,59 +56,162 @@ class Unit:
     raised: bool = False
 
 
-def alternating_loads(
-    units: Sequence[Unit], updates: Sequence[int], must: bool
-) -> tuple[tuple[int, int] | None, bool]:
-    """The iterator whose loads alternate with updates, and the updates between two loads.
+@dataclass(frozen=True)
+class Pattern:
+    """The iterations of a training.
+
+    Attributes:
+        iterator: Its loads begin the iterations; None if no iterator's loads do.
+        n_updates: Updates between two loads of that iterator.
+        cycle: The updates of an iteration, if no loads begin it.
+        loads: Loads in an iteration, by iterator, as far as their numbers are constant.
+        clears_first: Whether gradients are cleared before the first update.
+    """
+
+    iterator: int | None = None
+    n_updates: int = 0
+    cycle: Cycle = field(default_factory=lambda: Cycle(Limit.EACH, (0,)))
+    loads: Mapping[int, int] = field(default_factory=dict)
+    clears_first: bool = False
+
+    @property
+    def iterators(self) -> set[int]:
+        """The iterators whose loads are in every iteration."""
+        return {*self.loads} | (set() if self.iterator is None else {self.iterator})
+
+
+def find_pattern(units: Sequence[Unit], updates: Sequence[int], must: bool) -> Pattern | None:
+    """Find the pattern of a training; None if more units may show another one.
 
     Args:
-        units: Those so far.
-        updates: Indices of the updates of a training.
-        must: Choose by what is known so far.
-
-    Returns:
-        These, if there is such an iterator; and whether more units cannot show another one.
+        units: The units so far.
+        updates: Indices of the training's updates; one at least.
+        must: Choose by the units so far.
     """
-    is_clear = True
+    raised = raised_units(units)
+    clears_first = any(unit.kind is UnitKind.CLEARGRADS for unit in units[: updates[0]])
+    loads, tests = _loads(units, units[updates[0]].training)
+    found, is_clear = _alternating(loads, tests, updates, units, must)
+    if found is not None:
+        iterator, n_updates = found
+        following = [at for at in [*loads[iterator], len(units)] if at > updates[0]]
+        ends = sorted({max(at for at in updates if at < end) for end in following})
+        constant = _constant(loads, ends, raised)
+        return Pattern(iterator, n_updates, loads=constant, clears_first=clears_first)
+    if not is_clear and not must:
+        return None
+    optimizers = [
+        tuple(units[at].owner for at in updates if begin < at < end)
+        for begin, end in zip([-1, *raised], [*raised, len(units)], strict=True)
+    ]
+    cycle = find_cycle(optimizers, must)
+    if cycle is None:
+        return None
+    ends, begin = [], 0
+    for part in iterations(cycle, [*chain(*optimizers)]):
+        begin += len(part)
+        ends.append(updates[begin - 1])
+    return Pattern(cycle=cycle, loads=_constant(loads, ends, raised), clears_first=clears_first)
+
+
+def raised_units(units: Sequence[Unit]) -> list[int]:
+    """Indices of the units that an exception left, without loads: these end with the data."""
+    return [at for at, unit in enumerate(units) if unit.raised and unit.kind is not UnitKind.LOAD]
+
+
+# -- loads
+
+
+def _loads(units: Sequence[Unit], training: int) -> tuple[dict[int, list[int]], set[int]]:
+    """Indices of loads by iterator, and the iterators of tests, which are left out if not all are.
+
+    All loads of an iterator of tests are followed by a call of the training's network in test mode.
+    """
     loads: dict[int, list[int]] = {}
-    for at, unit in enumerate(units):
+    trains, tests = set[int](), set[int]()
+    following: UnitKind | None = None
+    for at in range(len(units) - 1, -1, -1):
+        unit = units[at]
         if unit.kind is UnitKind.LOAD and not unit.raised:
             loads.setdefault(unit.owner, []).append(at)
+            if following is not None:
+                (tests if following is UnitKind.TEST else trains).add(unit.owner)
+        is_of_another = unit.kind is UnitKind.TEST and unit.training != training
+        if unit.kind is not UnitKind.CONVERT and not is_of_another:
+            following = unit.kind
+    tests -= trains
+    kept = loads.keys() - tests or tests
+    return {iterator: loads[iterator][::-1] for iterator in loads if iterator in kept}, tests
+
+
+def _alternating(
+    loads: Mapping[int, Sequence[int]],
+    tests: set[int],
+    updates: Sequence[int],
+    units: Sequence[Unit],
+    must: bool,
+) -> tuple[tuple[int, int] | None, bool]:
+    """Find the iterator whose loads alternate with updates.
+
+    Returns:
+        The iterator and the updates between two of its loads, or None; and whether later units
+        cannot show such an iterator.
+    """
+    is_clear, raised = True, raised_units(units)
+    found: list[tuple[int, int, int]] = []
     for iterator, all_ats in loads.items():
         before = [at for at in all_ats if at < updates[0]]
         if not before:
             continue
         ats = [before[-1], *(at for at in all_ats if at > updates[0])]
-        between = [
+        *complete, last = (
             Counter(units[at].owner for at in updates if begin < at < end)
             for begin, end in zip(ats, [*ats[1:], len(units)], strict=True)
-        ]
-        *complete, last = between
-        if any(updated != between[0] or not updated for updated in complete):
+            if end == len(units) or not any(begin < at < end for at in raised)
+        )
+        usual = _usual(complete or [last])
+        if usual is None or not last <= usual or min(usual.values()) > MOST_IN_CYCLE:
             continue
-        if complete and not last <= complete[0]:
+        if iterator in tests and max(usual.values()) > 1:
             continue
-        if len(ats) >= _ENOUGH_LOADS or (must and complete):
-            return (iterator, complete[0].total()), True
+        if complete and (must or len(ats) >= _ENOUGH_LOADS):
+            found.append((usual.total(), -before[-1], iterator))
         is_clear = False
-    return None, is_clear
+    if not found:
+        return None, is_clear
+    # If several do, choose the iterator with the most loads, then the one that loads last.
+    n_updates, _, iterator = min(found)
+    return (iterator, n_updates), True
 
 
-def last_of_cycle(optimizers: Sequence[int], must: bool = True) -> int | None:
-    """The optimizer whose update ends a cycle of updates.
+def _usual(updated: Sequence[Counter[int]]) -> Counter[int] | None:
+    """The updates that follow nearly all loads; None if others follow a load, or none."""
+    usual, times = max(((each, updated.count(each)) for each in updated), key=lambda one: one[1])
+    # The program may have left an iteration before its end.
+    is_usual = 4 * times >= 3 * len(updated)
+    return usual if is_usual and all(each and each <= usual for each in updated) else None
+
+
+def _constant(
+    loads: Mapping[int, Sequence[int]], ends: Sequence[int], raised: Sequence[int]
+) -> dict[int, int]:
+    """Loads in an iteration by iterator, if most iterations have equally many.
 
     Args:
-        optimizers: The optimizers of all updates so far.
-        must: Choose by all updates if there are no two equal cycles yet.
+        loads: Indices of loads by iterator.
+        ends: Indices of the last updates of iterations.
+        raised: Indices of the units that an exception left, where an iteration may begin again.
     """
-    n = len(optimizers)
-    periods = (p for p in range(1, n // 2 + 1) if [*optimizers[p:]] == [*optimizers[:-p]])
-    period = next(periods, None)
-    if period is None and not must:
-        return None
-    cycle = optimizers if period is None else optimizers[:period]
-    counts = Counter(cycle)
-    fewest = [optimizer for optimizer, n in counts.items() if n == min(counts.values())]
-    if period is None:
-        return fewest[-1]  # that which came first last
-    return max(fewest, key=lambda each: max(at for at, one in enumerate(cycle) if one == each))
+    begins = [
+        max([begin, *(at for at in raised if at < end)])
+        for begin, end in zip([-1, *ends], ends, strict=False)
+    ]
+    constant: dict[int, int] = {}
+    for iterator, ats in loads.items():
+        first, *others = (
+            sum(begin < at <= end for at in ats) for begin, end in zip(begins, ends, strict=True)
+        )
+        ((n, times),) = Counter(others or [0]).most_common(1)
+        if n and first and 2 * times > len(others):
+            constant[iterator] = n
+    return constant

@@ -1,38 +1,35 @@
-"""Segments: which units of a program form its iterations.
+"""Segments: the units of a program that form its iterations.
 
-A unit is one outermost operation of the program, such as a call of a network. Which units form an
-iteration is decided after the fact, from the whole pattern of loads, calls, backwards and updates:
+A unit is one outermost operation of the program, such as a call of a network. An updater's
+``update`` is an iteration of its own. The iterations of other trainings are found after the fact,
+by the pattern of all units (:mod:`.patterns`).
 
-- an updater's ``update`` is an iteration of its own;
-- if the loads of one iterator alternate with updates, an iteration begins with each load and ends
-  with the last update before the next one;
-- otherwise an iteration ends with the update that completes a cycle: that of the optimizer with the
-  fewest updates, and of several with as many, the one that comes last in the cycle.
-
-Calls in test mode between the first and the last training unit of an iteration belong to it.
+Calls in test mode between the first and the last training unit of an iteration belong to it. An
+iteration that the program left before its end is a segment of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
+from chainer_profile.measure.cycles import Cycle
 from chainer_profile.measure.patterns import (
     NO_TRAINING,
+    Pattern,
     Unit,
     UnitKind,
-    alternating_loads,
-    last_of_cycle,
+    find_pattern,
+    raised_units,
 )
 
-_MARKS = (UnitKind.UPDATE, UnitKind.ITERATION)
 #: Units that may be undecided; then they are decided by what is known.
 MAX_UNDECIDED = 4000
 
 
 class SegmentKind(Enum):
-    """What units are together."""
+    """The kind of a segment."""
 
     ITERATION = auto()
     #: An iteration that has no end.
@@ -55,32 +52,17 @@ class Segment:
 
 @dataclass
 class _Training:
-    """What is known of a training.
-
-    Attributes:
-        optimizers: Those that were set up.
-        loads: The iterator whose loads alternate with updates, once that is known.
-        ends: The optimizer whose update ends an iteration, where there is no such iterator.
-        n_updates: Updates from one load to the next.
-        clears_first: Whether gradients are cleared before the first update.
-    """
+    """A training: the optimizers that were set up, and its pattern once that is known."""
 
     optimizers: set[int] = field(default_factory=set)
-    loads: int | None = None
-    ends: int | None = None
-    n_updates: int = 0
-    clears_first: bool = False
-
-    @property
-    def is_known(self) -> bool:
-        return self.loads is not None or self.ends is not None
+    pattern: Pattern | None = None
 
 
 class Segmenter:
     """Finds the segments of units that are added in their order."""
 
     def __init__(self, max_undecided: int = MAX_UNDECIDED) -> None:
-        self.units: list[Unit] = []  #: Those that are undecided.
+        self.units: list[Unit] = []  #: The undecided units.
         #: The number of units that are decided.
         self.n_decided = 0
         self._trainings: dict[int, _Training] = {}
@@ -96,20 +78,33 @@ class Segmenter:
             training.optimizers.discard(optimizer)
 
     def add(self, unit: Unit) -> None:
-        """The next unit."""
+        """Add the next unit."""
         self.units.append(unit)
 
     def decide(self, is_last: bool = False, is_full: bool = False) -> list[Segment]:
-        """The segments of the units that can be decided.
+        """Find the segments of the units that can be decided.
 
         Args:
-            is_last: No more units follow: all are decided.
+            is_last: No units follow: decide all.
             is_full: Decide by what is known.
         """
         segments: list[Segment] = []
+        units, self.units = self.units, []
+        for unit in units:
+            if unit.kind is UnitKind.ITERATION:  # it ends what a loop before it has begun
+                segments += self._decide(True, is_full)
+                kind = SegmentKind.INTERRUPTED if unit.raised else SegmentKind.ITERATION
+                segments.append(self._segment(kind, 0, 1, unit.training))
+                self.n_decided += 1
+            else:
+                self.units.append(unit)
+        return segments + self._decide(is_last, is_full)
+
+    def _decide(self, is_last: bool, is_full: bool) -> list[Segment]:
+        segments: list[Segment] = []
         while self.units:
             is_full = is_full or len(self.units) > self._max_undecided
-            found = list(self._next(is_last, is_full))
+            found = self._among_few() or list(self._next(is_last, is_full))
             if not found:
                 break
             segments += found
@@ -117,105 +112,121 @@ class Segmenter:
             self.n_decided = found[-1].end
         return segments
 
-    # -- private: indices are those of undecided units
+    # -- private: indices count the undecided units
 
     def _training(self, number: int) -> _Training:
         return self._trainings.setdefault(number, _Training())
 
-    def _find(self, fits: Callable[[Unit], bool], begin: int = 0) -> int | None:
-        units = enumerate(self.units[begin:], begin)
-        return next((at for at, unit in units if fits(unit)), None)
+    def _pattern(self, number: int) -> Pattern | None:
+        known = self._trainings.get(number)
+        return None if known is None else known.pattern
+
+    def _among_few(self) -> list[Segment]:
+        """The next segments, if the first units show them: many units take long to search."""
+        units = self.units
+        for n_units in (50, 500):
+            few = units[:n_units]
+            numbers = {unit.training for unit in few if unit.kind is UnitKind.UPDATE}
+            if n_units >= len(units) or not all(self._pattern(number) for number in numbers):
+                break
+            self.units = few
+            found = list(self._next(is_last=False, is_full=False))
+            self.units = units
+            if found:
+                return found
+        return []
 
     def _next(self, is_last: bool, is_full: bool) -> Iterator[Segment]:
         """The next segments; none if more units must be seen."""
-        mark = self._find(lambda unit: unit.kind in _MARKS)
-        if mark is None:
+        updates = [at for at, unit in enumerate(self.units) if unit.kind is UnitKind.UPDATE]
+        if not updates:
             end = len(self.units) if is_last or is_full else self._end_of_calls()
             yield from self._outside(0, end)
             return
-        number = self.units[mark].training
-        if self.units[mark].kind is UnitKind.ITERATION:
-            kind = SegmentKind.INTERRUPTED if self.units[mark].raised else SegmentKind.ITERATION
-            yield from self._outside(0, mark)
-            yield self._segment(kind, mark, mark + 1, number)
-            return
-        training = self._training(number)
-        if not training.is_known:
-            self._find_pattern(number, is_last or is_full)
-        found = self._iteration(number, is_last) if training.is_known else None
+        must = is_last or is_full
+        numbers = [*dict.fromkeys(self.units[at].training for at in updates)]
+        found = self._first_iteration(numbers if must else numbers[:1], must)
+        if found is None and must:
+            changed = [number for number in numbers if self._has_changed(number, is_full)]
+            for number in changed:
+                self._training(number).pattern = None
+            found = self._first_iteration(changed, must)
         if found is not None:
-            begin, end = found
+            begin, end, number = found
             yield from self._outside(0, begin)
             yield self._segment(SegmentKind.ITERATION, begin, end, number)
         elif is_last:
             yield from self._outside(0, len(self.units))
-        elif is_full:  # the pattern has changed
-            training.loads = training.ends = None
-            yield from self._outside(0, mark + 1)
+        elif is_full:
+            yield from self._outside(0, updates[0] + 1)
+
+    def _has_changed(self, number: int, is_full: bool) -> bool:
+        """Whether the updates of a training are too many for one incomplete iteration."""
+        pattern = self._pattern(number)
+        if pattern is None:
+            return False
+        typical = pattern.n_updates or len(pattern.cycle.optimizers)
+        return is_full or len(self._updates(number)) > 2 * typical
 
     def _segment(self, kind: SegmentKind, begin: int, end: int, training: int) -> Segment:
         return Segment(kind, self.n_decided + begin, self.n_decided + end, training)
 
     def _end_of_calls(self) -> int:
-        """Where the units end that belong to no iteration, while no update has followed."""
-        if not any(training.optimizers or training.is_known for training in self._known()):
+        """The end of the units that belong to no iteration, while no update has followed."""
+        known = [training.pattern for training in self._trainings.values() if training.pattern]
+        if not known and not any(training.optimizers for training in self._trainings.values()):
             return len(self.units)
-        loads = {training.loads for training in self._known()}
+        iterators = {iterator for pattern in known for iterator in pattern.iterators}
         end = 0
         for at, unit in enumerate(self.units):
-            if unit.kind is UnitKind.LOAD and unit.owner in loads:
+            if unit.kind is UnitKind.LOAD and unit.owner in iterators:
                 break
             if unit.kind is UnitKind.BACKWARD or (
                 unit.kind is UnitKind.CALL and unit.training != NO_TRAINING
             ):
                 break
-            if unit.kind is UnitKind.TEST and (at == end or self._is_known(unit.training)):
+            if unit.kind is UnitKind.TEST and (at == end or self._pattern(unit.training)):
                 end = at + 1
         return end
 
-    def _known(self) -> list[_Training]:
-        return list(self._trainings.values())
-
-    def _is_known(self, number: int) -> bool:
-        return number in self._trainings and self._trainings[number].is_known
-
     # -- one iteration
 
-    def _iteration(self, number: int, is_last: bool) -> tuple[int, int] | None:
-        """Begin and end of the next iteration of a training; None if it is not complete."""
-        training = self._training(number)
-        if training.loads is not None:
-            found = self._from_load_to_load(number, training, training.loads)
-        else:
-            ends = Unit(UnitKind.UPDATE, training.ends or 0, number)
-            last = self._find(lambda unit: unit == ends)
-            found = None if last is None else (self._begin(number, 0, last), last + 1)
-        if found is None or training.clears_first:
-            return found
-        begin, end = found
-        if end == len(self.units) and not is_last:  # gradients may be cleared now
-            return None
-        while end < len(self.units) and self.units[end].kind is UnitKind.CLEARGRADS:
-            end += 1
-        return begin, end
+    def _first_iteration(self, numbers: Sequence[int], must: bool) -> tuple[int, int, int] | None:
+        """Begin, end and training of the next iteration of the first training that has one."""
+        found = ((self._iteration(number, must), number) for number in numbers)
+        return next(((*units, number) for units, number in found if units is not None), None)
 
-    def _from_load_to_load(
-        self, number: int, training: _Training, iterator: int
-    ) -> tuple[int, int] | None:
-        updates = self._updates(number)
-        if not updates:
+    def _iteration(self, number: int, must: bool) -> tuple[int, int] | None:
+        """Begin and end of the next iteration of a training; None if it is not complete."""
+        training, updates = self._training(number), self._updates(number)
+        if training.pattern is None and updates:
+            owners = {self.units[at].owner for at in updates}
+            if must or training.optimizers <= owners:
+                training.pattern = find_pattern(self.units, updates, must)
+        pattern = training.pattern
+        if pattern is None or not updates:
             return None
-        load = Unit(UnitKind.LOAD, iterator)
-        loads = [at for at, unit in enumerate(self.units) if unit == load]
-        before = [at for at in loads if at < updates[0]]
-        if not before:  # of another loop
-            return self._begin(number, 0, updates[0]), updates[0] + 1
-        following = next((at for at in loads if at > updates[0]), None)
-        if following is None:
-            n = training.n_updates
-            return None if len(updates) < n else (before[-1], updates[n - 1] + 1)
-        own = [at for at in updates if at < following]
-        return before[-1], own[-1] + 1
+        if pattern.iterator is not None:
+            found = self._from_load_to_load(pattern, pattern.iterator, updates)
+        else:
+            found = self._by_cycle(pattern.cycle, updates, must)
+        if found is None:
+            return None
+        begin, own = found
+        end = own[-1] + 1
+        if not pattern.clears_first:
+            if end == len(self.units) and not must:  # gradients may be cleared now
+                return None
+            while end < len(self.units) and self.units[end].kind is UnitKind.CLEARGRADS:
+                end += 1
+        if pattern.iterator is None:
+            begin = self._begin(number, pattern, begin, own[0])
+            if not any(unit.raised for unit in self.units[begin : own[-1]]):
+                learned = pattern.cycle.learned([self.units[at].owner for at in own])
+                training.pattern = replace(pattern, cycle=learned)
+        else:
+            begin = self._first_load(begin)
+        return self._with_loads(pattern, begin, own[-1]), end
 
     def _updates(self, number: int) -> list[int]:
         return [
@@ -224,22 +235,74 @@ class Segmenter:
             if unit.kind is UnitKind.UPDATE and unit.training == number and not unit.raised
         ]
 
+    def _from_load_to_load(
+        self, pattern: Pattern, iterator: int, updates: Sequence[int]
+    ) -> tuple[int, Sequence[int]] | None:
+        """Begin and updates of the iteration from a load of an iterator to the next load."""
+        load = Unit(UnitKind.LOAD, iterator)
+        loads = [at for at, unit in enumerate(self.units) if unit == load]
+        while updates:
+            before = [at for at in loads if at < updates[0]]
+            if not before:  # an iteration of another loop
+                return updates[0], updates[:1]
+            following = next((at for at in loads if at > updates[0]), None)
+            if following is None:
+                n = pattern.n_updates
+                return None if len(updates) < n else (before[-1], updates[:n])
+            own = [at for at in updates if at < following]
+            if len(own) >= pattern.n_updates or not raised_units(self.units[own[-1] : following]):
+                return before[-1], own
+            updates = updates[len(own) :]  # an exception has ended this one
+        return None
+
+    def _by_cycle(
+        self, cycle: Cycle, updates: Sequence[int], must: bool
+    ) -> tuple[int, Sequence[int]] | None:
+        """Earliest begin and updates of the iteration that has one cycle of updates."""
+        owners = [self.units[at].owner for at in updates]
+        typical = list(cycle.optimizers)
+        raised = raised_units(self.units)
+        begin = start = 0
+        while True:
+            n = cycle.n_updates(owners[start:], must)
+            if n is None:
+                return None
+            again = None
+            for at in raised:
+                n_before = sum(update < at for update in updates[start:])
+                if not 0 < n_before <= n or (n_before == n >= len(typical)):
+                    continue
+                # If a whole cycle follows, the program begins again; else it repeats what failed.
+                following = owners[start + n_before :][: len(typical)]
+                if following == typical or n_before == n:
+                    again = at, start + n_before
+                    break
+                if not must and following == typical[: len(following)]:
+                    return None
+            if again is None:
+                return begin, updates[start : start + n]
+            begin, start = again[0] + 1, again[1]
+
     def _is_training(self, unit: Unit, number: int) -> bool:
         """Whether a unit cannot be missing from an iteration of a training."""
         if unit.kind is UnitKind.BACKWARD:
             return True
         return unit.kind in (UnitKind.CALL, UnitKind.UPDATE) and unit.training == number
 
-    def _begin(self, number: int, least: int, last: int) -> int:
-        """Where the iteration begins that ends with unit ``last``, from unit ``least`` on.
+    def _begin(self, number: int, pattern: Pattern, least: int, update: int) -> int:
+        """The begin of an iteration, from unit ``least`` on, by its first update.
 
         Loads, conversions and calls of other networks before its first training unit belong to it;
         the program's acting, by calls of the network in test mode, does not.
         """
         units = self.units
-        raised = [at for at in range(least, last) if units[at].raised]
-        least = raised[-1] + 1 if raised else least
-        first = next(at for at in range(least, last + 1) if self._is_training(units[at], number))
+        others = [
+            at
+            for at in range(least, update)
+            if units[at].raised or units[at].kind is UnitKind.UPDATE
+        ]
+        least = others[-1] + 1 if others else least
+        first = next(at for at in range(least, update + 1) if self._is_training(units[at], number))
         begin, seen = first, set[tuple[UnitKind, int]]()
         for at in range(first - 1, least - 1, -1):
             unit = units[at]
@@ -249,12 +312,34 @@ class Segmenter:
                 continue
             key = unit.kind, unit.owner
             is_repeated = key in seen and key != (units[at + 1].kind, units[at + 1].owner)
-            if unit.kind is UnitKind.CLEARGRADS and not self._training(number).clears_first:
+            if unit.kind is UnitKind.CLEARGRADS and not pattern.clears_first:
                 break
-            if unit.kind in _MARKS or (is_repeated and unit.kind is not UnitKind.CONVERT):
+            if unit.kind is UnitKind.UPDATE or (is_repeated and unit.kind is not UnitKind.CONVERT):
                 break
             begin = at
             seen.add(key)
+        return begin
+
+    def _first_load(self, begin: int) -> int:
+        """The first of the loads that come directly before an iteration, one of each iterator."""
+        seen = {self.units[begin].owner}
+        for at in range(begin - 1, -1, -1):
+            unit = self.units[at]
+            if unit.kind is UnitKind.LOAD and unit.owner not in seen and not unit.raised:
+                begin = at
+                seen.add(unit.owner)
+            elif unit.kind is not UnitKind.CONVERT:
+                break
+        return begin
+
+    def _with_loads(self, pattern: Pattern, begin: int, last: int) -> int:
+        """The begin of an iteration with all its loads, by its last update."""
+        raised = [at for at in range(begin) if self.units[at].raised]
+        least = raised[-1] + 1 if raised else 0
+        for iterator, n in pattern.loads.items():
+            load = Unit(UnitKind.LOAD, iterator)
+            ats = [at for at in range(least, last) if self.units[at] == load]
+            begin = min([begin, *ats[-n:]])
         return begin
 
     # -- units outside of iterations
@@ -277,41 +362,24 @@ class Segmenter:
         for first in range(begin, end):
             number = units[first].training
             if units[first].kind is UnitKind.BACKWARD:
-                later = (
-                    unit.training for unit in units[first:end] if self._is_known(unit.training)
-                )
+                later = (unit.training for unit in units[first:end] if self._pattern(unit.training))
                 number = next(later, self._last_known())
-            if not self._is_known(number) or not self._is_training(units[first], number):
+            pattern = self._pattern(number)
+            if pattern is None or not self._is_training(units[first], number):
                 continue
-            raised = [at for at in range(first, end) if units[at].raised]
-            stop = raised[0] + 1 if raised else end
+            raised = raised_units(units[first:end])
+            stop = first + raised[0] + 1 if raised else end
             own = [at for at in range(first, stop) if self._is_training(units[at], number)]
-            loads = Unit(UnitKind.LOAD, self._training(number).loads or 0)
             if (
-                self._training(number).loads is None
+                pattern.iterator is None
                 or raised
-                or loads in units[begin:first]
+                or Unit(UnitKind.LOAD, pattern.iterator) in units[begin:first]
                 or any(units[at].kind is not UnitKind.CALL for at in own)
             ):
-                return self._begin(number, begin, first), own[-1] + 1, number
+                at = self._begin(number, pattern, begin, first)
+                return self._with_loads(pattern, at, first), own[-1] + 1, number
         return end, end, NO_TRAINING
 
     def _last_known(self) -> int:
-        known = [number for number in self._trainings if self._is_known(number)]
+        known = [number for number, one in self._trainings.items() if one.pattern is not None]
         return known[-1] if known else NO_TRAINING
-
-    # -- the pattern of a training
-
-    def _find_pattern(self, number: int, must: bool) -> None:
-        """Find out what begins or ends an iteration; unless it ``must`` be, only if it is clear."""
-        training, units, updates = self._training(number), self.units, self._updates(number)
-        owners = [units[at].owner for at in updates]
-        if not owners or not (must or training.optimizers <= {*owners}):
-            return
-        cleared = (unit.kind is UnitKind.CLEARGRADS for unit in units[: updates[0]])
-        training.clears_first = any(cleared)
-        found, is_clear = alternating_loads(units, updates, must)
-        if found is not None:
-            training.loads, training.n_updates = found
-        elif is_clear or must:
-            training.ends = last_of_cycle(owners, must)

@@ -24,6 +24,8 @@ INTERRUPTED = "interrupted iterations"
 CALLS = "calls of networks"
 #: Calls in test mode in a program that trains, outside of iterations and extensions.
 TEST_CALLS = "test-mode calls"
+#: Calls of links that call no function of Chainer, among the calls above.
+WITHOUT_FUNCTIONS = "without functions"
 EVALUATION = "evaluation"
 EXTENSIONS = "extensions"
 SNAPSHOTS = "snapshots"

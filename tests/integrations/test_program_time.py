@@ -7,7 +7,15 @@ import chainer
 import chainer.functions as F
 import pytest
 
-from chainer_profile.record.budget import CALLS, DATA, INTERRUPTED, ITERATIONS, REST, TEST_CALLS
+from chainer_profile.record.budget import (
+    CALLS,
+    DATA,
+    INTERRUPTED,
+    ITERATIONS,
+    REST,
+    TEST_CALLS,
+    WITHOUT_FUNCTIONS,
+)
 from tests.integrations.watching import Data, Net, X, in_test_mode, learn, set_up
 
 PROGRAMS = []
@@ -17,6 +25,8 @@ PARTS = {
     "interrupted": (INTERRUPTED, ""),
     "tests": (TEST_CALLS, ""),
     "calls": (CALLS, ""),
+    "plain_calls": (CALLS, WITHOUT_FUNCTIONS),
+    "plain_tests": (TEST_CALLS, WITHOUT_FUNCTIONS),
     "data": (DATA, "Data"),
     "converted": (DATA, "concat_examples"),
 }
@@ -131,10 +141,10 @@ class Normaliser(chainer.Link):
 
 
 @spends(
-    {"train": 2, "test": 6, "test-2": 6},
+    {"train": 2, "test": 6},
     iterations=(2 * 1100, 2),
     tests=(6 * 100, 6),
-    calls=(6 * 20, 6),
+    plain_calls=(6 * 20, 6),
     converted=(0, 6),
 )
 def acting_after_a_normaliser_in_training_mode(clock, model, optimizer):
@@ -144,6 +154,22 @@ def acting_after_a_normaliser_in_training_mode(clock, model, optimizer):
             x = normaliser(chainer.dataset.concat_examples([X]))
             with in_test_mode():
                 model(x[0])
+        learn(model, optimizer)
+
+
+@spends(
+    {"train": 2, "test": 6},
+    iterations=(2 * 1100, 2),
+    tests=(6 * 100, 6),
+    plain_tests=(6 * 20, 6),
+)
+def acting_after_a_normaliser_in_test_mode(clock, model, optimizer):
+    """Calls without functions are counted, and in no trials."""
+    normaliser = Normaliser(clock)
+    for _ in range(2):
+        for _ in range(3):
+            with in_test_mode():
+                model(normaliser(X))
         learn(model, optimizer)
 
 

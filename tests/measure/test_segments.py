@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.measure.patterns import Unit, UnitKind, last_of_cycle
+from chainer_profile.measure.patterns import Unit, UnitKind
 from chainer_profile.measure.segments import Segment, Segmenter, SegmentKind
 
 ITERATOR, TEST_ITERATOR, CONVERTER, TEACHER, FEATURES = 90, 91, 92, 93, 94
@@ -20,11 +20,14 @@ LETTERS = {
     "D": Unit(UnitKind.UPDATE, 10, 0),
     "G": Unit(UnitKind.UPDATE, 11, 0),
     "E": Unit(UnitKind.UPDATE, 12, 0),
+    "M": Unit(UnitKind.CALL, 2, 1),  # the network of another training
+    "H": Unit(UnitKind.UPDATE, 13, 1),
     "t": Unit(UnitKind.TEST, 1, 0),  # the network that is trained, in test mode
     "T": Unit(UnitKind.TEST, TEACHER),
     "f": Unit(UnitKind.CALL, FEATURES),  # a network that no optimizer has
     "I": Unit(UnitKind.ITERATION, 20, 1),
     "X": Unit(UnitKind.BACKWARD, raised=True),
+    "z": Unit(UnitKind.TEST, 1, 0, raised=True),
     "x": Unit(UnitKind.LOAD, ITERATOR, raised=True),
     "y": Unit(UnitKind.LOAD, TEST_ITERATOR, raised=True),  # the end of the data
 }
@@ -35,6 +38,8 @@ def found(units, optimizers="D", read_every=1):
     segmenter = Segmenter()
     for optimizer in optimizers:
         segmenter.set_up(0, LETTERS[optimizer].owner)
+    if "H" in units:
+        segmenter.set_up(1, LETTERS["H"].owner)
     segments = []
     for at, letter in enumerate(units, 1):
         segmenter.add(LETTERS[letter])
@@ -61,6 +66,15 @@ LOOPS = {
     "from load to load": ("D", "[LvNBD][LvNBD][LvNBD]"),
     "several updates for each load": ("D", "[LNBDNBD][LNBDNBD][LNBDNBD]"),
     "gradients of several loads": ("D", "[LNBLNBD][LNBLNBD][LNBLNBD]"),
+    "all data loaded at once": ("D", "[LNBD]" + "[NBD]" * 40),
+    "an update for every second load": ("D", "[LNLNBD][LNLNBD][LNLNBD]"),
+    "two loads for each update": ("D", "[LvLvNBD][LvLvNBD][LvLvNBD]"),
+    "another number of gradients in the last iteration": ("D", "[NBNBNBD][NBNBNBD][NBD]"),
+    "two iterators": ("D", "[LlNBD][LlNBD][LlNBD]"),
+    "two iterators in changing order": ("D", "[LlNBD][lLNBD][LlNBD][lLNBD]"),
+    "two iterators and an exception": ("D", "[LlNBDNBD]<LlNX>[LlNBDNBD]"),
+    "two iterators, each with a conversion": ("D", "[lvLvNBD][lvLvNBD]v[lvLvNBD]"),
+    "two loads of another iterator": ("D", "[llLNBD][llLNBD][llLNBD][llLNBD]"),
     "truncated backpropagation": ("D", "[NNNCBD][NNNCBD]"),
     "a batch before the loop": ("D", "L[LNBD][LNBD][LNBD]"),
     "two optimizers": ("DG", "[NBDNBG][NBDNBG][NBDNBG]"),
@@ -69,6 +83,17 @@ LOOPS = {
     "critic steps": ("DG", "[DDDG][DDDG][DDDG]"),
     "critic steps with a load each": ("DG", "[LDLDLDG][LDLDLDG][LDLDLDG]"),
     "three optimizers": ("DGE", "[DGE][DGE][DGE]"),
+    "two updates of each": ("DG", "[NBDNBDNBGNBG][NBDNBDNBGNBG]"),
+    "critic steps after the generator's": ("DG", "[NBDNBGNBG][NBDNBGNBG][NBDNBGNBG]"),
+    "critic steps after it, with a load each": ("DG", "[LDLGLG][LDLGLG][LDLGLG]"),
+    "critic steps before and after it": ("DG", "[DGD][DGD][DGD]"),
+    "fewer critic steps later": ("DG", "[DGGGG][DGGGG][DGG][DGG]"),
+    "a critic step for each load": ("DG", "[LDGLDLDLD][LDGLDLDLD]"),
+    "one iteration that ends with critic steps": ("DG", "[DGG]"),
+    "a break before the last critic step": ("DG", "[DGG][DGG]<DG>"),
+    "actor and critic with one loss": ("DG", "[NBDG][NBDG][NBDG]"),
+    "trainings that follow one another": ("DG", "[NBD][NBD][NBD][NBG][NBG][NBG]"),
+    "trainings by epochs in turn": ("DG", ("[LNBD]" * 12 + "[LNBG]" * 12) * 2),
     "an optimizer that never updates": ("DG", "[NBD][NBD][NBD]"),
     "a teacher after the student": ("D", "[NTCBD][NTCBD]"),
     "a teacher before the student": ("D", "[LTNBD][LTNBD][LTNBD]"),
@@ -76,13 +101,39 @@ LOOPS = {
     "evaluation between": ("D", "[NBD][NBD]ttt[NBD][NBD]ttt"),
     "evaluation with loads between": ("D", "[LNBD][LNBD]ltlty[LNBD][LNBD]ltlty"),
     "evaluation of a load-driven epoch": ("D", "[LNBD][LNBD]ltlty[LNBD]"),
+    "evaluation in training mode": ("D", "[LNBD][LNBD]lNlNly[LNBD][LNBD]"),
+    "evaluation before iterations": ("D", "ltlt[LNBD][LNBD]ltlt[LNBD][LNBD]ltlt[LNBD]"),
+    "evaluation of a batch before iterations": ("D", "lt[LNBD][LNBD]lt[LNBD][LNBD]lt[LNBD]"),
+    "evaluation of a batch before cycles": ("DG", "lt[LDLG]lt[LDLG]lt[LDLG]lt[LDLG]"),
+    "evaluation of a batch, and no other loads": ("D", "lt[NBD][NBD]lt[NBD][NBD]lt[NBD]"),
+    "pseudo-labels": ("D", "[LtNBD][LtNBD][LtNBD][LtNBD]"),
+    "own targets in test mode": ("DG", "[LtNBDLtNBG][LtNBDLtNBG][LtNBDLtNBG]"),
     "acting": ("D", "vtvtvt[NBD]vtvt[NBD]vtvtvt[NBD]vt"),
     "acting after a normaliser": ("D", "vftvft[NBD]vftvftvft[NBD]vft"),
     "a break after the load": ("D", "[LNBD][LNBD][LNBD]L"),
     "a break after the call": ("D", "[LNBD][LNBD][LNBD]<LN>"),
     "a break within a cycle": ("DG", "[NBDNBG][NBDNBG]<NBD>"),
     "an exception that the program catches": ("D", "[NBD][NBD]<NX>[NBD]"),
+    "an exception in a cycle": ("DG", "[NBDNBG][NBDNBG]<NBDNX>[NBDNBG][NBDNBG]"),
+    "an exception in a cycle with loads": ("DG", "[LDG][LDG]<LDX>[LDG][LDG]"),
+    "an exception in the first cycle": ("DG", "<NBDNX>[NBDNBG][NBDNBG][NBDNBG]"),
+    "an exception in the second of three": (
+        "DG",
+        "[NBDNBGNBG]<NBDNX>[NBDNBGNBG][NBDNBGNBG]",
+    ),
+    "a step that is tried again": ("DDG", "[NBDNBDNBG][NBDNXNBDNBG][NBDNBDNBG]"),
+    "a first step that is tried again": ("DG", "[NBDNBG]<NX>[NBDNBG][NBDNBG]"),
+    "a last step that is tried again": ("DG", "[DGG][DGXG][DGG][DGG]"),
+    "an exception in an evaluation": ("D", "[LNBD][LNBD]ltlz[LNBD]"),
+    "the end of the data within a cycle": ("DG", "[LDLDLG][LDLDLG][LDxLDLG][LDLDLG]"),
+    "a Trainer after a cycle that was not completed": ("DG", "[NBDNBG][NBDNBG]<NBD>III"),
     "the end of the data": ("D", "[LNBD][LNBD][LNBD]x"),
+    "another training in turn": ("D", "[NBD][MBH][NBD][MBH][NBD][MBH]"),
+    "another training with the same data": ("D", "[LNBD][LMBH][LNBD][LMBH][LNBD][LMBH]"),
+    "another training after a cycle that was not completed": (
+        "DG",
+        "[NBDNBG][NBDNBG]<NBD>[MBH][MBH][MBH][MBH][MBH]",
+    ),
     "a Trainer after a batch": ("", "LIII"),
     "no training": ("", "NtNt"),
 }
@@ -183,18 +234,6 @@ def test_trainings_follow_one_another():
         (SegmentKind.INTERRUPTED, 0),
         *[(iteration, 1)] * 3,
     ]
-
-
-@pytest.mark.parametrize(
-    ("optimizers", "last"), [("DDDG", "G"), ("DGDGD", "G"), ("DDDGDDDG", "G"), ("DD", "D")]
-)
-def test_the_last_of_a_cycle(optimizers, last):
-    assert last_of_cycle(optimizers) == last
-
-
-def test_a_cycle_is_unknown_until_it_was_seen_twice():
-    assert last_of_cycle("DG", must=False) is None
-    assert last_of_cycle("DGDG", must=False) == "G"
 
 
 def test_a_segment_counts_all_units():

@@ -1,0 +1,356 @@
+"""Drawn trainings have the same results, bit by bit, with and without ``run`` and ``run --try``."""
+
+import io
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+from chainer import optimizer_hooks, optimizers, training
+from chainer.training import extensions
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from chainer_profile.advice import turns
+from chainer_profile.advice.changes import Cures, cures_here
+from chainer_profile.integrations import trying
+from chainer_profile.integrations.program import Program
+from chainer_profile.measure import iteration_writer
+from chainer_profile.measure.accounts import Accounts
+from chainer_profile.record.journal import Journal
+from tests.conftest import FakeClock
+
+
+class Dense(chainer.Chain):
+    """Its first layer has no parameters before its first call."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.fc1, self.fc2 = L.Linear(None, 5), L.Linear(5, 3)
+
+    def forward(self, x):
+        return self.fc2(F.dropout(F.relu(self.fc1(x))))
+
+
+class Convolutional(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.conv, self.norm = L.Convolution2D(1, 2, 3), L.BatchNormalization(2)
+            self.fc = L.Linear(None, 3)
+
+    def forward(self, x):
+        h = F.max_pooling_2d(F.relu(self.norm(self.conv(x.reshape(-1, 1, 4, 4)))), 2)
+        return self.fc(F.dropout(h, 0.3))
+
+
+class Recurrent(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.lstm, self.fc = L.LSTM(4, 4), L.Linear(4, 3)
+
+    def forward(self, x):
+        self.lstm.reset_state()
+        for step in F.split_axis(x, 4, axis=1):
+            h = self.lstm(step)
+        return self.fc(F.zoneout(h, h * 2))
+
+
+NETWORKS = {"dense": Dense, "convolutional": Convolutional, "recurrent": Recurrent}
+OPTIMIZERS = {
+    "SGD": optimizers.SGD,
+    "MomentumSGD": optimizers.MomentumSGD,
+    "Adam": optimizers.Adam,
+    "AMSGrad": lambda: optimizers.Adam(amsgrad=True),
+    "RMSprop": optimizers.RMSprop,
+    "AdaGrad": optimizers.AdaGrad,
+}
+HOOKS = {
+    "decay": lambda: optimizer_hooks.WeightDecay(1e-3),
+    "clipping": lambda: optimizer_hooks.GradientClipping(0.5),
+    "noise": lambda: optimizer_hooks.GradientNoise(0.1),
+    "lasso": lambda: optimizer_hooks.Lasso(1e-4),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a drawn training does.
+
+    Attributes:
+        form: Its loop: a ``trainer``, an ``updater``, ``steps`` with a backward each, or the
+            ``lossfun`` of the optimizer's update.
+        evaluates: After how many iterations it evaluates; 0 for never.
+        saves: After how many iterations it saves a snapshot; 0 for never.
+        draws: Whether it draws random numbers of its own.
+        fails: Whether it raises and catches an exception once.
+    """
+
+    network: str
+    optimizer: str
+    hooks: tuple[str, ...]
+    form: str
+    shuffle: bool
+    batch_size: int
+    iterations: int
+    evaluates: int
+    saves: int
+    draws: bool
+    fails: bool
+    seed: int
+
+
+PLANS = st.builds(
+    Plan,
+    network=st.sampled_from(sorted(NETWORKS)),
+    optimizer=st.sampled_from(sorted(OPTIMIZERS)),
+    hooks=st.lists(st.sampled_from(sorted(HOOKS)), max_size=2, unique=True).map(tuple),
+    form=st.sampled_from(["trainer", "updater", "steps", "lossfun"]),
+    shuffle=st.booleans(),
+    batch_size=st.integers(2, 5),
+    iterations=st.integers(1, 18),
+    evaluates=st.integers(0, 4),
+    saves=st.integers(0, 6),
+    draws=st.booleans(),
+    fails=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+
+
+class Failing(L.Classifier):
+    """Raises an exception at one of its calls in training mode."""
+
+    def __init__(self, predictor, fails):
+        super().__init__(predictor)
+        self.calls, self.fails = 0, fails
+
+    def forward(self, *args):
+        self.calls += chainer.config.train
+        if self.fails and self.calls == 3 and chainer.config.train:
+            raise ZeroDivisionError
+        return super().forward(*args)
+
+
+def as_float(value):
+    """An observed value, which may be a Variable."""
+    return float(getattr(value, "array", value))
+
+
+class TrainingOfPlan:
+    """The program."""
+
+    def __init__(self, plan, folder):
+        self.plan, self.folder = plan, folder
+        random.seed(plan.seed)
+        np.random.seed(plan.seed)  # noqa: NPY002  (Chainer's)
+        data = np.random.RandomState(plan.seed).randn(12, 16).astype(np.float32)
+        labels = (np.arange(12) % 3).astype(np.int32)
+        self.data = chainer.datasets.TupleDataset(data, labels)
+        fails = plan.fails and plan.form in ("steps", "lossfun")
+        self.model = Failing(NETWORKS[plan.network](), fails)
+        self.optimizer = OPTIMIZERS[plan.optimizer]().setup(self.model)
+        for hook in plan.hooks:
+            self.optimizer.add_hook(HOOKS[hook]())
+        self.iterator = self._batches(shuffle=plan.shuffle)
+        self.losses, self.saved, self.drawn = [], [], []
+
+    def _batches(self, **options):
+        return chainer.iterators.SerialIterator(self.data, self.plan.batch_size, **options)
+
+    def run(self):
+        updater = training.updaters.StandardUpdater(self.iterator, self.optimizer)
+        if self.plan.form == "trainer":
+            self._train(updater)
+            return
+        for number in range(1, self.plan.iterations + 1):
+            try:
+                self._iterate(updater)
+            except ZeroDivisionError:
+                continue
+            if self.plan.draws:
+                self.drawn += [random.random(), float(np.random.rand())]  # noqa: NPY002
+            if self.plan.evaluates and number % self.plan.evaluates == 0:
+                self._evaluate()
+            if self.plan.saves and number % self.plan.saves == 0:
+                file = io.BytesIO()
+                chainer.serializers.save_npz(file, self.model)
+                self.saved.append(self._arrays(file))
+
+    def _iterate(self, updater):
+        if self.plan.form == "updater":
+            updater.update()
+            return
+        batch = chainer.dataset.concat_examples(next(self.iterator))
+        if self.plan.form == "lossfun":
+            self.optimizer.update(self.model, *batch)
+            self.losses.append(self.model.loss.array.tobytes())
+            return
+        loss = self.model(*batch)
+        self.model.cleargrads()
+        loss.backward()
+        self.optimizer.update()
+        self.losses.append(loss.array.tobytes())
+
+    def _evaluate(self):
+        with chainer.using_config("train", False), chainer.no_backprop_mode():
+            for batch in self._batches(repeat=False, shuffle=False):
+                self.losses.append(self.model(*chainer.dataset.concat_examples(batch)).item())
+
+    def _train(self, updater):
+        plan = self.plan
+        trainer = training.Trainer(updater, (plan.iterations, "iteration"), out=self.folder)
+        if plan.evaluates:
+            evaluator = extensions.Evaluator(self._batches(repeat=False, shuffle=False), self.model)
+            trainer.extend(evaluator, trigger=(plan.evaluates, "iteration"))
+        if plan.saves:
+            snapshot = extensions.snapshot(filename="{.updater.iteration}.npz")
+            trainer.extend(snapshot, trigger=(plan.saves, "iteration"))
+
+        @training.make_extension(trigger=(1, "iteration"))
+        def noted(trainer):
+            self.losses += [as_float(value) for value in trainer.observation.values()]
+            if plan.draws:
+                self.drawn += [random.random(), float(np.random.rand())]  # noqa: NPY002
+
+        trainer.extend(noted)
+        trainer.run()
+        self.saved += [self._arrays(path) for path in sorted(Path(self.folder).glob("*.npz"))]
+
+    @staticmethod
+    def _arrays(file):
+        """The arrays of a snapshot, without the times in it."""
+        if isinstance(file, io.BytesIO):
+            file.seek(0)
+        with np.load(file, allow_pickle=True) as arrays:
+            return {name: arrays[name].tobytes() for name in arrays.files if "elapsed" not in name}
+
+    def results(self):
+        """All that the training leaves; arrays with their types."""
+        return {
+            "losses": self.losses,
+            "snapshots": self.saved,
+            "random": random.getstate(),
+            "NumPy's random": [str(part) for part in np.random.get_state()],  # noqa: NPY002
+            "drawn": self.drawn,
+            "updates": self.optimizer.t,
+            "iterator": (self.iterator.epoch, self.iterator.current_position),
+            "configuration": dict(vars(chainer.global_config)),
+            "calls": self.model.calls,
+            "arrays": dict(self._state()),
+        }
+
+    def _state(self):
+        """Parameters, gradients, persistent values and the state of the optimizer."""
+        for path, link in self.model.namedlinks():
+            for name in link._persistent:
+                yield f"{path}/{name}", np.asarray(getattr(link, name))
+        for path, param in self.model.namedparams():
+            yield path, param.array
+            yield f"{path} gradient", param.grad
+            for name, value in (param.update_rule.state or {}).items():
+                yield f"{path} {name}", np.asarray(value)
+
+
+def results_of(plan):
+    """What a training leaves that nothing watches."""
+    with TemporaryDirectory() as folder:
+        program = TrainingOfPlan(plan, folder)
+        program.run()
+        return program.results()
+
+
+def watched_results_of(plan, tries):
+    """What a training leaves within a Program, and the changes that were tried."""
+    clock, problems = FakeClock(read_ns=50_000_000), []  # every iteration is a block
+    accounts = Accounts(clock.now_ns, clock.time_ns)
+    watching = Program(
+        accounts, lambda name: Journal(), warn=lambda *words: problems.append(words), tries=tries
+    )
+    with TemporaryDirectory() as folder:
+        program = TrainingOfPlan(plan, folder)
+        with watching:
+            program.run()
+        results = program.results()
+    assert problems == []
+    assert len(watching.recordings()["train"].trial_ns) <= plan.iterations
+    trying = None if watching.live is None else watching.live.trying
+    return results, set() if trying is None else {block.change for block in trying.turns.blocks}
+
+
+def assert_same_bits(results, expected):
+    """Compare two trainings bit by bit."""
+    bits = [
+        {
+            **each,
+            "arrays": {
+                name: None if array is None else (array.dtype, array.shape, array.tobytes())
+                for name, array in each["arrays"].items()
+            },
+        }
+        for each in (results, expected)
+    ]
+    assert bits[0] == bits[1]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _each_iteration_is_a_block():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turns, "BLOCK_NS", 0)
+        patch.setattr(turns, "BLOCK_PART", 0)
+        patch.setattr(iteration_writer, "cost_of_a_call", lambda now_ns: 0.0)
+        patch.setattr(iteration_writer, "window_ns", lambda now_ns, device: 0.0)
+        yield
+
+
+def exact_changes(on_gpu):
+    """Changes that do not round otherwise: neither other kernels nor other numbers of threads."""
+    cures = cures_here(on_gpu)
+    others = [change for change in cures.others if not change.kernels]
+    return Cures(others=others, last=cures.last)
+
+
+#: Long enough for all stages of what is tried.
+LONG = Plan("dense", "Adam", ("noise",), "steps", True, 4, 90, 0, 0, True, False, 1)
+
+
+@settings(max_examples=min(60, settings.default.max_examples // 3))
+@given(plan=PLANS)
+@example(plan=LONG)
+def test_a_drawn_training_has_the_same_bits_within_run_and_where_changes_are_tried(plan):
+    expected = results_of(plan)
+    results, tried = watched_results_of(plan, tries=False)
+    assert_same_bits(results, expected)
+    assert not tried
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trying, "cures_here", exact_changes)
+        results, tried = watched_results_of(plan, tries=True)
+    assert_same_bits(results, expected)
+    if plan is LONG:
+        assert any(change.config for change in tried)
+        assert any(change.keep_memory for change in tried)
+
+
+@settings(max_examples=settings.default.max_examples // 8)
+@given(plan=PLANS, optimizer=st.sampled_from(["SGD", "MomentumSGD"]))
+@example(plan=LONG, optimizer="SGD")
+def test_a_drawn_training_differs_only_by_rounding_where_kernels_are_tried(plan, optimizer):
+    """Other kernels round float32 otherwise, which optimizers like Adam magnify."""
+    is_long, plan = plan is LONG, replace(plan, optimizer=optimizer)
+    expected = results_of(plan)
+    results, tried = watched_results_of(plan, tries=True)
+    arrays, exact = results["arrays"], expected["arrays"]
+    for name in ("arrays", "losses", "snapshots"):
+        del results[name], expected[name]
+    assert results == expected
+    assert arrays.keys() == exact.keys()
+    for name, array in exact.items():
+        if array is not None and not name.endswith("gradient"):
+            np.testing.assert_allclose(arrays[name], array, rtol=1e-3, atol=1e-4)
+    assert not is_long or any(change.kernels for change in tried)
