@@ -166,6 +166,7 @@ class Program:
 
         # For the sampler, this frame differs from the one that passes a call on.
         def in_own_account(own: Account, args: Any, kwargs: Any) -> Any:
+            self._note_chainer()
             with self.accounts.within(*own, count), self._left_out(own):
                 return function(*args, **kwargs)
 
