@@ -76,7 +76,7 @@ class Network:
     number: int
     prefix: int  #: The number that its paths begin with.
     training: int  #: That which trains parameters of it.
-    likeness: tuple[Any, ...]  #: What it has in common with its copies.
+    likeness: int  #: A number that its copies have as well.
     #: Its name and device, and the mode, once a call of it has ended.
     subject: Subject | None = None
     train_mode: bool = True
@@ -94,7 +94,9 @@ class Networks:
         #: By the number in their prefix: the networks, and the names of their classes.
         self._roots: dict[int, ref[Any]] = {}
         self._class_names: dict[int, str] = {}
+        # Numbers of what copies of a network have in common; and the last prefix of each.
         self._likenesses: dict[tuple[Any, ...], int] = {}
+        self._prefixes: dict[int, int] = {}
         #: By the same number: their links, by path.
         self.links: dict[int, dict[str, LinkCalls]] = {}
 
@@ -146,7 +148,7 @@ class Networks:
                 self._numbers.of(network),
                 prefix,
                 self._training_of_network(network),
-                likeness(network),
+                self._likeness_of(network),
             )
         return known
 
@@ -154,7 +156,7 @@ class Networks:
         """A call of a network has ended: all parameters have their shapes."""
         network = known.reference()
         if network is not None:
-            known.likeness = likeness(network)
+            known.likeness = self._likeness_of(network)
             known.subject = Subject(name_of(network), device_name(device_of(network)))
             known.train_mode = bool(chainer.config.train)
             self.note_links(network)
@@ -179,14 +181,17 @@ class Networks:
         known = _number(self.path_of(network))[0]
         if known is not None:
             return known
-        like = likeness(network)
-        number = self._likenesses.get(like, -1)
+        like = self._likeness_of(network)
+        number = self._prefixes.get(like, -1)
         if number < 0 or self._roots[number]() is not None:
-            number = self._likenesses[like] = len(self._class_names)
+            number = self._prefixes[like] = len(self._class_names)
         self._roots[number] = ref(network)
         self._class_names[number] = name_of(network)
         self._links.add_network(f"{_PREFIX}{number}", network)
         return number
+
+    def _likeness_of(self, network: Any) -> int:
+        return self._likenesses.setdefault(_likeness(network), len(self._likenesses))
 
     def _training_of_network(self, network: Any) -> int:
         own = {id(param) for param in network.params()}
@@ -287,7 +292,7 @@ def _number(path: str) -> tuple[int | None, str]:
     return int(number), slash + rest
 
 
-def likeness(network: Any) -> tuple[Any, ...]:
+def _likeness(network: Any) -> tuple[Any, ...]:
     """What a network has in common with its copies: class, and shapes of parameters."""
     arrays = [(path, param.array) for path, param in sorted(network.namedparams())]
     shapes = [(path, None if array is None else array.shape) for path, array in arrays]
