@@ -22,6 +22,7 @@ class CountedFunctions:
         runs_own_code: Whether the program's own code runs, outside of units. Functions that are
             called elsewhere have no account.
         pause: Returns a context whose time belongs to no trial.
+        note_call: Called before a function whose time goes to an account.
     """
 
     def __init__(
@@ -29,8 +30,10 @@ class CountedFunctions:
         accounts: Accounts,
         runs_own_code: Callable[[], bool],
         pause: Callable[[], AbstractContextManager[None]],
+        note_call: Callable[[], None],
     ) -> None:
         self._accounts, self._runs_own_code, self._pause = accounts, runs_own_code, pause
+        self._note_call = note_call
 
     def wrap_chainers(self, replacements: Replacements) -> None:
         """Wrap the functions of Chainer that save and load objects, or load data sets."""
@@ -63,6 +66,7 @@ class CountedFunctions:
 
         # The sampler skips frames named in_account, but must find this frame.
         def in_own_account(target: Account, args: Any, kwargs: Any) -> Any:
+            self._note_call()
             with self._accounts.within(*target, count), self._without_trials(target):
                 return function(*args, **kwargs)
 

@@ -76,7 +76,7 @@ class Network:
     number: int
     prefix: int  #: The number in the prefix of its paths.
     training: int  #: Number of the training of its parameters.
-    signature: tuple[Any, ...]  #: Equal for its copies; see :func:`signature`.
+    signature: int  #: A number that its copies have as well; see :func:`_signature`.
     #: Its name and device, and the mode, after its first call.
     subject: Subject | None = None
     train_mode: bool = True
@@ -94,7 +94,9 @@ class Networks:
         # The networks and the names of their classes, by the number in their prefix.
         self._roots: dict[int, ref[Any]] = {}
         self._class_names: dict[int, str] = {}
-        self._by_signature: dict[tuple[Any, ...], int] = {}
+        # Numbers of signatures, and the last prefix of each.
+        self._signatures: dict[tuple[Any, ...], int] = {}
+        self._prefixes: dict[int, int] = {}
         #: The links of networks by that number and by path.
         self.links: dict[int, dict[str, LinkCalls]] = {}
 
@@ -146,7 +148,7 @@ class Networks:
                 self._numbers.number_of(network),
                 prefix,
                 self._training_of_network(network),
-                signature(network),
+                self._signature_of(network),
             )
         return known
 
@@ -154,7 +156,7 @@ class Networks:
         """Note the name, device and links of a network after a call, when all shapes are known."""
         network = known.reference()
         if network is not None:
-            known.signature = signature(network)
+            known.signature = self._signature_of(network)
             known.subject = Subject(name_of(network), device_name(device_of(network)))
             known.train_mode = bool(chainer.config.train)
             self.note_links(network)
@@ -179,14 +181,17 @@ class Networks:
         known = _number(self.path_of(network))[0]
         if known is not None:
             return known
-        key = signature(network)
-        number = self._by_signature.get(key, -1)
+        same = self._signature_of(network)
+        number = self._prefixes.get(same, -1)
         if number < 0 or self._roots[number]() is not None:
-            number = self._by_signature[key] = len(self._class_names)
+            number = self._prefixes[same] = len(self._class_names)
         self._roots[number] = ref(network)
         self._class_names[number] = name_of(network)
         self._links.add_network(f"{_PREFIX}{number}", network)
         return number
+
+    def _signature_of(self, network: Any) -> int:
+        return self._signatures.setdefault(_signature(network), len(self._signatures))
 
     def _training_of_network(self, network: Any) -> int:
         """Number of the last training with a parameter of a network."""
@@ -288,7 +293,7 @@ def _number(path: str) -> tuple[int | None, str]:
     return int(number), slash + rest
 
 
-def signature(network: Any) -> tuple[Any, ...]:
+def _signature(network: Any) -> tuple[Any, ...]:
     """The class of a network and the shapes of its parameters, which are equal for its copies."""
     arrays = [(path, param.array) for path, param in sorted(network.namedparams())]
     shapes = [(path, None if array is None else array.shape) for path, array in arrays]

@@ -86,7 +86,9 @@ class Program:
         self.thread, self._process = 0, 0
         self._open_operations: set[str] = set()
         self._elsewhere: Counter[str] = Counter()
-        self._counted = CountedFunctions(accounts, self._runs_own_code, self.trials.pause)
+        self._counted = CountedFunctions(
+            accounts, self._runs_own_code, self.trials.pause, self._note_chainer
+        )
         self._replacements = Replacements()
         # The unit that runs; and by updater, the training of a Trainer that runs, and a function to
         # call when its iterations begin.

@@ -7,9 +7,11 @@ import signal
 import sys
 import time
 from _thread import LockType, allocate_lock, start_new_thread
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from threading import get_ident
 from types import CodeType, FrameType
 
@@ -153,9 +155,10 @@ class Sampler:
 
     def _decide_until(self, end_ns: int, account: Account = _OWN_CODE) -> None:
         with self._deciding:
-            # The other thread may add to the list at the same time.
-            ended = [sample for sample in self._undecided if sample[0] <= end_ns]
-            del self._undecided[: len(ended)]
+            # The other thread may add to the end of the list at the same time.
+            n_ended = bisect_right(self._undecided, end_ns, key=itemgetter(0))
+            ended = self._undecided[:n_ended]
+            del self._undecided[:n_ended]
             for _, ns, where, location in ended:
                 self._add(account, ns, where, location)
 

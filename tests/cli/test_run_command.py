@@ -11,7 +11,7 @@ import pytest
 
 from chainer_profile.integrations import script_report, script_run
 from chainer_profile.integrations.script import MODULE, Script
-from chainer_profile.record.budget import ITERATIONS, RUNNING, read_budget
+from chainer_profile.record.budget import ITERATIONS, RUNNING, SNAPSHOTS, read_budget
 from chainer_profile.record.recording import COMPLETE, Recording
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import load_run
@@ -95,6 +95,11 @@ def test_programs_with_little_of_chainers():
     assert run_in_child(*INTO, "plain.py") == 0
     assert said() == "profile.py: the program called nothing in Chainer\n"
     assert not HERE.exists()
+    save = "import chainer; chainer.serializers.save_npz('saved.npz', chainer.links.Linear(3, 3))"
+    Path("save.py").write_text(save)
+    assert run_in_child(*INTO, "save.py") == 0
+    assert "snapshots: save_npz" in said()
+    assert read_budget(HERE).of(SNAPSHOTS).count == 1
 
 
 def test_words_that_are_no_text():
