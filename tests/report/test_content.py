@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from chainer_profile.analyse.largest_parts import MOST_ROWS
 from chainer_profile.analyse.program import ProgramTime, program_findings
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
@@ -298,6 +299,6 @@ def test_a_first_screen_has_as_many_rows_as_fit_whatever_the_command() -> None:
         assert terminal.count_of_lines([table], width) == len(table.rows) + 2
         return len(table.rows)
 
-    assert 16 < rows(100) <= 18
+    assert 16 < rows(100) <= MOST_ROWS
     assert 12 <= rows(20) < rows(100)
     assert rows(10) in (11, 12)
