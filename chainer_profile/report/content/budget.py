@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from chainer_profile.advice.results import Advice
+from chainer_profile.analyse.checks import BUSY_CORES, cores_text
+from chainer_profile.analyse.findings import WARNING
 from chainer_profile.analyse.largest_parts import MOST_ROWS, largest_parts
 from chainer_profile.analyse.program import (
     Part,
@@ -94,7 +96,8 @@ def overview(
     What was tried on the program comes first.
     """
     budget = program.budget
-    above = list(_opening(budget, f"{how_long(budget, _MOST_COMMAND_CHARACTERS)}."))
+    took = f"{how_long(budget, _MOST_COMMAND_CHARACTERS)}."
+    above = [*_opening(budget, took), *_busy(budget)]
     if advice is not None:
         above = [*on_screen(advice, program), *above]
         summary = None  # what shortens iterations was measured
@@ -124,6 +127,17 @@ def _opening(budget: Budget, first: str) -> Iterator[Block]:
             f"{units.format_count(n)} {noun}" for noun, n in budget.untimed.items()
         )
         yield text(f"Not timed: {counts} in other threads.", note=True, below=True)
+
+
+def _busy(budget: Budget) -> Iterator[Block]:
+    """Whether other programs slowed this one; in a report the trials say so."""
+    used = budget.other_cpu
+    if used is not None and used >= BUSY_CORES:
+        words = (
+            f"Other programs kept {cores_text(used, budget.cores)} busy. They slow the program "
+            "and make its times vary. Close them and run again."
+        )
+        yield text(words, note=True, below=True, lead=WARNING.capitalize())
 
 
 def sentence(budget: Budget) -> str:
