@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from chainer_profile.__main__ import main
 from chainer_profile.integrations.isolated import Start
+from chainer_profile.measure.environment import CpuWatch
 from tests import HANGS_S, ROOT
 
 
@@ -33,7 +34,7 @@ def files(place="here"):
     return sorted(str(path.relative_to(place)) for path in Path(place).rglob("[!.]*.*"))
 
 
-def run_in_child(*words, path="", stdin=os.devnull, within=nullcontext, apart=False):
+def run_in_child(*words, path="", stdin=os.devnull, within=nullcontext, apart=False, other_cpu=0.0):
     """Run the command in a process of its own, which has imported everything already.
 
     It makes the reports itself: another interpreter would have to import everything. What it
@@ -45,6 +46,7 @@ def run_in_child(*words, path="", stdin=os.devnull, within=nullcontext, apart=Fa
         stdin: A file.
         within: What it runs in.
         apart: Let another interpreter make the reports all the same.
+        other_cpu: Cores that other programs keep busy.
     """
     sys.stdout.flush()
     child = os.fork()
@@ -63,7 +65,11 @@ def run_in_child(*words, path="", stdin=os.devnull, within=nullcontext, apart=Fa
                 del sys.modules[name]
             # A shell's background job, such as these tests may be, passes over Ctrl-C.
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            with within(), patch.object(Start, "run", Start.run if apart else _run_here):
+            with (
+                within(),
+                patch.object(Start, "run", Start.run if apart else _run_here),
+                patch.object(CpuWatch, "other_cpu", lambda self: other_cpu),
+            ):
                 code = main(["run", *words])
         except KeyboardInterrupt:  # as Python itself ends
             signal.signal(signal.SIGINT, signal.SIG_DFL)

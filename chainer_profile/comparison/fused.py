@@ -48,11 +48,11 @@ def engine_name(recording: Recording) -> str:
 
 
 def short_name(function: str) -> str:
-    """A row's function, shortened if there are several: ``Convolution2D + 2 fused``."""
+    """A row's function, shortened if there are several: ``Convolution2DFunction + 2``."""
     first, *others = function.split(JOIN)
     if not others:
         return function
-    return f"{first.removesuffix('Function')}{JOIN}{format_count(len(others))} fused"
+    return f"{first}{JOIN}{format_count(len(others))}"
 
 
 def place(index: int | str, covers: Sequence[int]) -> str:

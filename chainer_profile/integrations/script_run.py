@@ -9,7 +9,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from threading import get_ident
@@ -17,6 +17,7 @@ from typing import Any
 
 from chainer_profile.basics.began import BEGAN_NS, process_age_ns
 from chainer_profile.basics.errors import UsageError, one_line
+from chainer_profile.basics.parsing import usable_cores
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import PROG
 from chainer_profile.integrations.isolated import Start, say
@@ -117,6 +118,7 @@ class ScriptRun:
                 from chainer_profile.integrations.program import Program
                 from chainer_profile.integrations.results import Results
                 from chainer_profile.integrations.sampler import Sampler
+                from chainer_profile.measure.environment import CpuWatch
         # The program may change its directory.
         out = None if self.out is None else self.out.absolute()
         default = self.default.absolute()
@@ -136,6 +138,8 @@ class ScriptRun:
             # Ranks wait for one another, so that each would time the others' changes.
             tries=self.tries and self._rank is None,
         )
+        # Other ranks are other processes, and no other programs.
+        self._watch = CpuWatch() if self._rank is None else None
         self._sampler = Sampler(self._accounts, self._program.what_runs)
         self._sampler.undecided_since = self._program.trials.undecided_since
         self._program.trials.on_decided = self._sampler.decide
@@ -183,7 +187,14 @@ class ScriptRun:
         ended = _now()
         with self._excused():
             with self._accounts.within(PROFILER, SAVING, count=0):
-                saved = list(self._results.save(self._program.recordings()))
+                other_cpu = self._other_cpu()
+                recordings = {
+                    name: replace(
+                        recording, conditions=replace(recording.conditions, other_cpu=other_cpu)
+                    )
+                    for name, recording in self._program.recordings().items()
+                }
+                saved = list(self._results.save(recordings))
                 if self.tries and not self._save_advice():
                     why = "were no iterations" if self._rank is None else "are several ranks"
                     self._warn(f"nothing was tried: there {why}")
@@ -262,7 +273,13 @@ class ScriptRun:
             ),
             extensions=program.extensions,
             unmeasured=program.trials.kinds.unmeasured(),
+            other_cpu=self._other_cpu(),
+            cores=usable_cores(),
         )
+
+    def _other_cpu(self) -> float | None:
+        """Cores that other programs kept busy while the program ran; None if that is not known."""
+        return None if self._watch is None else self._watch.other_cpu()
 
     def _is_save_due(self) -> bool:
         return time.perf_counter_ns() >= self._due_ns

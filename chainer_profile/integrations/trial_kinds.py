@@ -86,6 +86,13 @@ class TrialKind:
             calibrates=calibrates,
         )
 
+    def with_changes(self, name: str) -> TrialKind:
+        """Make the kind of those of these trials in which changes are tried."""
+        changed = TrialKind(name, lambda: self.subjects(), self.paths, self.command, self.account)
+        changed.batch = self.batch
+        changed.note_subject(self._subject, self._train_mode)
+        return changed
+
     @property
     def number(self) -> int:
         """The number in its name: 1 for ``train``, 2 for ``train-2``."""

@@ -39,8 +39,8 @@ class TimedUnit:
         network: The network that it calls.
         is_trained: Whether the program had set up an optimizer when it called the network.
         batch: The batch that it loads or converts; None if its size is not needed.
-        is_excluded: Whether it is in no row, because a change is tried in it or its memory is
-            counted.
+        is_changed: Whether a change is tried in it.
+        is_counted: Whether its memory is counted, so that its time is not measured.
     """
 
     kind: UnitKind
@@ -57,7 +57,8 @@ class TimedUnit:
     end_own_ns: int = 0
     end: Position = Position(0, 0, 0)  # noqa: RUF009
     batch: Batch | None = None
-    is_excluded: bool = False
+    is_changed: bool = False
+    is_counted: bool = False
     raised: bool = False
     #: Whether an extension, or a function with an account, calls the network.
     is_in_extension: bool = False

@@ -225,13 +225,24 @@ class CpuWatch:
 
     @staticmethod
     def _read() -> tuple[float, float, float]:
-        """Seconds of wall time, of the machine's CPU time, and of this process's CPU time."""
+        """Seconds of wall time, of the machine's CPU time, and of this process's with children."""
         machine = psutil.cpu_times()._asdict()
         # "user" includes "guest" time; "steal" is time of other virtual machines.
         names = ("user", "nice", "system", "irq", "softirq", "steal", "interrupt", "dpc")
-        process = psutil.Process().cpu_times()
         return (
             time.monotonic(),
             sum(machine.get(name, 0.0) for name in names),
-            process.user + process.system,
+            _cpu_of_process_s(),
         )
+
+
+def _cpu_of_process_s() -> float:
+    """CPU time of this process and its children, such as the workers of a MultiprocessIterator."""
+    process = psutil.Process()
+    seconds = 0.0
+    children: list[psutil.Process] = value_or(lambda: process.children(recursive=True), [])
+    for one in (process, *children):
+        with suppress(psutil.Error):  # a child has just ended: its parent has its time
+            times = one.cpu_times()
+            seconds += times.user + times.system + times.children_user + times.children_system
+    return seconds

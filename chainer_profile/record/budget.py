@@ -118,6 +118,8 @@ class Budget(Escaped):
     ``untimed``. ``ended`` is the last moment that was written (UTC); ``outcome`` is ``running`` if
     the program was killed. ``extensions`` has the extensions of trainings that have ended.
     ``unmeasured`` has the times of calls of networks that are in no recording, by part.
+    ``other_cpu`` is the mean number of cores that other programs kept busy meanwhile, of ``cores``;
+    None if it could not be read.
     """
 
     script: str
@@ -131,6 +133,8 @@ class Budget(Escaped):
     trials: tuple[Trials, ...] = ()
     extensions: tuple[Extension, ...] = ()
     unmeasured: tuple[Spent, ...] = ()
+    other_cpu: float | None = None
+    cores: int | None = None
 
     def part(self, part: str) -> tuple[Spent, ...]:
         """The times of a part, the longest first."""

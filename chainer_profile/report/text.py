@@ -31,11 +31,6 @@ def printable_rows(rows: Iterable[tuple[str, str | None]]) -> list[Row]:
     return [(name, printable(value)) for name, value in rows if value]
 
 
-def short(function: str) -> str:
-    """A function's name without the endings that names of functions have in common."""
-    return function.removesuffix("Function").removesuffix("2D") or function
-
-
 def shorten(text: str, most: int) -> str:
     """A text of so many characters at most."""
     return text if len(text) <= most else text[: most - 1] + "…"

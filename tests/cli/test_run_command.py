@@ -213,6 +213,16 @@ def test_the_time_of_another_run_is_none_of_this_one_s():
         assert (program and program.budget) == (None if year else own)
 
 
+@pytest.mark.parametrize("other_cpu", [None, 0.1, 1.3])
+def test_programs_that_keep_the_processor_busy_are_shown(other_cpu):
+    assert run(*INTO, form="", other_cpu=other_cpu) == 0
+    is_busy = other_cpu == 1.3
+    assert load_run(HERE).conditions.other_cpu == read_budget(HERE).other_cpu == other_cpu
+    cores = len(os.sched_getaffinity(0))
+    first, _, _ = " ".join(said().split()).partition(" part ")
+    assert (f"Warning: Other programs kept 1.3 of {cores} core" in first) == is_busy
+
+
 def test_what_makes_it_faster_is_on_the_screen_and_in_a_report():
     # In 16 iterations nothing is certain, but all is said.
     assert run("--try", *INTO, form="json") == 0

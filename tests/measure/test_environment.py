@@ -4,6 +4,7 @@ import re
 import sys
 from types import SimpleNamespace
 
+import psutil
 import pytest
 from chainer.backends import cuda
 
@@ -65,6 +66,20 @@ def test_other_cpu_is_the_mean_number_of_cores_of_other_programs(end, cores, mon
     reads = iter([(0.0, 0.0, 0.0), end])
     monkeypatch.setattr(CpuWatch, "_read", staticmethod(lambda: next(reads)))
     assert CpuWatch().other_cpu() == cores
+
+
+def test_the_cpu_time_of_children_is_the_process_s_own(monkeypatch):
+    """That of those that run, and of those that have ended."""
+
+    def process(**seconds):
+        times = dict.fromkeys(("user", "system", "children_user", "children_system"), 0.0)
+        return SimpleNamespace(cpu_times=lambda: SimpleNamespace(**{**times, **seconds}))
+
+    gone = SimpleNamespace(cpu_times=raising(psutil.NoSuchProcess(1)))
+    own = process(user=1.0, system=0.5, children_user=4.0)
+    own.children = lambda recursive: [process(user=16.0, children_system=32.0), gone]
+    monkeypatch.setattr(psutil, "Process", lambda: own)
+    assert CpuWatch._read()[2] == 53.5
 
 
 # -- GPUs

@@ -7,6 +7,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from chainer_profile.advice.results import Advice
+from chainer_profile.analyse.checks import BUSY_CORES, cores_text
+from chainer_profile.analyse.findings import WARNING
+from chainer_profile.analyse.largest_parts import MOST_ROWS, largest_parts
 from chainer_profile.analyse.program import (
     Part,
     ProgramTime,
@@ -37,23 +40,16 @@ from chainer_profile.report.content.answer import finding_words
 from chainer_profile.report.content.boxes import LEAST_WIDTH, bar, series
 from chainer_profile.report.document import TOTAL, Block, Boxes, Text, strong, text
 from chainer_profile.report.tables import Column, Table
-from chainer_profile.report.text import ending, script_name, short, shorten
+from chainer_profile.report.text import ending, script_name, shorten
 
 #: Parts in the first sentence, and findings below the table, at most.
 _MOST_PARTS, _MOST_FINDINGS = 3, 3
-#: Rows that a first screen has at most and at least, and those of a report.
-_MOST_ROWS, _FEWEST_ROWS, _MOST_REPORT_ROWS = 18, 12, 40
-_FEWEST_ROWS_BESIDE_ADVICE = 6
-#: Smaller parts of the whole have no row of their own: on a first screen, and in a report.
-_LEAST_SHARE_IN_SHORT, _LEAST_SHARE = 0.005, 0.001
-#: So many layers, those that take the most time, always have rows.
-_NAMED_LAYERS = 3
+#: Rows that a first screen has even where it is longer than a terminal.
+_FEWEST_ROWS = 12
 #: Characters of a line beside a part's name, and of a name at least.
 _CHARACTERS_BESIDE, _FEWEST_NAME_CHARACTERS = 39, 24
 #: Characters of the command on a first screen.
 _MOST_COMMAND_CHARACTERS = 48
-#: The row of parts that are not shown.
-_REST = "other"
 _OWN = tuple(part for part in PARTS if part != PROFILER)
 
 
@@ -75,10 +71,7 @@ def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Bl
     rows = list(budget_rows(program))
     marks = [TOTAL if row.level < 0 else "" for row in rows]
     yield Table(_columns(rows), rows, f"The time of {script_name(budget.script)}", marks)
-    note = (
-        "Indented lines add up to the line above them, and the parts to the whole, but for "
-        f"{units.format_percent(_LEAST_SHARE)} at most."
-    )
+    note = "Indented lines add up to the line above them, and the parts to the whole."
     conditions = None if summary is None else summary.recording.conditions
     if conditions is not None and conditions.call_ns:
         price = units.format_duration(conditions.call_ns * NS)
@@ -98,29 +91,31 @@ def overview(
     width: int = 80,
     fits: Callable[[list[Block]], bool] = lambda blocks: True,
 ) -> list[Block]:
-    """The same on a first screen, as many rows as fit; ``last`` ends it.
+    """The same on a first screen, with fewer rows where these do not fit; ``last`` ends it.
 
-    What was tried on the program stands above all else.
+    What was tried on the program comes first.
     """
     budget = program.budget
-    above = list(_opening(budget, f"{how_long(budget, _MOST_COMMAND_CHARACTERS)}."))
+    tried: list[Block] = []
+    took = f"{how_long(budget, _MOST_COMMAND_CHARACTERS)}."
+    above = [*_opening(budget, took), *_busy(budget)]
     if advice is not None:
-        above = [*on_screen(advice, program), *above]
+        tried = list(on_screen(advice, program))
         summary = None  # what shortens iterations was measured
     findings = program_findings(budget, summary)[:1]
     steps = [text("Next: ", *finding_words(finding)) for finding in findings]
     beneath = [*steps, *(replace(block, below=bool(steps)) for block in last)]
 
     def shown(most: int) -> list[Block]:
-        every = budget_rows(program, most, _LEAST_SHARE_IN_SHORT, width - _CHARACTERS_BESIDE)
+        every = budget_rows(program, most, width - _CHARACTERS_BESIDE)
         *rows, _whole, _profiling = every
         table = Table(_columns(rows), rows, f"The time of {script_name(budget.script)}")
         return [*above, table, *beneath]
 
-    most, fewest = _MOST_ROWS, _FEWEST_ROWS if advice is None else _FEWEST_ROWS_BESIDE_ADVICE
-    while most > fewest and not fits(shown(most)):
+    most = MOST_ROWS
+    while most > _FEWEST_ROWS and not fits(shown(most)):
         most -= 1
-    return shown(most)
+    return [*tried, *shown(most)]
 
 
 def _opening(budget: Budget, first: str) -> Iterator[Block]:
@@ -133,6 +128,17 @@ def _opening(budget: Budget, first: str) -> Iterator[Block]:
             f"{units.format_count(n)} {noun}" for noun, n in budget.untimed.items()
         )
         yield text(f"Not timed: {counts} in other threads.", note=True, below=True)
+
+
+def _busy(budget: Budget) -> Iterator[Block]:
+    """Whether other programs slowed this one; in a report the trials say so."""
+    used = budget.other_cpu
+    if used is not None and used >= BUSY_CORES:
+        words = (
+            f"Other programs kept {cores_text(used, budget.cores)} busy. They slow the program "
+            "and make its times vary. Close them and run again."
+        )
+        yield text(words, note=True, below=True, lead=WARNING.capitalize())
 
 
 def sentence(budget: Budget) -> str:
@@ -174,83 +180,35 @@ def _named(spent: Spent) -> str:
 
 
 def budget_rows(
-    program: ProgramTime,
-    most: int = _MOST_REPORT_ROWS,
-    least: float = _LEAST_SHARE,
-    longest: int | None = None,
+    program: ProgramTime, most: int = MOST_ROWS, longest: int | None = None
 ) -> Iterator[BudgetRow]:
-    """The parts, the largest first, each with its own parts; the whole; and what was added.
+    """The largest parts, each with its own parts; the whole; and the time that profiling added.
 
-    There are ``most`` rows of parts: the largest ones, whatever their level, and always the largest
-    layers and the phases beside theirs. What is not shown of a part is one row, if it is as much of
-    the whole as ``least``.
+    Args:
+        program: The time of the program.
+        most: Number of rows of parts.
+        longest: Characters of a name, with its indent.
     """
     budget = program.budget
     own, script = own_ns(budget), script_name(budget.script)
-    every, least_ns = program_parts(program), max(least * own, 1.0)
 
-    def rows(
-        shown: set[int], parts: Sequence[Part] = every, whole_ns: float = own, level: int = 0
-    ) -> Iterator[BudgetRow]:
-        kept = [part for part in parts if id(part) in shown]
-        for part in kept:
-            name = f"{part.path} {short(part.name)}" if part.path else part.name
+    def rows(parts: Sequence[Part], level: int = 0) -> Iterator[BudgetRow]:
+        for part in parts:
+            name = f"{part.path} {part.name}" if part.path else part.name
             name = name.replace(REST, f"{script}'s own code")
             if longest:
-                # The end of a path tells it from others, and of other names the begin.
+                # The end of a path differs between layers; of other names the beginning does.
                 cut = ending if part.path else shorten
                 name = cut(name, max(_FEWEST_NAME_CHARACTERS, longest - 2 * level))
             yield row(name, level, part.ns, part.count, part.sampled)
-            yield from rows(shown, part.inner, part.ns, level + 1)
-        rest_ns = whole_ns - sum(part.ns for part in kept)
-        if rest_ns >= least_ns and (kept or not level):
-            yield row(_REST, level, rest_ns)
+            yield from rows(part.inner, level + 1)
 
     def row(name: str, level: int, ns: float, count: float = 0, sampled: bool = False) -> BudgetRow:
         return BudgetRow(name, level, ns * NS, ns / own if own else 0.0, count, sampled)
 
-    shown: set[int] = set()
-    for line in _by_rank(every, least_ns):
-        more = shown | set(map(id, line))
-        if len(list(rows(more))) > most:
-            break
-        shown = more
-    yield from rows(shown)
+    yield from rows(largest_parts(program_parts(program), own, most))
     yield row(script, -1, own)
     yield row("profiling (added)", 0, _profiling_ns(budget))
-
-
-#: A part behind those that it is a part of.
-_Line = tuple[Part, ...]
-
-
-def _lines(parts: Sequence[Part], above: _Line = ()) -> Iterator[_Line]:
-    for part in parts:
-        yield (*above, part)
-        yield from _lines(part.inner, (*above, part))
-
-
-def _by_rank(parts: Sequence[Part], least_ns: float) -> Iterator[_Line]:
-    """The parts that have rows if there is room: largest layers, phases beside theirs, the rest."""
-    ranked = sorted(_lines(parts), key=lambda line: -line[-1].ns)
-    layers = _largest_layers(ranked)
-    yield from layers
-    # As a part of a row "other" these would make that larger than rows with names.
-    within = {id(line[-3]) for line in layers if len(line) > 2}
-    smallest_ns = min((line[-1].ns for line in layers), default=0.0)
-    for line in ranked:
-        if len(line) > 1 and id(line[-2]) in within and line[-1].ns > smallest_ns:
-            yield line
-    yield from (line for line in ranked if line[-1].ns >= least_ns)
-
-
-def _largest_layers(ranked: Iterable[_Line]) -> list[_Line]:
-    """The rows of the layers that take the most time in a phase."""
-    every = [line for line in ranked if line[-1].path.startswith("/")]
-    # Functions that the network itself calls are of no layer, if others are.
-    rows = [line for line in every if line[-1].path != "/"] or every
-    largest = {line[-1].path: line for line in reversed(rows)}
-    return sorted(largest.values(), key=lambda line: -line[-1].ns)[:_NAMED_LAYERS]
 
 
 def picture_of(budget: Budget) -> Iterator[Boxes]:

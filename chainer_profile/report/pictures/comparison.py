@@ -17,7 +17,7 @@ from chainer_profile.comparison.fused import short_name
 from chainer_profile.comparison.significance import FASTER, SLOWER
 from chainer_profile.report.content.comparison import change, fusion_line, verdict
 from chainer_profile.report.pictures import bars, figures
-from chainer_profile.report.text import printable, short, shorten
+from chainer_profile.report.text import printable, shorten
 
 #: Layers that are shown of a network that has more.
 MAX_LAYERS = 80
@@ -72,7 +72,7 @@ def figure(comparison: Comparison, anchor: str = "") -> Figure:
 
 def _name(row: Any) -> str:
     """The link's path first, then the function."""
-    return f"{printable(row.path)} {short(printable(short_name(row.function)))}"
+    return f"{printable(row.path)} {printable(short_name(row.function))}"
 
 
 def _shown(comparison: Comparison) -> pd.DataFrame:

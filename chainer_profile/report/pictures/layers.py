@@ -25,7 +25,7 @@ from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
 from chainer_profile.report.pictures import bars, figures
 from chainer_profile.report.rows import layer_anchor, link_anchor
-from chainer_profile.report.text import ending, on_gpu, printable, short, typical_word
+from chainer_profile.report.text import ending, on_gpu, printable, typical_word
 
 #: Bars of a picture; and layers by themselves where blocks are more.
 MOST, SLOWEST = 200, 30
@@ -177,7 +177,7 @@ def names_of(summary: Summary) -> list[str]:
     keys = list(zip(paths, layers["phase"], strict=True))
     counts = Counter(keys)
     return [
-        path if counts[key] == 1 else f"{path} {short(printable(str(function)))}"
+        path if counts[key] == 1 else f"{path} {printable(str(function))}"
         for path, key, function in zip(paths, keys, layers["function"], strict=True)
     ]
 

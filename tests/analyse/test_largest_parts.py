@@ -1,0 +1,99 @@
+"""The rows of a program's time: the largest parts, and each level adds up."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chainer_profile.analyse.largest_parts import (
+    ENOUGH,
+    LEAST_SHARE,
+    MOST_ROWS,
+    REST,
+    largest_parts,
+    rows_of,
+)
+from chainer_profile.analyse.program import Part
+
+
+@st.composite
+def trees(draw: st.DrawFn, depth: int = 4, whole_ns: int = 10**10) -> Part:
+    """A part whose inner parts take its time, or less where samples name only some of it."""
+    name = draw(st.uuids()).hex
+    if not depth or whole_ns < 2 or draw(st.integers(0, 3)) == 0:
+        return Part(name, whole_ns)
+    weights = draw(st.lists(st.integers(1, 1000), min_size=1, max_size=9))
+    unnamed = draw(st.sampled_from([0, 0, 1, 500]))
+    whole = sum(weights) + unnamed
+    inner = [draw(trees(depth - 1, whole_ns * weight // whole)) for weight in weights]
+    return Part(name, whole_ns, inner=tuple(sorted(inner, key=lambda part: -part.ns)))
+
+
+def hidden_of(parts: Sequence[Part], shown: set[str]) -> Iterator[Part]:
+    """The parts without a row, of parts with one."""
+    for part in parts:
+        if part.name in shown:
+            yield from hidden_of(part.inner, shown)
+        else:
+            yield part
+
+
+def named_ns(rows: Sequence[Part], leaves: set[str]) -> float:
+    return math.fsum(row.ns for row in rows if row.name in leaves)
+
+
+@given(trees(), st.sampled_from([MOST_ROWS, 12, 5]))
+def test_rows_are_the_largest_parts_and_each_level_adds_up(program: Part, most: int) -> None:
+    shown = largest_parts(program.inner, program.ns, most)
+    rows = list(rows_of(shown))
+    assert len(rows) <= most
+    for row in [Part("", program.ns, inner=shown), *rows]:
+        *_, last = row.inner or [None]
+        if last is not None:
+            inner_ns = math.fsum(inner.ns for inner in row.inner)
+            assert inner_ns == pytest.approx(row.ns, rel=LEAST_SHARE)
+            sizes = [inner.ns for inner in row.inner if inner.name != REST]
+            assert sizes == sorted(sizes, reverse=True)
+            assert REST not in [inner.name for inner in row.inner[:-1]]
+    # No row is smaller than a part without one, wherever that is.
+    names = {row.name for row in rows} - {REST}
+    hidden = [part.ns for part in hidden_of(program.inner, names) if part.ns]
+    smallest_ns = min((row.ns for row in rows if row.name in names), default=math.inf)
+    assert max(hidden, default=0) <= smallest_ns
+
+
+@given(trees())
+def test_rows_end_where_enough_of_the_time_has_names_or_there_is_no_room(program: Part) -> None:
+    every = list(rows_of(program.inner))
+    leaves = {part.name for part in every if not part.inner}
+    rows = list(rows_of(largest_parts(program.inner, program.ns)))
+    names = {row.name for row in rows} - {REST}
+    hidden = [part for part in hidden_of(program.inner, names) if part.ns]
+    is_full = len(rows) >= MOST_ROWS - 1
+    none_left = all(part.ns < LEAST_SHARE * program.ns for part in hidden)
+    enough_ns = ENOUGH * program.ns
+    assert named_ns(rows, leaves) >= enough_ns or is_full or none_left
+    # Without the smallest row less than enough has a name.
+    *larger, _ = sorted((row for row in rows if row.name in names), key=lambda row: -row.ns) or [0]
+    assert named_ns(larger, leaves) < enough_ns or not program.ns
+
+
+def test_a_large_part_comes_before_a_layer_s_small_one() -> None:
+    """A function of 33 % has a row before any layer of 2 %."""
+    layers = tuple(Part("F", 20, path=f"/{at}") for at in range(50))
+    backward = Part("backward", 1000, inner=layers)
+    parts = [
+        Part("iterations", 1500, inner=(backward, Part("forward", 500))),
+        Part("own code", 1500, inner=(Part("plot", 990), Part("prepare", 510))),
+    ]
+    for most in range(2, MOST_ROWS):
+        names = [part.name for part in rows_of(largest_parts(parts, 3000, most))]
+        assert "F" not in names or {"plot", "prepare", "forward"} <= set(names)
+
+
+def test_a_program_without_time_has_no_rows() -> None:
+    assert largest_parts([], 0) == ()
+    assert largest_parts([Part("a", 0)], 0) == ()
+    assert largest_parts([], 10) == (Part(REST, 10),)
