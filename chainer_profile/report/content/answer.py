@@ -143,12 +143,13 @@ def how_long(summary: Summary, program: ProgramTime | None = None) -> str:
         facts["mean_s"], facts["count"] = of_program
     trials = "{count:iteration}" if noun == "training step" else "{count:call}"
     more = 0 if program is None else trials_like(program, recording)
-    if facts["count"] < more:
+    if is_part := facts["count"] < more:
         trials = f"{format_count(facts['count'])} of {{more:{trials[7:-1]}}}"
         facts["more"] = more
     sentence = "A {noun} takes {mean_s:s}: mean of " + trials + " (median {median_s:s}, {sure})."
     if abs(facts["mean_s"] - trial.median_s) > _LEAST_PART_APART * trial.median_s:
-        sentence += " They take {min_s:s} to {max_s:s}; only the mean adds up to the program."
+        sentence += " They take {min_s:s} to {max_s:s}"
+        sentence += "." if is_part else "; only the mean adds up to the program."
     return fill(sentence, **facts)
 
 
