@@ -31,6 +31,8 @@ _MOST_EVENTS = 2_000_000
 #: Calls of a network, or updates of an optimizer, after each of which the log is read: a program
 #: that is killed early keeps trials of each kind.
 _FIRST_UNITS = 30
+#: The program runs at least this many times as long as the reading of the log before took.
+_READ_SHARE = 20
 #: Calls within extensions after which the log is read.
 _MOST_CALLS = 1000
 #: Name of the profiler's work within trials.
@@ -67,7 +69,8 @@ class ProgramTrials:
         self._units: list[TimedUnit] = []
         # Calls of networks within extensions, whose trials need not be found.
         self._calls: list[TimedUnit] = []
-        self._read_ns = 0
+        # When the log was read last, and how long to wait since then.
+        self._read_ns, self._wait_ns = 0, GROUP_NS
         # Units by kind and owner; of networks that are alike, together.
         self._n_units: Counter[tuple[UnitKind, Any]] = Counter()
         self._is_first = False
@@ -200,28 +203,33 @@ class ProgramTrials:
 
     def is_due(self, now_ns: int) -> bool:
         """Whether the log should be read, after a unit was added."""
-        takes_long = now_ns - self._read_ns >= GROUP_NS
+        takes_long = now_ns - self._read_ns >= self._wait_ns
         return self._is_first or takes_long or len(self._calls) > _MOST_CALLS
 
     def read(self, is_last: bool = False) -> None:
         """Find the trials among the units so far, and add them to their kinds."""
-        self._read_ns = self._accounts.at_ns
-        log = self.log
+        began_ns = self._accounts.now_ns()
         with self.pause():
-            log.take()
-            is_full = log.n_kept > _MOST_EVENTS
-            trials: list[tuple[TrialKind, Account, list[TimedUnit]]] = []
-            for unit in self._calls:
-                if unit.network is not None:
-                    kind = self.kinds.kind_of_calls(unit.network, unit.account)
-                    trials.append((kind, unit.account, [unit]))
-            for segment in self._segmenter.decide(is_last, is_full):
-                trials += self._found(segment)
-            self._calls = []
-            for _, group in groupby(trials, key=lambda trial: id(trial[0])):
-                alike = list(group)
-                self._add(alike[0][0], [(account, units) for _, account, units in alike])
-            log.forget(self._units[0].begin if self._units else log.position())
+            self._read(is_last)
+        self._read_ns = self._accounts.now_ns()
+        self._wait_ns = max(GROUP_NS, _READ_SHARE * (self._read_ns - began_ns))
+
+    def _read(self, is_last: bool) -> None:
+        log = self.log
+        log.take()
+        is_full = log.n_kept > _MOST_EVENTS
+        trials: list[tuple[TrialKind, Account, list[TimedUnit]]] = []
+        for unit in self._calls:
+            if unit.network is not None:
+                kind = self.kinds.kind_of_calls(unit.network, unit.account)
+                trials.append((kind, unit.account, [unit]))
+        for segment in self._segmenter.decide(is_last, is_full):
+            trials += self._found(segment)
+        self._calls = []
+        for _, group in groupby(trials, key=lambda trial: id(trial[0])):
+            alike = list(group)
+            self._add(alike[0][0], [(account, units) for _, account, units in alike])
+        log.forget(self._units[0].begin if self._units else log.position())
 
     def _found(self, segment: Segment) -> Iterator[tuple[TrialKind, Account, list[TimedUnit]]]:
         """The trial that a segment is, if it is one; else its time goes to its account."""
