@@ -29,6 +29,8 @@ _MOST_EVENTS = 2_000_000
 #: Calls of a network, or updates of an optimizer, after each of which the log is read: a program
 #: that is killed early keeps trials of each kind.
 _FIRST_UNITS = 30
+#: The program runs at least this many times as long as the reading of the log before took.
+_READ_SHARE = 20
 #: Calls within extensions after which the log is read.
 _MOST_CALLS = 1000
 #: Name of the profiler's work within trials.
@@ -53,7 +55,8 @@ class ProgramTrials:
         self._units: list[TimedUnit] = []
         # Calls of networks within extensions: each is a trial.
         self._extension_calls: list[TimedUnit] = []
-        self._read_ns = 0
+        # When the log was read last, and how long to wait since then.
+        self._read_ns, self._wait_ns = 0, GROUP_NS
         # The number of units by kind, and by owner or signature of the network.
         self._n_units: Counter[tuple[UnitKind, Any]] = Counter()
         self._is_first = False
@@ -187,7 +190,7 @@ class ProgramTrials:
 
     def is_due(self, now_ns: int) -> bool:
         """Whether the log should be read, after a unit was added."""
-        takes_long = now_ns - self._read_ns >= GROUP_NS
+        takes_long = now_ns - self._read_ns >= self._wait_ns
         return self._is_first or takes_long or len(self._extension_calls) > _MOST_CALLS
 
     def read(self, is_last: bool = False) -> None:
@@ -196,25 +199,28 @@ class ProgramTrials:
         Args:
             is_last: No units follow that belong to these.
         """
-        self._read_ns = self._accounts.at_ns
-        log = self.log
+        began_ns = self._accounts.now_ns()
         with self.pause():
-            log.take()
-            is_full = log.n_stored > _MOST_EVENTS
-            trials: list[tuple[TrialKind, Account, list[TimedUnit]]] = []
-            for unit in self._extension_calls:
-                if unit.network is not None and self._calls_functions(unit):
-                    kind = self.kinds.kind_of_calls(unit.network, unit.account)
-                    trials.append((kind, unit.account, [unit]))
-            for segment in self._segmenter.decide(is_last, is_full):
-                trials += self._trials_of(segment)
-            self._extension_calls = []
-            for _, group in groupby(trials, key=lambda trial: id(trial[0])):
-                same_kind = list(group)
-                self._add_trials(
-                    same_kind[0][0], [(account, units) for _, account, units in same_kind]
-                )
-            log.forget(self._units[0].begin if self._units else log.position())
+            self._read(is_last)
+        self._read_ns = self._accounts.now_ns()
+        self._wait_ns = max(GROUP_NS, _READ_SHARE * (self._read_ns - began_ns))
+
+    def _read(self, is_last: bool) -> None:
+        log = self.log
+        log.take()
+        is_full = log.n_stored > _MOST_EVENTS
+        trials: list[tuple[TrialKind, Account, list[TimedUnit]]] = []
+        for unit in self._extension_calls:
+            if unit.network is not None and self._calls_functions(unit):
+                kind = self.kinds.kind_of_calls(unit.network, unit.account)
+                trials.append((kind, unit.account, [unit]))
+        for segment in self._segmenter.decide(is_last, is_full):
+            trials += self._trials_of(segment)
+        self._extension_calls = []
+        for _, group in groupby(trials, key=lambda trial: id(trial[0])):
+            same_kind = list(group)
+            self._add_trials(same_kind[0][0], [(account, units) for _, account, units in same_kind])
+        log.forget(self._units[0].begin if self._units else log.position())
 
     def _trials_of(self, segment: Segment) -> Iterator[tuple[TrialKind, Account, list[TimedUnit]]]:
         """Yield the trial of a segment, if it is one; else move its time to its account."""

@@ -7,11 +7,13 @@ import weakref
 import chainer
 import chainer.functions as F
 import chainer.links as L
+import numpy as np
 import pytest
 from chainer import training
 from chainer.training import extensions
 
 from chainer_profile.integrations.trial_kinds import TrialKind
+from chainer_profile.measure.segments import Segmenter
 from chainer_profile.record import budget
 from chainer_profile.record.budget import (
     EVALUATION,
@@ -78,6 +80,26 @@ def test_iterations_take_no_longer_than_their_rows_say(watching, clock):
     rows_ns = watching.program.recordings()["train"].trial_ns.sum()
     iterations_ns = watching.spent[ITERATIONS, ""][0]
     assert 5 * 1100 <= iterations_ns <= rows_ns < min(1.01 * iterations_ns, 5 * 1150)
+
+
+def test_reading_the_log_takes_a_twentieth_of_the_time(watching, clock, monkeypatch):
+    begins = []
+    decide_at_once = Segmenter.decide
+
+    def decide(segmenter, is_last=False, is_full=False):
+        begins.append(clock.time_ns)
+        clock.advance(50 * MS)
+        return decide_at_once(segmenter, is_last, is_full)
+
+    monkeypatch.setattr(Segmenter, "decide", decide)
+    with watching.within(), in_test_mode():
+        model = Net(clock, 10 * MS)
+        for _ in range(1000):
+            model(X)
+    assert watching.program.kinds[0].count == 1000
+    waits_ns = np.diff(begins[30:-1]) - 50 * MS  # the first calls are read at once
+    assert len(waits_ns) == 8
+    assert min(waits_ns) == max(waits_ns) == 20 * 50 * MS
 
 
 def test_an_import_within_an_iteration_begins_no_other(watching, clock):
