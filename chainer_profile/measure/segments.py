@@ -215,10 +215,10 @@ class Segmenter:
         begin, own = found
         end = own[-1] + 1
         if not pattern.clears_first:
-            if end == len(self.units) and not must:  # gradients may be cleared now
-                return None
             while end < len(self.units) and self.units[end].kind is UnitKind.CLEARGRADS:
                 end += 1
+            if end == len(self.units) and not must:  # gradients may be cleared now
+                return None
         if pattern.iterator is None:
             begin = self._begin(number, pattern, begin, own[0])
             if not any(unit.raised for unit in self.units[begin : own[-1]]):

@@ -62,6 +62,7 @@ LOOPS = {
     "one optimizer": ("D", "[CNBD][CNBD][CNBD]"),
     "forward before cleargrads": ("D", "[NCBD][NCBD]"),
     "gradients are cleared after the update": ("D", "[NBDC][NBDC][NBDC]"),
+    "gradients of two networks are cleared after the updates": ("DG", "[NBDGCC][NBDGCC][NBDGCC]"),
     "an update with a loss function": ("D", "[D][D][D]"),
     "from load to load": ("D", "[LvNBD][LvNBD][LvNBD]"),
     "several updates for each load": ("D", "[LNBDNBD][LNBDNBD][LNBDNBD]"),
