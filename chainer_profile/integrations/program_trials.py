@@ -282,7 +282,7 @@ class ProgramTrials:
             added_ns = max(0, ns - trial.wall_ns)
             kind.own_ns -= added_ns
             self._accounts.move(kind.spent, (budget.PROFILER, WITHIN), added_ns)
-        self.wants_batches &= not kind.is_measured
+        self.wants_batches &= not (kind.is_training and kind.is_measured)
 
     # -- the end
 

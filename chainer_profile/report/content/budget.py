@@ -14,6 +14,7 @@ from chainer_profile.analyse.program import (
     program_findings,
     program_parts,
     share_of,
+    tips,
 )
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
@@ -107,19 +108,23 @@ def overview(
     if advice is not None:
         above = [*on_screen(advice, program), *above]
         summary = None  # what shortens iterations was measured
-    findings = program_findings(budget, summary)[:1]
-    steps = [text("Next: ", *finding_words(finding)) for finding in findings]
-    beneath = [*steps, *(replace(block, below=bool(steps)) for block in last)]
+    steps = [
+        text("Also: " if number else "Next: ", *finding_words(finding), below=bool(number))
+        for number, finding in enumerate(tips(program_findings(budget, summary)))
+    ]
+    beneath = [replace(block, below=bool(steps)) for block in last]
 
     def shown(most: int) -> list[Block]:
         every = budget_rows(program, most, _LEAST_SHARE_IN_SHORT, width - _CHARACTERS_BESIDE)
         *rows, _whole, _profiling = every
         table = Table(_columns(rows), rows, f"The time of {script_name(budget.script)}")
-        return [*above, table, *beneath]
+        return [*above, table, *steps, *beneath]
 
     most, fewest = _MOST_ROWS, _FEWEST_ROWS if advice is None else _FEWEST_ROWS_BESIDE_ADVICE
     while most > fewest and not fits(shown(most)):
         most -= 1
+    while len(steps) > 1 and not fits(shown(most)):
+        steps.pop()
     return shown(most)
 
 
