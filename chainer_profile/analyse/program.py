@@ -254,19 +254,16 @@ def _loading(budget: Budget, summary: Summary) -> Iterator[Finding]:
     """Loading that other processes can do, where it takes longer than moving what is loaded."""
     layers, (whole_s, _) = summary.layers, whole(summary)
     serial_s = float(layers["mean_s"][layers["function"] == SERIAL_ITERATOR].sum())
-    cores = summary.recording.environment.usable_cores or 1
-    moved_s = sum(
-        trials.moved_ns * NS
-        for trials in budget.trials
-        if trials.part == ITERATIONS and trials.folder == "."
-    )
-    if not (whole_s and moved_s and serial_s > moved_s):
+    moved = [trials for trials in budget.trials if trials.moved_ns]
+    moved_s = sum(each.moved_ns for each in moved) * NS
+    free_cores = max((each.free_cores for each in moved), default=0.0)
+    if not (whole_s and moved and serial_s > moved_s):
         return
     share = _share_of_trials(budget, summary.recording) / whole_s
     hidden = gain_without(share * (serial_s - moved_s))
     text = fill(
         "{name} takes {share:%} of the program: {serial_s:s} an iteration. To move the examples "
-        "from other processes, which can load them meanwhile, takes {moved_s:s}.",
+        "from other processes, which can load them meanwhile on a free core, takes {moved_s:s}.",
         name=SERIAL_ITERATOR,
         share=share * serial_s,
         serial_s=serial_s,
@@ -278,7 +275,8 @@ def _loading(budget: Budget, summary: Summary) -> Iterator[Finding]:
         text,
         "Write.",
         command="chainer.iterators.MultiprocessIterator(train, batchsize)",
-        gain=min(hidden or cores, cores),
+        # Work on more cores than were free takes its time elsewhere.
+        gain=min(hidden or free_cores, free_cores),
     )
 
 

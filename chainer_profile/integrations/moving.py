@@ -8,16 +8,20 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import psutil
 
+from chainer_profile.basics.parsing import usable_cores
 from chainer_profile.basics.words import SERIAL_ITERATOR
 from chainer_profile.compat import install_in_children
-from chainer_profile.record.budget import ITERATIONS, Budget
+from chainer_profile.record.budget import ITERATIONS, Budget, Trials
 from chainer_profile.record.recording import Recording
 
-#: Batches that are moved before those that are timed; and those, if they take no longer.
+#: Batches before the timing, timed batches at most, and the time after which no more follow.
 _WARMUPS, _BATCHES, _LONG_NS = 3, 20, 1_000_000_000
 #: A batch that takes longer is a failure.
 _MOST_SECONDS = 10.0
+#: How long the load of the processor is measured.
+_LOAD_SECONDS = 0.5
 
 
 class Examples:
@@ -85,9 +89,15 @@ def with_moving(budget: Budget, recording: Recording, least: float) -> Budget:
     return replace(
         budget,
         trials=tuple(
-            replace(trials, moved_ns=moving_ns(trials.loaded, trials.loaded_nbytes))
+            _measured(trials)
             if trials.part == ITERATIONS and trials.folder == "." and trials.loaded_nbytes
             else trials
             for trials in budget.trials
         ),
     )
+
+
+def _measured(trials: Trials) -> Trials:
+    free_cores = (usable_cores() or 1) * (1 - psutil.cpu_percent(_LOAD_SECONDS) / 100)
+    moved_ns = moving_ns(trials.loaded, trials.loaded_nbytes)
+    return replace(trials, moved_ns=moved_ns, free_cores=free_cores)

@@ -93,6 +93,8 @@ class Trials(Escaped):
     #: Time in which Chainer's MultiprocessIterator moves as much from its processes to this one;
     #: 0 where that was not measured.
     moved_ns: int = 0
+    #: Processor cores that no program used when that was measured.
+    free_cores: float = 0.0
 
 
 @dataclass(frozen=True)

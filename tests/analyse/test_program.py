@@ -17,7 +17,6 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.budget import Budget, Sampled, Spent, Trials
 from chainer_profile.record.recording import (
     COMPLETE,
-    Environment,
     Layer,
     MemoryUse,
     Recording,
@@ -167,10 +166,9 @@ def loading_findings(moved_ns, cores, function="SerialIterator"):
         self_ns,
         trial_ns=self_ns.sum(axis=1),
         settings=Settings(phase="train"),
-        environment=Environment(usable_cores=cores),
     )
     spent = Spent(*ITERATIONS, 800, 2), Spent("imports", "", 200)
-    trials = (Trials(*ITERATIONS, ".", 32, 320, moved_ns),)
+    trials = (Trials(*ITERATIONS, ".", 32, 320, moved_ns, cores),)
     budget = Budget("a.py", "", "", COMPLETE, 1000, spent, trials=trials)
     return [
         finding
@@ -188,7 +186,9 @@ def loading_findings(moved_ns, cores, function="SerialIterator"):
         (200, 2, None),
         (300, 2, None),
         (0, 2, None),  # not measured
-        (50, 1, None),  # no core is free to load
+        (50, 1.0, None),  # no further core is free to load
+        (50, 0.1, None),
+        (50, 1.2, 1.2),
     ],
 )
 def test_other_processes_are_to_load_only_what_takes_longer_to_load_than_to_move(

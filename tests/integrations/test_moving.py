@@ -33,9 +33,11 @@ def recording(function, loading_ns):
 )
 def test_moving_is_measured_only_where_it_decides(monkeypatch, function, loading_ns, is_measured):
     monkeypatch.setattr(moving, "moving_ns", lambda examples, nbytes: 7 if examples else 0)
+    monkeypatch.setattr(moving, "usable_cores", lambda: 4)
+    monkeypatch.setattr(moving.psutil, "cpu_percent", lambda interval: 25.0)
     found = moving.with_moving(BUDGET, recording(function, loading_ns), 0.05)
     first, *others = found.trials
-    assert first == replace(BUDGET.trials[0], moved_ns=7 * is_measured)
+    assert first == replace(BUDGET.trials[0], moved_ns=7 * is_measured, free_cores=3 * is_measured)
     assert tuple(others) == BUDGET.trials[1:]
     unknown = replace(BUDGET, trials=(replace(BUDGET.trials[0], loaded_nbytes=0),))
     assert moving.with_moving(unknown, recording(function, loading_ns), 0.05) == unknown
