@@ -12,6 +12,7 @@ import numpy as np
 from chainer_profile.basics.errors import one_line
 from chainer_profile.costs.call import ArraySpec, dtype_name, specs_of
 from chainer_profile.costs.work import Work, backward_work, forward_work
+from chainer_profile.measure.denormals import largest_denormal_part
 from chainer_profile.record.recording import Shape
 
 #: Function of the row that adds up gradients of a variable that several functions use.
@@ -57,10 +58,12 @@ class CallSite:
         forward_fields: Further fields, which count in the forward phase only.
         work: The work of one call; None if unknown.
         new_nbytes: Bytes of the outputs that are no views of inputs.
+        denormal_part: The largest part of denormal numbers in an array of the first call, without
+            parameters.
     """
 
     __slots__ = (
-        *("fields", "forward_fields", "function", "kind", "new_nbytes"),
+        *("denormal_part", "fields", "forward_fields", "function", "kind", "new_nbytes"),
         *("path", "phase", "specs", "work"),
     )
 
@@ -72,6 +75,7 @@ class CallSite:
         #: Shapes and types of inputs and outputs.
         self.specs: tuple[tuple[ArraySpec, ...], tuple[ArraySpec, ...]] | None = None
         self.new_nbytes = 0
+        self.denormal_part = 0.0
 
     @property
     def is_backward(self) -> bool:
@@ -91,6 +95,7 @@ class CallSite:
             "input_nbytes": nbytes_of(given),
             "parameter_nbytes": nbytes_of(used),
         }
+        self.denormal_part = largest_denormal_part(given)
 
     def add_outputs(
         self, function: Any, in_data: Sequence[Any], outputs: Sequence[Any], warn: Warn
@@ -101,6 +106,7 @@ class CallSite:
         self.new_nbytes = nbytes_of(
             [y for y in outputs if y is not None and not _is_view(y, in_data)]
         )
+        self.denormal_part = max(self.denormal_part, largest_denormal_part(outputs))
         self.specs = inputs, results = specs_of(in_data), specs_of(outputs)
         self.work = work_by(self.function, lambda: forward_work(function, inputs, results), warn)
 
@@ -114,6 +120,7 @@ class CallSite:
             "output_shapes": shapes_of(needed),
             "dtype": dtype_of(needed),
         }
+        self.denormal_part = largest_denormal_part(out_grad)
         known = specs_of(function.inputs), specs_of(out_grad)
         # A forward site may stand for calls of many shapes.
         is_known = forward.specs is not None and forward.specs[0] == known[0]

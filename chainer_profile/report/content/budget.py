@@ -34,7 +34,7 @@ from chainer_profile.record.budget import (
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import unit
 from chainer_profile.report.content.advice import on_screen
-from chainer_profile.report.content.answer import finding_words
+from chainer_profile.report.content.answer import finding_words, warnings_of_values
 from chainer_profile.report.content.boxes import LEAST_WIDTH, bar, series
 from chainer_profile.report.document import TOTAL, Block, Boxes, Text, strong, text
 from chainer_profile.report.tables import Column, Table
@@ -105,6 +105,7 @@ def overview(
     """
     budget = program.budget
     above = list(_opening(budget, f"{how_long(budget, _MOST_COMMAND_CHARACTERS)}."))
+    above += [] if summary is None else warnings_of_values(summary)
     if advice is not None:
         above = [*on_screen(advice, program), *above]
         summary = None  # what shortens iterations was measured
