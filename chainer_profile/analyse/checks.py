@@ -22,6 +22,7 @@ from chainer_profile.analyse.rules import Facts, Rules
 from chainer_profile.analyse.steps import steps
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.threads import THREADS, blas_threads
+from chainer_profile.analyse.values import MUCH_DENORMAL, VALUES, denormal_share
 from chainer_profile.basics.describe import MIN_TRIALS, halves_differ
 from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import format_count, format_percent, plural
@@ -49,8 +50,6 @@ BUSY_CORES = 0.25
 MUCH_OUTSIDE = 0.05
 #: Change of a GPU's clock worth a finding.
 CLOCK_CHANGE = 0.05
-#: Places of numbers that are not finite that a finding names.
-MOST_NAMED = 3
 #: Part of the wall time in which the thread did not run, worth a finding.
 MUCH_OFF = 0.05
 #: A mean of trials that is so many times the headline, or less than that part of it, is far off.
@@ -65,11 +64,18 @@ def check(summary: Summary) -> tuple[Finding, ...]:
     """All findings of a run: warnings, then what may take less time, then notes."""
     of_programs = summary.recording.by_means
     findings = [
+        *VALUES.findings(summary, of_programs),
         *CHECKS.findings(summary, of_programs),
         *THREADS.findings(summary, of_programs),
         *steps(summary),
     ]
-    return in_order(finding for finding in findings if isinstance(finding, Finding))
+    # What could be tried goes by rates that denormal numbers lower.
+    is_spoiled = denormal_share(summary) >= MUCH_DENORMAL
+    return in_order(
+        finding
+        for finding in findings
+        if isinstance(finding, Finding) and not (is_spoiled and finding.changes)
+    )
 
 
 # -- the trials
@@ -262,21 +268,7 @@ def _outside_of_phases(summary: Summary) -> Iterator[Facts]:
         yield {"share": share, "phases": ", ".join(summary.phase_names)}
 
 
-# -- the network and the machine
-
-
-@CHECKS.warning(
-    "The network contains NaN or infinite numbers: in {places}.",
-    "They can change the time of functions. chainer.set_debug(True) stops at the first function "
-    "that produces NaN. If a training has diverged, profile an earlier state.",
-    of_programs=True,
-)
-def _not_finite(summary: Summary) -> Iterator[Facts]:
-    if names := summary.recording.conditions.not_finite:
-        more = len(names) - MOST_NAMED
-        places = "; ".join(names[:MOST_NAMED])
-        places += f" and {format_count(more)} more" if more > 0 else ""
-        yield {"places": places, "off": math.inf}
+# -- the machine
 
 
 @CHECKS.warning(

@@ -24,6 +24,8 @@ _FEWER_EXAMPLES = 10
 _IN_EVERY_CALL = ("extensions.ParameterStatistics", "extensions.VariableStatisticsPlot")
 #: Ends of the names of extensions that a training needs as often as they run.
 _NEEDED = ("Shift",)
+#: How the names of functions begin that save; others in the same account load.
+_SAVES = "save_"
 #: How to save without compression.
 _PLAIN = "functools.partial(serializers.save_npz, compression=False)"
 _UNCOMPRESSED = "Saving without compression takes less time, and makes a larger file. Write."
@@ -57,9 +59,11 @@ def _less(spent: Spent, extension: Extension | None) -> _Less:
     if spent.name == SAVE_NPZ:
         return _UNCOMPRESSED, "serializers.save_npz(..., compression=False)", None
     if extension is None:
-        if spent.part == EVALUATION:
+        if spent.part == EVALUATION:  # of a Trainer that has not ended
             return "Evaluate less often, or on fewer examples.", "", 1.0
-        return ("Save less often.", "", 1.0) if spent.part == SNAPSHOTS else ("", "", 0.0)
+        if spent.part == SNAPSHOTS and spent.name.startswith(_SAVES) and spent.count > 1:
+            return "Save less often.", "", 1 - 1 / spent.count
+        return "", "", 0.0
     if extension.kind.endswith(_NEEDED):
         return "", "", 0.0
     if extension.compresses:

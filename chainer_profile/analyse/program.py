@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,10 +11,13 @@ import numpy as np
 from chainer_profile.analyse.extensions import beside_the_network
 from chainer_profile.analyse.findings import STEP, Finding, gain_without, in_order
 from chainer_profile.analyse.grouping import OUTSIDE, framework_by_phase
+from chainer_profile.analyse.rules import whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.paths import joined
+from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import plural
+from chainer_profile.basics.words import SERIAL_ITERATOR
 from chainer_profile.record.budget import (
     BENEATH,
     CALLS,
@@ -39,6 +42,8 @@ _DATA = "data"
 _OF_TRIALS = (ITERATIONS, CALLS, TEST_CALLS)
 #: Calls of networks that were not measured: only the first networks of a program are.
 NOT_BY_ROW = "other networks, not timed by row"
+#: Findings on the screen of a program at most.
+_MOST_TIPS = 3
 #: Trials of a program that the memory pass takes.
 _MEMORY_TRIALS = 2
 
@@ -256,10 +261,46 @@ def share_of(spent: Spent, budget: Budget) -> float:
     return spent.ns / own if own else 0.0
 
 
+def _loading(budget: Budget, summary: Summary) -> Iterator[Finding]:
+    """Loading that other processes can do, where it takes longer than moving what is loaded."""
+    layers, (whole_s, _) = summary.layers, whole(summary)
+    serial_s = float(layers["mean_s"][layers["function"] == SERIAL_ITERATOR].sum())
+    moved = [trials for trials in budget.trials if trials.moved_ns]
+    moved_s = sum(each.moved_ns for each in moved) * NS
+    free_cores = max((each.free_cores for each in moved), default=0.0)
+    if not (whole_s and moved and serial_s > moved_s):
+        return
+    share = _share_of_trials(budget, summary.recording) / whole_s
+    hidden = gain_without(share * (serial_s - moved_s))
+    text = fill(
+        "{name} takes {share:%} of the program: {serial_s:s} an iteration. To move the examples "
+        "from other processes, which can load them meanwhile on a free core, takes {moved_s:s}.",
+        name=SERIAL_ITERATOR,
+        share=share * serial_s,
+        serial_s=serial_s,
+        moved_s=moved_s,
+    )
+    yield Finding(
+        LOADING,
+        STEP,
+        text,
+        "Write.",
+        command="chainer.iterators.MultiprocessIterator(train, batchsize)",
+        # Work on more cores than were free takes its time elsewhere.
+        gain=min(hidden or free_cores, free_cores),
+    )
+
+
+def tips(findings: Sequence[Finding]) -> Sequence[Finding]:
+    """The findings of a program on its screen: those with the largest gains, or the first one."""
+    return [finding for finding in findings if finding.gain][:_MOST_TIPS] or findings[:1]
+
+
 def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Finding, ...]:
     """What would shorten the program; with what would shorten its trials, by what that is of it."""
     findings = list(beside_the_network(budget, own_ns(budget)))
     if summary is not None:
+        findings += _loading(budget, summary)
         share = _share_of_trials(budget, summary.recording)
         for finding in summary.findings:
             if finding.severity == STEP and finding.gain:

@@ -105,23 +105,11 @@ def _update(summary: Summary) -> Iterator[Facts]:
     yield facts
 
 
-@STEPS.step(
-    "Loading data takes {share:%} of the {whole}, mostly in {function}.",
-    {
-        "hidden": "Other processes can load batches beside the training, which hides up to "
-        "{hidden:%}. Write."
-    },
-)
+@STEPS.step("Loading data takes {share:%} of the {whole}, mostly in {function}.")
 def _data(summary: Summary) -> Iterator[Facts]:
     rows, share = _of_phase(summary, DATA)
     if len(rows):
-        facts: Facts = {"share": share, "function": rows["function"][rows["typical_s"].idxmax()]}
-        serial = rows[rows["function"] == "SerialIterator"]
-        hidden = part_of_whole(summary, serial["mean_s"].sum())
-        if hidden >= MUCH:
-            command = "chainer.iterators.MultiprocessIterator(train, batchsize)"
-            facts |= {"hidden": hidden, "command": command, "gain": gain_without(hidden)}
-        yield facts
+        yield {"share": share, "function": rows["function"][rows["typical_s"].idxmax()]}
 
 
 @STEPS.step(

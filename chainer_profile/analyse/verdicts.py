@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from chainer_profile.analyse.counted import trial_counters
 from chainer_profile.analyse.inside import CALLS, CAUSES, COPYING, WAITING, InsideParts
 from chainer_profile.analyse.roofline import REACHED
+from chainer_profile.analyse.values import has_denormals
 from chainer_profile.basics.describe import NS
 from chainer_profile.record.recording import Recording
 
 FAULTS = "page faults"
+DENORMAL = "denormal numbers"
 #: Far from both limits, without a known large part.
 BELOW = "below both limits"
 #: A part of a layer's time that is large enough to be named.
@@ -34,7 +36,8 @@ def verdicts(
     """The verdict on every layer; empty where nothing is known.
 
     The nearer limit, where a third of it is reached; else the largest part, :data:`FAULTS` or of
-    :data:`.inside.CAUSES`; :data:`BELOW` where limits are known and no part is a quarter.
+    :data:`.inside.CAUSES`; :data:`BELOW` where limits are known and no part is a quarter. Layers
+    with denormal numbers that reach no limit are :data:`DENORMAL`.
     """
     measured, estimated = _measured(recording, columns, inside), _estimated(recording, columns)
     # Where the pass inside saw a layer nothing is estimated of it.
@@ -43,11 +46,14 @@ def verdicts(
     rows = [*measured.values(), *(np.where(seen, np.nan, row) for row in estimated.values())]
     shares = np.nan_to_num(np.array(rows))
     verdicts_by_row = []
+    denormal = has_denormals(recording)
     for at, bound in enumerate(columns["bound"]):
         # Estimates need a limit to be held against.
         largest = int(shares[: None if bound else len(measured), at].argmax())
         if bound and columns["reached"][at] >= REACHED:
             verdicts_by_row.append(bound)
+        elif denormal[at]:
+            verdicts_by_row.append(DENORMAL)
         elif shares[largest, at] >= MUCH:
             verdicts_by_row.append(names[largest])
         else:

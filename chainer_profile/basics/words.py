@@ -37,6 +37,8 @@ DEFAULT_DEPTH = 2
 
 #: The phases of a row.
 FORWARD, BACKWARD, UPDATE, DATA = "forward", "backward", "update", "data"
+#: Chainer's iterator that loads in the process that trains.
+SERIAL_ITERATOR = "SerialIterator"
 #: The phase of the collectives of ChainerMN's optimizers, between backward and update.
 COMMUNICATION = "communication"
 #: Values of ``--phase``.

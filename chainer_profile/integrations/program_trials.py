@@ -280,7 +280,7 @@ class ProgramTrials:
             for added_ns in self._added_ns(of_rows, cuts):
                 kind.own_ns -= added_ns
                 self._accounts.move(kind.account, (budget.PROFILER, WITHIN), added_ns)
-        self.wants_batches &= not kind.is_measured
+        self.wants_batches &= not (kind.is_training and kind.is_measured)
 
     def _added_ns(
         self, kind: TrialKind, cuts: list[tuple[int, LoggedTrial, Counter[str]]]

@@ -62,12 +62,14 @@ def main(job: Mapping[str, Any]) -> None:
     try:
         # Only the main folder gets reports, because each one takes a second.
         if ended.saved and not (ended.quiet and NONE in ended.formats):
-            summary, beside = _write_reports(Path(ended.saved[0]), ended.formats, is_short)
+            folder = Path(ended.saved[0])
+            summary, beside = _write_reports(folder, ended.budget, ended.formats, is_short)
     except ProfileError as error:
         problems.append(str(error))
     ns = max(0, time.perf_counter_ns() - ended.at_ns)
-    spent = (*ended.budget.spent, Spent(PROFILER, REPORTS, ns))
-    budget = replace(ended.budget, wall_ns=ended.budget.wall_ns + ns, spent=spent)
+    budget = ended.budget if beside.program is None else beside.program.budget
+    spent = (*budget.spent, Spent(PROFILER, REPORTS, ns))
+    budget = replace(budget, wall_ns=budget.wall_ns + ns, spent=spent)
     written = list(ended.saved)
     if ended.folder is not None:
         try:
@@ -83,13 +85,21 @@ def main(job: Mapping[str, Any]) -> None:
         _print(program, summary, beside.advice, last)
 
 
-def _write_reports(folder: Path, formats: Sequence[str], is_short: bool) -> tuple[Summary, Beside]:
+def _write_reports(
+    folder: Path, budget: Budget, formats: Sequence[str], is_short: bool
+) -> tuple[Summary, Beside]:
     """Write the reports of a folder, and return the summary and further results they show."""
+    from chainer_profile.analyse.changes import MUCH
     from chainer_profile.analyse.summaries import summarise
+    from chainer_profile.integrations.moving import with_moving
     from chainer_profile.runs.folder import load_run
     from chainer_profile.runs.write import beside, write_reports
 
-    summary = summarise(load_run(folder))
+    recording = load_run(folder)
+    moving = with_moving(budget, recording, MUCH)
+    if moving is not budget:
+        write(folder, {BUDGET: write_json(moving)})
+    summary = summarise(recording)
     if NONE not in formats:
         write_reports(folder, summary, formats, only=_FILES_IF_SHORT if is_short else None)
     return summary, beside(folder, summary.recording)

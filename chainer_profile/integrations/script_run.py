@@ -267,7 +267,11 @@ class ScriptRun:
             untimed=program.untimed,
             sampled=self._sampler.sampled(),
             trials=tuple(
-                Trials(*kind.account, folders[kind.name])
+                Trials(
+                    *(*kind.account, folders[kind.name]),
+                    loaded=kind.batch.size,
+                    loaded_nbytes=kind.batch.loaded_nbytes,
+                )
                 for kind in program.kinds
                 if kind.name in folders
             ),

@@ -15,7 +15,6 @@ from chainer_profile.measure.accounts import Account
 from chainer_profile.measure.aggregate import Aggregator, LoggedTrial, TrialTimes
 from chainer_profile.measure.devices import device_name, device_of
 from chainer_profile.measure.event_log import EventLog
-from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.iteration_writer import IterationWriter
 from chainer_profile.measure.loop import Batch, Loop, Subject, name_of, names_of
 from chainer_profile.measure.ranks import rank_of
@@ -177,7 +176,7 @@ class TrialKind:
         """Make the recording of the trials, of which none follow."""
         if self.writer is None or self.recording is not None:
             return
-        recording = self.writer.recording(self.xp, not_finite(self.roots()))
+        recording = self.writer.recording(self.xp, self.roots())
         if recording is not None and self.memory is not None:
             recording = replace(recording, memory=self._memory_of_rows(self.memory))
         self.recording = recording

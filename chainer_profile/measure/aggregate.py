@@ -12,7 +12,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.attribution import Attributor
 from chainer_profile.measure.call_sites import CallSite
 from chainer_profile.measure.layout import Ints, Layout
-from chainer_profile.measure.rows import RowIndex
+from chainer_profile.measure.rows import Row, RowIndex
 from chainer_profile.measure.spans import PAUSE, match_spans, without_pauses
 from chainer_profile.record.recording import Layer
 
@@ -143,9 +143,17 @@ class Aggregator:
         return self.index.layers(self.trials)
 
     @property
+    def _current_index(self) -> RowIndex:
+        return self.index if self.call_layout is None else self.call_layout.index
+
+    @property
+    def rows(self) -> list[Row]:
+        """The current rows, with the call sites of their trials."""
+        return self._current_index.rows
+
+    @property
     def phases(self) -> list[str]:
-        index = self.index if self.call_layout is None else self.call_layout.index
-        return index.phases
+        return self._current_index.phases
 
     def forget(self) -> None:
         """Forget the sums of the trials so far; the rows stay."""

@@ -13,6 +13,7 @@ import numpy as np
 from chainer_profile.basics.errors import one_line
 from chainer_profile.costs.call import ArraySpec, dtype_name, specs_of
 from chainer_profile.costs.work import Work, backward_work, forward_work
+from chainer_profile.measure.denormals import largest_denormal_part
 from chainer_profile.record.recording import Shape
 
 #: Function of the row that adds up gradients of a variable that several functions use.
@@ -60,6 +61,8 @@ class CallSite:
         work: The work of one call; None if unknown.
         specs: Shapes and types of the inputs and of the outputs; None if unknown.
         new_nbytes: Bytes of the outputs that are no views of inputs.
+        denormal_part: The largest part of denormal numbers in an array of the first call, without
+            parameters.
     """
 
     kind: Kind
@@ -71,6 +74,7 @@ class CallSite:
     work: Work | None = None
     specs: tuple[tuple[ArraySpec, ...], tuple[ArraySpec, ...]] | None = None
     new_nbytes: int = 0
+    denormal_part: float = 0.0
 
     @property
     def is_backward(self) -> bool:
@@ -90,6 +94,7 @@ class CallSite:
             "input_nbytes": nbytes_of(inputs),
             "parameter_nbytes": nbytes_of(used_parameters),
         }
+        self.denormal_part = largest_denormal_part(inputs)
 
     def add_outputs(
         self, function: Any, in_data: Sequence[Any], outputs: Sequence[Any], warn: Warn
@@ -100,6 +105,7 @@ class CallSite:
         self.new_nbytes = nbytes_of(
             [y for y in outputs if y is not None and not _is_view(y, in_data)]
         )
+        self.denormal_part = max(self.denormal_part, largest_denormal_part(outputs))
         self.specs = inputs, results = specs_of(in_data), specs_of(outputs)
         self.work = work_by(self.function, lambda: forward_work(function, inputs, results), warn)
 
@@ -113,6 +119,7 @@ class CallSite:
             "output_shapes": shapes_of(needed),
             "dtype": dtype_of(needed),
         }
+        self.denormal_part = largest_denormal_part(out_grad)
         known = specs_of(function.inputs), specs_of(out_grad)
         # A forward site may stand for calls of many shapes.
         is_known = forward.specs is not None and forward.specs[0] == known[0]

@@ -14,6 +14,7 @@ from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.journal_writer import JournalWriter
 from chainer_profile.measure.recorder_cost import cost_of_a_call, window_ns
 from chainer_profile.measure.session import Target
+from chainer_profile.measure.values import find_denormals, not_finite
 from chainer_profile.record.journal import Header, Journal, JournalError
 from chainer_profile.record.recording import (
     COMPLETE,
@@ -113,12 +114,12 @@ class IterationWriter:
     def _settings(self) -> Settings:
         return self._settings_of(self._target.aggregator.layers())
 
-    def recording(self, xp: Any, not_finite: tuple[str, ...]) -> Recording | None:
+    def recording(self, xp: Any, roots: Sequence[tuple[str, Any]]) -> Recording | None:
         """The iterations so far; None without any.
 
         Args:
             xp: NumPy or CuPy, as the iterations use.
-            not_finite: Paths of the parameters that are not finite.
+            roots: Pairs of a path's prefix and a network, whose values are looked at.
         """
         if self._writer is None:
             return None
@@ -126,7 +127,12 @@ class IterationWriter:
         calibrations, since_ns = conditions.calibrations, self._calibrated_ns
         if since_ns is not None and self._clock.now_ns() - since_ns >= _LONG_NS:
             calibrations += self._calibrations(xp)
-        conditions = replace(conditions, calibrations=calibrations, not_finite=not_finite)
+        conditions = replace(
+            conditions,
+            calibrations=calibrations,
+            not_finite=not_finite(roots),
+            denormals=find_denormals(roots, self._target.aggregator.rows),
+        )
         recording = self._writer.recording(conditions, COMPLETE)
         settings = replace(self._settings(), trials=recording.n_trials, clean_trials=0)
         return replace(recording, settings=settings)

@@ -14,7 +14,6 @@ from chainer_profile.measure import patches
 from chainer_profile.measure.aggregate import TrialTimes
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.devices import device_of
-from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.iteration_writer import IterationWriter
 from chainer_profile.measure.loop import Loop
 from chainer_profile.measure.memory import IterationMemory
@@ -183,7 +182,7 @@ class Iterations:
     def recording(self) -> Recording | None:
         """The iterations so far; None without any."""
         self._read()
-        recording = self._writer.recording(self._xp, not_finite(self._loop.roots))
+        recording = self._writer.recording(self._xp, self._loop.roots)
         if recording is None:
             return None
         memory = self._memory.use_of_rows(len(recording.layers))

@@ -20,6 +20,7 @@ from chainer_profile.measure.journal_writer import JournalWriter
 from chainer_profile.measure.links import Links
 from chainer_profile.measure.loop import Loop
 from chainer_profile.measure.session import Session, Target
+from chainer_profile.measure.values import find_denormals, not_finite
 from chainer_profile.record.folding import fold_call_history
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import COMPLETE, Conditions, Recording, Settings
@@ -219,6 +220,9 @@ class _Network:
         """The recording of its trials; the log must have been read."""
         if not self.n_trials:
             raise ProfileError("no call of the network completed under this hook")
+        roots = [("", self.root)]
+        denormals = find_denormals(roots, self.target.aggregator.rows)
+        conditions = replace(conditions, not_finite=not_finite(roots), denormals=denormals)
         recording = self._writer.recording(conditions, COMPLETE)
         where = environment.collect(self._settings().device)
         return replace(recording, settings=self._settings(), environment=where)

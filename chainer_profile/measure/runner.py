@@ -36,7 +36,6 @@ from chainer_profile.measure.clock import HOST_CLOCK, Clock, TimeLimit
 from chainer_profile.measure.configuration import current_configuration
 from chainer_profile.measure.counters import COUNTERS
 from chainer_profile.measure.devices import clock_of, device_name, only_device_of
-from chainer_profile.measure.finite import not_finite
 from chainer_profile.measure.inside import INSIDE
 from chainer_profile.measure.interrupts import InterruptedRecording, interrupts_that_stop
 from chainer_profile.measure.learning import LEARNING_PASSES, learn
@@ -63,6 +62,7 @@ from chainer_profile.measure.trials import (
     Trials,
     check_samples,
 )
+from chainer_profile.measure.values import find_denormals, not_finite
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import (
     COMPLETE,
@@ -345,7 +345,12 @@ def run(
             raise RunError(*trials.failure(error)) from error
         recording = trials.recording()
         calibrated = tuple(times for times in calibrations if times is not None)
-        conditions = replace(recording.conditions, calibrations=calibrated, not_finite=nonfinite)
+        conditions = replace(
+            recording.conditions,
+            calibrations=calibrated,
+            not_finite=nonfinite,
+            denormals=find_denormals(step.roots, session.target.aggregator.rows),
+        )
         on_interrupt.recording = recording = replace(recording, conditions=conditions)
         for position, run_pass in enumerate(passes, 1):
             # After the trials, Ctrl-C only skips the remaining passes.

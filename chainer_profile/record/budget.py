@@ -89,6 +89,14 @@ class Trials(Escaped):
     part: str
     name: str
     folder: str  #: From the folder of the budget.
+    #: Examples that an iteration loads, and their bytes; 0 where that is not known.
+    loaded: int = 0
+    loaded_nbytes: int = 0
+    #: Time in which Chainer's MultiprocessIterator moves as much from its processes to this one;
+    #: 0 where that was not measured.
+    moved_ns: int = 0
+    #: Processor cores that no program used when that was measured.
+    free_cores: float = 0.0
 
 
 @dataclass(frozen=True)

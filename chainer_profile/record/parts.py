@@ -228,6 +228,21 @@ class Calibration:
 
 
 @dataclass(frozen=True)
+class Denormals(Escaped):
+    """An array with denormal numbers, which are closer to zero than 1.2e-38 (float32)."""
+
+    name: str  #: ``/conv1/W``, or what it is in words.
+    path: str  #: Path of its link.
+    function: str = ""  #: The function that gets it; empty for all of the link.
+    phase: str = ""  #: The phase in which it is used; empty for all.
+    part: float = 0.0  #: The part of its numbers that are denormal.
+    dtype: str = "float32"  #: Its data type.
+    #: How many times as long a product of matrices takes with so many denormal numbers as with
+    #: zeros in their place.
+    slowdown: float = 1.0
+
+
+@dataclass(frozen=True)
 class Conditions:
     """Resolution and overhead of the measurement, speed and load of the machine."""
 
@@ -244,6 +259,7 @@ class Conditions:
     #: measured.
     calibrations: tuple[Calibration, ...] = ()
     not_finite: tuple[str, ...] = ()  #: Parts of the network with NaN or infinities.
+    denormals: tuple[Denormals, ...] = ()  #: Arrays of the network with denormal numbers.
 
 
 @dataclass(frozen=True)

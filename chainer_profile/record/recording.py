@@ -29,6 +29,7 @@ from chainer_profile.record.parts import Calibration as Calibration
 from chainer_profile.record.parts import Conditions as Conditions
 from chainer_profile.record.parts import Counted as Counted
 from chainer_profile.record.parts import Counters as Counters
+from chainer_profile.record.parts import Denormals as Denormals
 from chainer_profile.record.parts import Environment as Environment
 from chainer_profile.record.parts import Gpu as Gpu
 from chainer_profile.record.parts import GpuState as GpuState

@@ -93,7 +93,8 @@ LAYER_COLUMNS = by_key(
                    "faults (at their minimum cost), waiting (the thread gave up its processor), "
                    "copying or call cost (without --why both are estimates, the first of "
                    "im2col's windows alone), with --why also matrix product, elementwise "
-                   "arithmetic, allocation, garbage collection; otherwise below both limits"),
+                   "arithmetic, allocation, garbage collection; or denormal numbers; otherwise "
+                   "below both limits"),
     Column("peak", "peak", unit.BYTES, drop=2,
            meaning="Peak of the bytes allocated in the layer, without those from before it; "
                    "empty without a memory pass"),

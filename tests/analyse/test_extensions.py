@@ -80,3 +80,20 @@ def test_saving_without_compression_is_advised_without_a_number(extension):
     assert finding.gain is None
     spent = Spent("snapshots", extension.name, S, 4), Spent("iterations", "", 29 * S, 10)
     assert not findings_of(*spent, extensions=[extension])
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "gain"),
+    [("save_hdf5", 4, 1.6), ("save_hdf5", 1, None), ("load_npz", 4, None), ("load_hdf5", 1, None)],
+)
+def test_only_what_saves_several_times_is_to_save_less_often(name, count, gain):
+    spent = Spent("snapshots", name, 5 * S, count), Spent("iterations", "", 5 * S, 10)
+    findings = findings_of(*spent)
+    assert [finding.gain for finding in findings] == ([pytest.approx(gain)] if gain else [])
+    assert all(finding.to_do == "Save less often." for finding in findings)
+
+
+@pytest.mark.parametrize("part", ["test-mode calls", "calls of networks", "the script's own code"])
+def test_only_an_evaluator_is_to_evaluate_less_often(part):
+    spent = Spent(part, "evaluate", 5 * S, 10), Spent("iterations", "", 5 * S, 10)
+    assert not findings_of(*spent)

@@ -5,13 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from chainer_profile.analyse.findings import NOTE, Finding
 from chainer_profile.analyse.program import (
     ProgramTime,
     mean_of_trials,
+    program_findings,
     program_parts,
+    tips,
     trials_like,
 )
-from chainer_profile.record.budget import Budget, Sampled, Spent
+from chainer_profile.analyse.summaries import summarise
+from chainer_profile.record.budget import Budget, Sampled, Spent, Trials
 from chainer_profile.record.recording import COMPLETE, Layer, MemoryUse, Recording, Settings
 
 ITERATIONS = "iterations", ""
@@ -156,3 +160,54 @@ def test_a_mean_that_no_trial_in_rows_is_near_is_not_theirs(ns):
     """Other trials, such as those whose memory was counted, took more or less than all of these."""
     budget = Budget("a.py", "", "", COMPLETE, ns, (Spent(*ITERATIONS, ns, 4),))
     assert mean_of_trials(ProgramTime(budget, {ITERATIONS: [TRAINING]}), TRAINING) is None
+
+
+def loading_findings(moved_ns, cores, function="SerialIterator"):
+    """The findings on loading of a program of 1,000 ns, whose iterations load for 400 ns."""
+    layers = Layer(0, "data", function, "data"), Layer(1, "/a", "F")
+    self_ns = np.array([[200, 200]] * 2)
+    run = Recording(
+        layers,
+        self_ns,
+        trial_ns=self_ns.sum(axis=1),
+        settings=Settings(phase="train"),
+    )
+    spent = Spent(*ITERATIONS, 800, 2), Spent("imports", "", 200)
+    trials = (Trials(*ITERATIONS, ".", 32, 320, moved_ns, cores),)
+    budget = Budget("a.py", "", "", COMPLETE, 1000, spent, trials=trials)
+    return [
+        finding
+        for finding in program_findings(budget, summarise(run))
+        if "MultiprocessIterator" in finding.to_do
+    ]
+
+
+@pytest.mark.parametrize(
+    ("moved_ns", "cores", "gain"),
+    [
+        (100, 2, 1 / (1 - 0.2)),  # 100 of 200 ns in each of two iterations
+        (50, 8, 1 / (1 - 0.3)),
+        (180, 2, None),  # gains less than 5 %
+        (200, 2, None),
+        (300, 2, None),
+        (0, 2, None),  # not measured
+        (50, 1.0, None),  # no further core is free to load
+        (50, 0.1, None),
+        (50, 1.2, 1.2),
+    ],
+)
+def test_other_processes_are_to_load_only_what_takes_longer_to_load_than_to_move(
+    moved_ns, cores, gain
+):
+    findings = loading_findings(moved_ns, cores)
+    assert [finding.gain for finding in findings] == ([pytest.approx(gain)] if gain else [])
+    assert not loading_findings(moved_ns, cores, "MultiprocessIterator")
+
+
+def test_a_screen_has_three_tips_that_gain_or_else_the_first_one():
+    gains = [Finding("a", NOTE, "", gain=gain) for gain in (4, 3, 2, 1.5)]
+    unknown = [Finding("b", NOTE, ""), Finding("c", NOTE, "")]
+    assert tips([*gains, *unknown]) == gains[:3]
+    assert tips([*gains[:1], *unknown]) == gains[:1]
+    assert tips(unknown) == unknown[:1]
+    assert not tips([])

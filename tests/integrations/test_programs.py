@@ -31,11 +31,12 @@ WORKS = {
     ("extensions.PrintReport", 1, "iteration", 20, "", False),
     ("extensions.ProgressBar", 1, "iteration", 20, "", False),
 }
-#: By program, its options for a quick run: its iterations, links that run functions in them, how
-#: often its extensions are called, and how they work.
+#: By program, its options for a quick run: its iterations, the examples that each loads and their
+#: bytes, links that run functions in them, how often its extensions are called, and how they work.
 PROGRAMS = {
     "train_mnist --epoch 1": (
         60,
+        (100, 100 * (784 * 4 + 4)),
         "l1 l2 bn l3",
         {"LogReport": 61, "PrintReport": 61, "PlotReport": 61, "PlotReport_1": 61}
         | {"ProgressBar": 60, "validation": 4, "dump_graph": 1, "snapshot": 3},
@@ -43,6 +44,7 @@ PROGRAMS = {
     ),
     "train_ptb_custom_loop --epoch 1 --bproplen 5": (
         19,
+        (0, 0),  # without an iterator
         "embed lstm/upward lstm/lateral gru/W_r gru/U_r gru/W_z gru/U_z gru/W gru/U out",
         {"": 1},  # its calls in test mode
         set(),
@@ -52,7 +54,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("command", PROGRAMS)
 def test_an_unedited_program(command):
-    iterations, links, extensions, works = PROGRAMS[command]
+    iterations, loaded, links, extensions, works = PROGRAMS[command]
     name, *options = command.split()
     program = str(ROOT / f"tests/programs/{name}.py")
     words = ("--format", "none", "-o", "run", program, *options, "--out", "result")
@@ -64,6 +66,8 @@ def test_an_unedited_program(command):
     assert {spent.part for spent in budget.spent} <= set(PARTS)
     assert budget.of("iterations").count == iterations
     parts = (budget.part(part) for part in (EXTENSIONS, EVALUATION, TEST_CALLS, SNAPSHOTS))
+    trained = next(trials for trials in budget.trials if trials.folder == ".")
+    assert (trained.loaded, trained.loaded_nbytes) == loaded
     calls = {spent.name: spent.count for part in parts for spent in part}
     assert calls.keys() >= extensions.keys()
     assert all(calls[name] == count for name, count in extensions.items() if name)

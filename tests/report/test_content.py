@@ -27,6 +27,8 @@ from chainer_profile.record.recording import (
     COMPLETE,
     INTERVAL,
     TIME_LIMIT,
+    Conditions,
+    Denormals,
     Recording,
     Settings,
 )
@@ -229,6 +231,20 @@ def test_the_largest_gain_of_the_program_comes_first() -> None:
     assert list(gains)[:2] == ["evaluation", "kernels"]
     assert gains["evaluation"] == pytest.approx(2.0)
     assert gains["kernels"] == pytest.approx(1 / (0.5 + 0.5 / kernels.gain))
+
+
+def test_the_screen_of_a_program_warns_of_its_numbers() -> None:
+    run = make_training()
+    weight = Denormals("/res/0/conv/W", run.layers[0].path, part=1.0, slowdown=70.0)
+    for conditions, warns in (
+        (Conditions(), []),
+        (Conditions(denormals=(weight,)), ["The network contains denormal numbers"]),
+        (Conditions(not_finite=("/a/W",)), ["The network contains NaN or infinite numbers"]),
+    ):
+        summary = summarise(replace(run, conditions=conditions))
+        shown = [plain(block.words) for block in budget.overview(ProgramTime(program()), summary)
+                 if getattr(block, "lead", "") == "Warning"]  # fmt: skip
+        assert [words.partition(":")[0].partition(",")[0] for words in shown] == warns
 
 
 def test_layers_of_a_comparison_are_sorted() -> None:

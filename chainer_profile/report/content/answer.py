@@ -11,6 +11,7 @@ from chainer_profile.analyse.checks import ending_text
 from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, next_step
 from chainer_profile.analyse.program import ProgramTime, mean_of_trials, trials_like
 from chainer_profile.analyse.summary import Summary
+from chainer_profile.analyse.values import VALUES
 from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.units import format_count, format_percent
 from chainer_profile.record.recording import INTERVAL, TIME_LIMIT
@@ -156,10 +157,17 @@ def how_long(summary: Summary, program: ProgramTime | None = None) -> str:
 def doubts(summary: Summary) -> Iterator[doc.Text]:
     """Missing parts of the measurement, and warnings."""
     yield from doc.below(gaps(summary.recording), note=True)
-    for finding in summary.findings:
-        if finding.severity == WARNING:
-            words = finding_words(finding)
-            yield doc.text(*words, note=True, below=True, lead=WARNING.capitalize())
+    yield from map(_warning, filter(lambda found: found.severity == WARNING, summary.findings))
+
+
+def _warning(finding: Finding) -> doc.Text:
+    return doc.text(*finding_words(finding), note=True, below=True, lead=WARNING.capitalize())
+
+
+def warnings_of_values(summary: Summary) -> Iterator[doc.Text]:
+    """The warnings of NaN, infinite and denormal numbers."""
+    codes = [rule.code for rule in VALUES]
+    yield from map(_warning, filter(lambda found: found.code in codes, summary.findings))
 
 
 def where(summary: Summary) -> str:

@@ -17,6 +17,7 @@ from chainer_profile.analyse.program import (
     program_findings,
     program_parts,
     share_of,
+    tips,
 )
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
@@ -36,7 +37,7 @@ from chainer_profile.record.budget import (
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import unit
 from chainer_profile.report.content.advice import on_screen
-from chainer_profile.report.content.answer import finding_words
+from chainer_profile.report.content.answer import finding_words, warnings_of_values
 from chainer_profile.report.content.boxes import LEAST_WIDTH, bar, series
 from chainer_profile.report.document import TOTAL, Block, Boxes, Text, strong, text
 from chainer_profile.report.tables import Column, Table
@@ -99,22 +100,27 @@ def overview(
     tried: list[Block] = []
     took = f"{how_long(budget, _MOST_COMMAND_CHARACTERS)}."
     above = [*_opening(budget, took), *_busy(budget)]
+    above += [] if summary is None else warnings_of_values(summary)
     if advice is not None:
         tried = list(on_screen(advice, program))
         summary = None  # what shortens iterations was measured
-    findings = program_findings(budget, summary)[:1]
-    steps = [text("Next: ", *finding_words(finding)) for finding in findings]
-    beneath = [*steps, *(replace(block, below=bool(steps)) for block in last)]
+    steps = [
+        text("Also: " if number else "Next: ", *finding_words(finding), below=bool(number))
+        for number, finding in enumerate(tips(program_findings(budget, summary)))
+    ]
+    beneath = [replace(block, below=bool(steps)) for block in last]
 
     def shown(most: int) -> list[Block]:
         every = budget_rows(program, most, width - _CHARACTERS_BESIDE)
         *rows, _whole, _profiling = every
         table = Table(_columns(rows), rows, f"The time of {script_name(budget.script)}")
-        return [*above, table, *beneath]
+        return [*above, table, *steps, *beneath]
 
     most = MOST_ROWS
     while most > _FEWEST_ROWS and not fits(shown(most)):
         most -= 1
+    while len(steps) > 1 and not fits(shown(most)):
+        steps.pop()
     return [*tried, *shown(most)]
 
 

@@ -1,0 +1,103 @@
+"""How long Chainer's MultiprocessIterator takes to move examples between processes."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import psutil
+
+from chainer_profile.basics.parsing import usable_cores
+from chainer_profile.basics.words import SERIAL_ITERATOR
+from chainer_profile.compat import install_in_children
+from chainer_profile.record.budget import ITERATIONS, Budget, Trials
+from chainer_profile.record.recording import Recording
+
+#: Batches before the timing, timed batches at most, and the time after which no more follow.
+_WARMUPS, _BATCHES, _LONG_NS = 3, 20, 1_000_000_000
+#: A batch that takes longer is a failure.
+_MOST_SECONDS = 10.0
+#: How long the load of the processor is measured.
+_LOAD_SECONDS = 0.5
+
+
+class Examples:
+    """A data set of examples that take no time to load, for other processes."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._example = np.zeros(nbytes, np.uint8), np.int32(0)
+
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def __getitem__(self, index: int) -> Any:
+        return self._example
+
+
+def moving_ns(examples: int, nbytes: int) -> int:
+    """Time in which a MultiprocessIterator gives a batch that takes no time to load.
+
+    Args:
+        examples: Number of examples in the batch.
+        nbytes: Bytes of the batch.
+
+    Returns:
+        The mean time of a batch in nanoseconds; 0 if it fails.
+    """
+    from chainer.iterators import MultiprocessIterator
+
+    install_in_children()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", MultiprocessIterator.TimeoutWarning)
+        batches = MultiprocessIterator(
+            Examples(nbytes // examples), examples, shuffle=False, dataset_timeout=_MOST_SECONDS
+        )
+        try:
+            for _ in range(_WARMUPS):
+                batches.next()
+            began_ns = time.perf_counter_ns()
+            count = ns = 0
+            while count < _BATCHES and ns < _LONG_NS:
+                batches.next()
+                count += 1
+                ns = time.perf_counter_ns() - began_ns
+            return ns // count
+        except Exception:
+            return 0
+        finally:
+            batches.finalize()
+
+
+def with_moving(budget: Budget, recording: Recording, least: float) -> Budget:
+    """The same budget with the time to move an iteration's examples, if a SerialIterator loads.
+
+    Args:
+        budget: The time of the program.
+        recording: The iterations, in the budget's folder.
+        least: The part of an iteration from which loading matters.
+    """
+    serial = [layer.index for layer in recording.layers if layer.function == SERIAL_ITERATOR]
+    if not serial or recording.trial_ns is None:
+        return budget
+    loading_ns = recording.self_ns[:, serial].sum()
+    if loading_ns < least * recording.trial_ns.sum():
+        return budget
+    return replace(
+        budget,
+        trials=tuple(
+            _measured(trials)
+            if trials.part == ITERATIONS and trials.folder == "." and trials.loaded_nbytes
+            else trials
+            for trials in budget.trials
+        ),
+    )
+
+
+def _measured(trials: Trials) -> Trials:
+    free_cores = (usable_cores() or 1) * (1 - psutil.cpu_percent(_LOAD_SECONDS) / 100)
+    moved_ns = moving_ns(trials.loaded, trials.loaded_nbytes)
+    return replace(trials, moved_ns=moved_ns, free_cores=free_cores)
