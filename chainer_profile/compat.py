@@ -355,6 +355,15 @@ def install_in_children(then: str = "") -> None:
     spawn.get_preparation_data = with_mending
 
 
+def is_needed() -> bool:
+    """Whether Chainer does not import without this module: an edit of its import applies."""
+    numpy = importlib.import_module("numpy")
+    # In a program that runs, hasattr(numpy, "sctypes") may hold again.
+    has_sctypes = int(numpy.__version__.partition(".")[0]) < 2
+    modules = ("numpy.distutils", "pkg_resources")
+    return not (has_sctypes and all(map(importlib.util.find_spec, modules)))
+
+
 def has_device(cupy: types.ModuleType) -> bool:
     """Whether CuPy finds a driver and a device."""
     try:

@@ -408,3 +408,13 @@ def test_cpu_run_with_a_cupy_that_cannot_work(cupy, devices, available, lines, t
     assert out == f"float32 {available}\n"
     assert err.count("Warning") == lines
     assert "library could not be loaded" not in err
+
+
+@pytest.mark.parametrize(
+    ("version", "missing", "is_needed"),
+    [("1.26.4", "", False), ("2.0.0", "", True), ("1.26.4", "pkg_resources", True)],
+)
+def test_it_is_needed_where_chainer_does_not_import(version, missing, is_needed, monkeypatch):
+    monkeypatch.setattr(np, "__version__", version)
+    monkeypatch.setattr(compat.importlib.util, "find_spec", lambda name: name != missing or None)
+    assert compat.is_needed() == is_needed

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
 
 from chainer_profile.advice.changes import AS_IT_IS, CPU, Candidate
 from chainer_profile.analyse.changes import Untried
+from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.describe import student_quantile
 from chainer_profile.basics.files import as_json
 from chainer_profile.engines.results import Speedup
@@ -27,6 +29,8 @@ PROMISING = 1.01
 LEAST_GAIN = 1.015
 #: Another change is said to bring nothing if its interval ends below this.
 MISSED = 1.05
+#: Name of all changes that help, in one.
+TOGETHER = "all together"
 #: A change is measured until its interval is so narrow (relative half width) in so many pairs of
 #: processes. Fewer pairs than the last number call nothing a gain.
 PRECISE, PAIRS, LEAST_PAIRS = 0.025, 6, 2
@@ -157,6 +161,36 @@ def best_of(tried: Sequence[Tried]) -> Tried | None:
     helping = [change for change in tried if change.helps]
     best = next((change for change in helping if change.candidate.against == AS_IT_IS), None)
     return best or next(iter(helping), None)
+
+
+def together(tried: Sequence[Tried]) -> Tried | None:
+    """All changes that help, in one; None if fewer than two do.
+
+    It has no interval and no rounds if it was not measured: its gain is then the product of theirs.
+    """
+    helping = [change for change in tried if change.helps]
+    # The best comes last: of changes that exclude each other it is the one that stays.
+    whole = reduce(Change.with_, (each.candidate.change for each in reversed(helping)), AS_IT_IS)
+    for each in tried:
+        own = each.candidate
+        if (own.change, own.against) == (whole, AS_IT_IS) and each.gain and not each.error:
+            return each if len(helping) > 1 else None
+    best = best_of(helping)
+    if best is None or best.gain is None:
+        return None
+    factor, made = best.gain.factor, best.candidate.change
+    for each in helping:
+        change = each.candidate.change
+        if each.gain and made.with_(change) != made and whole.with_(change) == whole:
+            factor, made = factor * each.gain.factor, made.with_(change)
+    if made == best.candidate.change:
+        return None
+    return Tried(
+        replace(best.candidate, name=TOGETHER, change=made),
+        wall=Speedup(factor, math.nan, math.nan),
+        before_s=best.before_s,
+        after_s=best.before_s / factor,
+    )
 
 
 def write_json(advice: Advice) -> str:

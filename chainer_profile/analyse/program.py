@@ -86,13 +86,24 @@ def program_parts(program: ProgramTime) -> list[Part]:
 def mean_of_trials(program: ProgramTime, recording: Recording) -> tuple[float, int] | None:
     """Seconds of a trial and their number, with those trials that are in no rows.
 
-    None where the part has other trials as well, and where their number is not known.
+    None where the part has other trials as well, where their number is not known, and where the
+    others take so much that the mean is no time of a trial in rows.
     """
     for (part, name), trials in program.trials.items():
         spent = [entry for entry in program.budget.part(part) if entry.name == name]
         if [recording] == list(trials) and part in _OF_TRIALS and spent and spent[0].count:
-            return spent[0].ns * NS / spent[0].count, spent[0].count
+            mean_ns, times_ns = spent[0].ns / spent[0].count, recording.trial_ns
+            if times_ns is None or min(times_ns) <= mean_ns <= max(times_ns):
+                return mean_ns * NS, spent[0].count
     return None
+
+
+def trials_like(program: ProgramTime, recording: Recording) -> int:
+    """The number of trials in the part of a recording's trials; 0 if it has none."""
+    for (part, name), trials in program.trials.items():
+        if part in _OF_TRIALS and any(each is recording for each in trials):
+            return sum(spent.count for spent in program.budget.part(part) if spent.name == name)
+    return 0
 
 
 def _ranked(parts: Iterable[Part]) -> tuple[Part, ...]:

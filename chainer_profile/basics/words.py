@@ -90,6 +90,16 @@ def command_with_try(program: str) -> str:
     return f"{TYPED} run {TRY} {program}"
 
 
+def command_to_start(program: str, needs_compat: bool) -> str:
+    """The command that runs a program without profiling it.
+
+    Args:
+        program: How the program is called, such as ``train.py --epoch 1``.
+        needs_compat: Whether Chainer does not import without this package.
+    """
+    return f"{TYPED} run --compat-only {program}" if needs_compat else f"python {program}"
+
+
 def same_command_with_try(command: str) -> str:
     """Add :data:`TRY` to a ``run`` command, and leave out its output folder.
 

@@ -48,7 +48,7 @@ class LiveTrials:
         self._kind: TrialKind | None = None
         self._first: TimedUnit | None = None
         self._training, self._updates_left = NO_TRAINING, 0
-        self._is_changed = self._is_counted = False
+        self._is_counted = False
 
     def _learn(self, units: list[TimedUnit]) -> None:
         """An iteration was found."""
@@ -69,7 +69,8 @@ class LiveTrials:
                 self._begin_trial(*found)
             elif unit.kind in _CALLS:
                 self.pause()
-        unit.is_changed = self._is_changed or self._is_counted
+        unit.is_changed = self.trying is not None and self.trying.turns.is_changed
+        unit.is_counted = self._is_counted
 
     def _predicted(self, unit: TimedUnit) -> tuple[TrialKind, int, int] | None:
         """The kind, the training and the updates of the trial that begins with a unit."""
@@ -84,7 +85,6 @@ class LiveTrials:
 
     def _begin_trial(self, kind: TrialKind, training: int, updates: int) -> None:
         self._kind, self._training, self._updates_left = kind, training, updates
-        self._is_changed = self._is_counted = False
         if self._memory is not None and self._memory.begin(kind):
             self._is_counted = True
             self.pause()
@@ -92,7 +92,6 @@ class LiveTrials:
             trying = self._trying_in(kind)
             if trying is not None:
                 trying.turns.begin()
-                self._is_changed = trying.turns.is_changed
 
     def _trying_in(self, kind: TrialKind) -> Trying | None:
         """What is tried in trials of a kind: in those of one kind alone."""
@@ -128,6 +127,7 @@ class LiveTrials:
         """A trial has ended, after some time; without a time it does not count."""
         self._kind = None
         if self._is_counted and self._memory is not None:
+            self._is_counted = False
             self._memory.end()
         elif self.trying is not None and self.trying.kind is kind:
             if ns is None:

@@ -10,7 +10,7 @@ from weakref import ref
 import chainer
 
 from chainer_profile.integrations.networks import Network, Networks, ShownPaths, Training
-from chainer_profile.integrations.results import TEST, TRAINING
+from chainer_profile.integrations.results import TEST, TRAINING, TRIED
 from chainer_profile.integrations.trial_kinds import Subjects, TrialKind
 from chainer_profile.integrations.units import TimedUnit
 from chainer_profile.measure.accounts import Account
@@ -48,6 +48,8 @@ class ProgramKinds:
         self.every: list[TrialKind] = []
         self._by_training: dict[int, TrialKind] = {}
         self._by_updater: dict[int, Training] = {}
+        # By the kind of trials without a change.
+        self._changed: dict[TrialKind, TrialKind] = {}
         # By account and likeness of the network.
         self._by_likeness: dict[Any, TrialKind] = {}
 
@@ -122,11 +124,24 @@ class ProgramKinds:
         shown: ShownPaths,
         spent: Account = (budget.ITERATIONS, ""),
     ) -> TrialKind:
-        number = sum(kind.name.partition("-")[0] == name for kind in self.every) + 1
-        name = name if number == 1 else f"{name}-{number}"
-        kind = TrialKind(name, subjects, shown, self._command, spent)
+        kind = TrialKind(self._numbered(name), subjects, shown, self._command, spent)
         self.every.append(kind)
         return kind
+
+    def _numbered(self, name: str) -> str:
+        number = sum(kind.name.partition("-")[0] == name for kind in self.every) + 1
+        return name if number == 1 else f"{name}-{number}"
+
+    def with_changes(self, kind: TrialKind) -> TrialKind:
+        """The kind of those trials of a kind in which changes are tried."""
+        if kind not in self._changed:
+            self._changed[kind] = kind.with_changes(self._numbered(TRIED))
+            self.every.append(self._changed[kind])
+        return self._changed[kind]
+
+    def alike(self, kind: TrialKind) -> list[TrialKind]:
+        """A kind, and that of its trials in which changes are tried."""
+        return [kind, self._changed[kind]] if kind in self._changed else [kind]
 
     def measure(self, kind: TrialKind, log: EventLog, clock: Clock) -> None:
         """Measure trials of a kind by row, if they should be."""

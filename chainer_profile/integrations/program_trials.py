@@ -170,7 +170,8 @@ class ProgramTrials:
         """No more iterations of a training follow."""
         kind = self.kinds.kind_of_training(training.number)
         if kind.count:
-            self._end(kind)
+            for each in self.kinds.alike(kind):
+                self._end(each)
 
     # -- units
 
@@ -255,34 +256,38 @@ class ProgramTrials:
 
     def _add(self, kind: TrialKind, trials: list[tuple[Account, list[TimedUnit]]]) -> None:
         """Add trials to a kind, and their time to its account."""
-        if self._layers:
-            self.kinds.measure(kind, self.log, Clock(self._accounts.now_ns, self.clock.device))
-        logged: list[tuple[LoggedTrial, Counter[str]]] = []
-        own_ns: list[int] = []
+        logged: dict[TrialKind, list[tuple[int, LoggedTrial, Counter[str]]]] = {}
         for account, units in trials:
             first, last = units[0], units[-1]
             kind.count += 1
             ns = self._move(units, kind.spent, 1 if account != kind.spent else 0)
             kind.own_ns += ns
-            is_measured = not (first.is_changed or any(unit.is_changed for unit in units))
-            if kind.writer is not None and is_measured:
-                own_ns.append(ns)
+            is_changed = any(unit.is_changed for unit in units)
+            of_rows = self.kinds.with_changes(kind) if is_changed else kind
+            if self._layers:
+                clock = Clock(self._accounts.now_ns, self.clock.device)
+                self.kinds.measure(of_rows, self.log, clock)
+            if of_rows.writer is not None and not any(unit.is_counted for unit in units):
                 cut = self.log.cut(first.begin, last.end, first.begin_ns, last.end_ns, kind.count)
-                logged.append(cut)
-        if not logged:
-            return
+                logged.setdefault(of_rows, []).append((ns, *cut))
+        for of_rows, cuts in logged.items():
+            for added_ns in self._added_ns(of_rows, cuts):
+                kind.own_ns -= added_ns
+                self._accounts.move(kind.spent, (budget.PROFILER, WITHIN), added_ns)
+        self.wants_batches &= not kind.is_measured
+
+    def _added_ns(
+        self, kind: TrialKind, cuts: list[tuple[int, LoggedTrial, Counter[str]]]
+    ) -> list[int]:
+        """Add trials to the rows of a kind; returns what recording added to each."""
         try:
             with self.stopped() if not kind.is_measured else nullcontext():
-                times = kind.add(logged)
+                times = kind.add([(trial, calls) for _, trial, calls in cuts])
         except Exception as error:
             self._warn(kind.name, f"measuring stopped: {one_line(error)}")
             kind.writer, kind.has_failed = None, True
-            return
-        for ns, trial in zip(own_ns, times, strict=True):
-            added_ns = max(0, ns - trial.wall_ns)
-            kind.own_ns -= added_ns
-            self._accounts.move(kind.spent, (budget.PROFILER, WITHIN), added_ns)
-        self.wants_batches &= not kind.is_measured
+            return []
+        return [max(0, ns - trial.wall_ns) for (ns, *_), trial in zip(cuts, times, strict=True)]
 
     # -- the end
 

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 #: Name of the main folder.
 MAIN = ""
-#: Kinds of trials. Further ones of the same kind have a number: ``test-2``.
-TRAINING, TEST = "train", "test"
+#: Kinds of trials. Further ones of the same kind have a number: ``test-2``. The last are those in
+#: which changes are tried.
+TRAINING, TEST, TRIED = "train", "test", "tried"
 _IN_MEMORY = "trials are kept in memory, and lost if the program is killed"
 
 

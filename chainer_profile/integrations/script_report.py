@@ -97,14 +97,21 @@ def _write_reports(folder: Path, formats: Sequence[str], is_short: bool) -> tupl
 
 def _written_to(folders: Sequence[str], ended: Ended, is_short: bool) -> str:
     """A line with the folder of the files, and the commands that make more reports."""
+    from chainer_profile.integrations.results import TEST, TRAINING
+
     paths = [os.path.relpath(folder) for folder in folders]
     commands = []
     if ended.first_rank:
         commands.append(f"to merge the ranks, run {TYPED} report {Path(paths[0]).parent}")
     if is_short and ended.saved:
         commands.append(f"for the page and pictures, run {TYPED} report {paths[0]}")
-    elif len(paths) > 1:
-        commands.append(f"for the reports of calls in test mode, run {TYPED} report {paths[1]}")
+    else:
+        kinds = {TRAINING: "another training", TEST: "calls in test mode"}
+        for path in paths[1:]:
+            kind = Path(path).name.partition("-")[0]
+            if kind in kinds:
+                commands.append(f"for the reports of {kinds[kind]}, run {TYPED} report {path}")
+                break
     return "; ".join([f"Written to {paths[0]}", *commands])
 
 

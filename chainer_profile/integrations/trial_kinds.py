@@ -86,6 +86,13 @@ class TrialKind:
             *(self.target, clock, journal, settings, warn, rank, calibrates)
         )
 
+    def with_changes(self, name: str) -> TrialKind:
+        """The kind of those of these trials in which changes are tried."""
+        changed = TrialKind(name, lambda: self.subjects(), self.shown, self.command, self.spent)
+        changed.batch = self.batch
+        changed.note_subject(self._subject, self._train_mode)
+        return changed
+
     @property
     def number(self) -> int:
         """Its number among those of its name."""

@@ -28,6 +28,8 @@ from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.replacements import Replacements
+from chainer_profile.basics.words import command_to_start
+from chainer_profile.compat import is_needed
 from chainer_profile.integrations.origins import CHAINER, LIBRARIES, OURS
 
 if TYPE_CHECKING:
@@ -93,7 +95,8 @@ class Trying:
     def lines(self, change: Change, words: Sequence[str]) -> Iterator[tuple[str, str]]:
         """What to type and to write for a change, and where."""
         if set_before := variables(change):
-            yield BEFORE, f"{set_before} python {shlex.join(words)}"
+            command = command_to_start(shlex.join(words), is_needed())
+            yield BEFORE, f"{set_before} {command}"
         for statement in code(change):
             yield self.place, statement
 

@@ -39,8 +39,8 @@ class TimedUnit:
         network: The network that it calls.
         is_trained: Whether the program had set up an optimizer when it called the network.
         batch: The size of what it loads or converts, where that is wanted.
-        is_changed: Whether it is not measured by row, as a change is tried in it or its memory is
-            counted.
+        is_changed: Whether a change is tried in it.
+        is_counted: Whether its memory is counted, so that its time is not measured.
     """
 
     kind: UnitKind
@@ -58,6 +58,7 @@ class TimedUnit:
     end: Position = Position(0, 0, 0)  # noqa: RUF009
     batch: Batch | None = None
     is_changed: bool = False
+    is_counted: bool = False
     raised: bool = False
     #: Whether it is a call of a network in an account that is not the program's own code.
     is_elsewhere: bool = False

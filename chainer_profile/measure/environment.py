@@ -240,7 +240,8 @@ def _cpu_of_process_s() -> float:
     """CPU time of this process and its children, such as the workers of a MultiprocessIterator."""
     process = psutil.Process()
     seconds = 0.0
-    for one in (process, *value_or(lambda: process.children(recursive=True), [])):
+    children: list[psutil.Process] = value_or(lambda: process.children(recursive=True), [])
+    for one in (process, *children):
         with suppress(psutil.Error):  # a child has just ended: its parent has its time
             times = one.cpu_times()
             seconds += times.user + times.system + times.children_user + times.children_system

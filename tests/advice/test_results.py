@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.advice.changes import WALL, Candidate
+from chainer_profile.advice.changes import AS_IT_IS, WALL, Candidate, candidate_within
 from chainer_profile.advice.results import (
     Advice,
     LayerGain,
@@ -17,6 +17,7 @@ from chainer_profile.advice.results import (
     ranked,
     read_advice,
     settled,
+    together,
     write_json,
 )
 from chainer_profile.analyse.changes import Untried
@@ -54,6 +55,41 @@ def test_a_gain_scales_turns_round_and_lies_in_its_interval(ratios, scale):
     assert own.factor <= own.high * (1 + 1e-12)
     assert [scaled.factor, scaled.low] == pytest.approx([scale * own.factor, scale * own.low])
     assert turned.low == pytest.approx(1 / own.high)
+
+
+def alone(change, factor, against=AS_IT_IS, low=1.05):
+    """A change that was measured: its factor is certain where the interval begins above 1."""
+    candidate = candidate_within(change, against)
+    return Tried(candidate, Speedup(factor, low, 3.0), pairs=9, confirmed=True, before_s=factor)
+
+
+ONE, FAST, CHECKS = Change(threads=1), Change(kernels="numpy"), Change(config=("type_check",))
+
+
+def test_all_changes_that_help_are_shown_together_as_they_were_measured():
+    both = ONE.with_(FAST)
+    changes = [alone(ONE, 2.0), alone(both, 1.2, ONE)]
+    measured = [alone(both, 2.2), alone(both, 1.1, low=0.9)]
+    for whole in measured:
+        assert together([*changes, whole]) is whole
+    assert together([*changes, replace(measured[0], error="failed")]).pairs == 0
+    # One change is no sum of several.
+    assert together(changes[:1]) is together([]) is together([measured[1]]) is None
+
+
+def test_changes_that_were_not_measured_together_have_their_product_and_no_interval():
+    changes = [
+        alone(ONE, 2.0),
+        alone(ONE.with_(FAST), 1.5, ONE),
+        alone(ONE.with_(CHECKS), 1.25, ONE),
+        alone(ONE.with_(Change(kernels="torch")), 1.1, ONE),  # excludes the other kernels
+    ]
+    whole = together(changes)
+    assert whole.wall.factor == pytest.approx(2.0 * 1.5 * 1.25)
+    assert math.isnan(whole.wall.low)
+    assert (whole.pairs, whole.helps) == (0, False)
+    assert whole.candidate.change == ONE.with_(FAST).with_(CHECKS)
+    assert whole.before_s / whole.after_s == pytest.approx(whole.wall.factor)
 
 
 def test_what_helps_what_is_not_known_and_when_no_more_is_measured():

@@ -3,8 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from chainer_profile.analyse.program import ProgramTime, mean_of_trials, program_parts
+from chainer_profile.analyse.program import (
+    ProgramTime,
+    mean_of_trials,
+    program_parts,
+    trials_like,
+)
 from chainer_profile.record.budget import Budget, Sampled, Spent
 from chainer_profile.record.recording import COMPLETE, Layer, MemoryUse, Recording, Settings
 
@@ -133,10 +139,20 @@ def test_networks_of_one_part_have_their_names():
 
 
 def test_one_figure_for_one_iteration():
-    budget = Budget("a.py", "", "", COMPLETE, 10**9, (Spent(*ITERATIONS, 10**9, 4),))
+    budget = Budget("a.py", "", "", COMPLETE, 10**9, (Spent(*ITERATIONS, 1560, 4),))
     program = ProgramTime(budget, {ITERATIONS: [TRAINING]})
-    assert mean_of_trials(program, TRAINING) == (0.25, 4)
+    assert mean_of_trials(program, TRAINING) == (pytest.approx(390e-9), 4)
+    assert trials_like(program, TRAINING) == 4
     # Another recording is of other trials, and two trainings have no common one.
     assert mean_of_trials(program, replace(TRAINING)) is None
     both = ProgramTime(budget, {ITERATIONS: [TRAINING, replace(TRAINING)]})
     assert mean_of_trials(both, TRAINING) is None
+    assert trials_like(both, TRAINING) == 4
+    assert trials_like(program, replace(TRAINING)) == 0
+
+
+@pytest.mark.parametrize("ns", [4 * 389, 4 * 391])
+def test_a_mean_that_no_trial_in_rows_is_near_is_not_theirs(ns):
+    """Other trials, such as those whose memory was counted, took more or less than all of these."""
+    budget = Budget("a.py", "", "", COMPLETE, ns, (Spent(*ITERATIONS, ns, 4),))
+    assert mean_of_trials(ProgramTime(budget, {ITERATIONS: [TRAINING]}), TRAINING) is None

@@ -89,13 +89,16 @@ def test_results_of_changes_survive_a_kill(monkeypatch):
     monkeypatch.setattr(turns, "BLOCK_NS", 0)
     assert run("train()", "-q") == 0  # its files are replaced
     assert run("train(60)\nkill()", "-q", "--try", "--force") == -signal.SIGKILL
-    assert files() == ["advice.json", "budget.json", "recording.journal", "recording.npz"]
+    journals = ["recording.journal", "tried/recording.journal"]
+    assert files() == sorted(["advice.json", "budget.json", "recording.npz", *journals])
     assert main("report", "here", "-q") == 0
     assert "# What was tried on program.py" in Path("here/advice.md").read_text()
     advice = read_advice(Path("here"))
     assert any(tried.pairs > 2 for tried in advice.tried)
     assert advice.trials == read_budget(Path("here")).of(ITERATIONS).count == 59
     assert advice.trials_s == read_budget(Path("here")).of(ITERATIONS).ns * NS
+    kinds = [load_run(Path("here", place)) for place in ("", "tried")]
+    assert sum(kind.n_trials for kind in kinds) == 59
 
 
 def test_advice_is_in_the_folder_of_its_trials(monkeypatch):

@@ -18,6 +18,7 @@ from chainer_profile.advice import changes, turns
 from chainer_profile.advice.changes import AS_IT_IS, Cures, blas_threads
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
+from chainer_profile.basics.words import TYPED
 from chainer_profile.integrations import trying
 from chainer_profile.integrations.extensions import part_of
 from chainer_profile.integrations.program import Program
@@ -121,9 +122,24 @@ def test_iterations_take_turns_and_nothing_else_does(clock, net, train, tmp_path
     linear = next(layer.index for layer in recording.layers if layer.function == "LinearFunction")
     assert len(recording.self_ns) > 5
     assert (recording.calls[:, linear] == 1).all()
+    assert (recording.trial_ns == 20 * MS).all()
+    # The others have rows as well.
+    changed = program.recordings()["tried"]
+    assert recording.n_trials + changed.n_trials == 200
+    assert changed.n_trials == sum(in_training)
+    assert (changed.trial_ns == 10 * MS).all()
+    assert [layer.path for layer in changed.layers] == [layer.path for layer in recording.layers]
+    numbers = np.sort(np.concatenate([recording.iteration, changed.iteration]))
+    assert numbers.tolist() == list(range(1, 201))
     assert Path(__file__).name in tried.place
     if train is a_loop:
         assert tried.place.endswith(f":{LOOP_LINE}")
+
+
+def test_calls_in_test_mode_between_tried_iterations_are_measured(clock, net):
+    with watch(clock) as program:
+        a_loop(net)
+    assert program.recordings()["test"].n_trials == 5
 
 
 @pytest.mark.parametrize("trains", [False, True])
@@ -239,12 +255,14 @@ LINES = [
 
 
 @pytest.mark.parametrize(("change", "variables", "code", "name"), LINES)
-def test_what_to_write_and_where(change, variables, code, name, clock, net):
+def test_what_to_write_and_where(change, variables, code, name, clock, net, monkeypatch):
     with watch(clock) as program:
         a_loop(net, iterations=6)
-    lines = dict(program.live.trying.lines(change, ["train.py", "a b"]))
-    command = f"{variables} python train.py 'a b'" if variables else ""
-    assert lines.get("before the command", "") == command
+    for is_needed, starts in ((False, "python"), (True, f"{TYPED} run --compat-only")):
+        monkeypatch.setattr(trying, "is_needed", lambda needed=is_needed: needed)
+        lines = dict(program.live.trying.lines(change, ["train.py", "a b"]))
+        command = f"{variables} {starts} train.py 'a b'" if variables else ""
+        assert lines.get("before the command", "") == command
     assert lines.get(program.live.trying.place, "") == code
     assert changes.name_of(change) == name
 

@@ -13,10 +13,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from chainer_profile.advice.changes import AS_IT_IS
+from chainer_profile.advice.results import best_of
 from chainer_profile.analyse.largest_parts import MOST_ROWS
 from chainer_profile.analyse.program import ProgramTime, program_findings
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
+from chainer_profile.basics import units
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.record.budget import Spent
@@ -28,6 +31,7 @@ from chainer_profile.record.recording import (
     Settings,
 )
 from chainer_profile.report.content import budget, comparison, engines, network, profile
+from chainer_profile.report.content.advice import keeping, what_helped
 from chainer_profile.report.content.layer_section import spreads
 from chainer_profile.report.content.profile import overview, report
 from chainer_profile.report.document import (
@@ -48,6 +52,7 @@ from chainer_profile.report.writers import terminal
 from tests import ROOT
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import make_run
+from tests.goldens.scenarios import BY_TURNS
 from tests.report.documents import S, a_network, compared, program
 from tests.report.reading import report_md
 from tests.report.tracing import nested
@@ -281,6 +286,47 @@ def test_the_headline_of_a_program_is_the_mean_that_adds_up() -> None:
         # It is the figure of the first sentence and of the table.
         assert f"{mean} each" in shown
         assert re.search(rf"^\| \**iterations\**.* \**{mean}\** \|$", shown, re.MULTILINE)
+
+
+def test_the_headline_of_changed_iterations_is_of_those_in_rows() -> None:
+    """The mean of all iterations would be less than each of those without a change."""
+    training = make_training()
+    spent = replace(program(), spent=(Spent("iterations", "", 10**9, 1000),), wall_ns=10**9)
+    assert training.trial_ns is not None
+    changed = replace(training, trial_ns=training.trial_ns // 100)
+    of_program = dict.fromkeys(("clean_ns", "clean_start_ns"), np.zeros(0, np.int64))
+    of_program["iteration"] = np.arange(training.n_trials) + 1
+    recording = replace(training, calls=np.ones_like(training.self_ns), **of_program)
+    whole = ProgramTime(spent, {("iterations", ""): [recording, changed]})
+    shown = report_md(summarise(recording), beside=profile.Beside(program=whole))
+    mean = units.format_duration(float(training.trial_ns.mean()) * 1e-9)
+    assert f"takes {mean}: mean of {recording.n_trials} of 1,000 iterations" in shown.replace(
+        "**", ""
+    )
+
+
+def test_a_program_has_the_same_table_where_changes_are_tried() -> None:
+    whole = ProgramTime(program(), {("iterations", ""): [make_training()]})
+    lines = 30
+
+    def fits(blocks: list[Block]) -> bool:
+        return terminal.count_of_lines(blocks, 80) <= lines
+
+    alone = budget.overview(whole, None, fits=fits)
+    tried = budget.overview(whole, None, advice=BY_TURNS, fits=fits)
+    tables = [[b for b in blocks if isinstance(b, Table)][-1] for blocks in (alone, tried)]
+    assert tables[0].rows == tables[1].rows
+    assert len(tables[0].rows) > 12
+
+
+def test_what_to_keep_of_a_program_has_no_empty_parentheses() -> None:
+    words = "".join(map(str, what_helped(BY_TURNS)))
+    assert "Start it by: " in words
+    assert "()" not in words.replace("accelerate()", "")
+    best = best_of(BY_TURNS.tried)
+    assert best is not None
+    bare = replace(best, candidate=replace(best.candidate, reason="", against=AS_IT_IS))
+    assert keeping(bare)[1:] == ("",)
 
 
 def test_a_first_screen_has_as_many_rows_as_fit_whatever_the_command() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chainer_profile.advice.changes import AS_IT_IS, BEFORE
-from chainer_profile.advice.results import LEAST_GAIN, best_of
+from chainer_profile.advice.results import LEAST_GAIN, TOGETHER, best_of, together
 from chainer_profile.analyse.program import own_ns
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
@@ -113,15 +114,32 @@ def _of_program(advice: Advice, program: ProgramTime | None) -> Iterator[Block]:
     if not advice.helping:
         return
     table = _program_columns(_seconds_of_program(advice, program))
-    yield Table(table, advice.helping, f"What makes {_subject(advice)} faster")
+    yield Table(table, _rows_of_program(advice), f"What makes {_subject(advice)} faster")
     if any(tried.candidate.against != AS_IT_IS for tried in advice.helping):
-        yield text("A + stands for a change beside others; it is held against those.", below=True)
+        yield text("A + is a change on top of others; it is compared with those.", below=True)
+    for words in _to_write(advice):
+        yield text(*words, below=True)
+
+
+def _to_write(advice: Advice) -> Iterator[Words]:
+    """What to type and to write for the best change of a program."""
     for place, words in advice.lines:
         if place == BEFORE:
-            yield text("Start it by: ", code(words), below=True)
+            yield "Start it by: ", code(words)
         else:
             where = f"Import chainer_profile before Chainer, and write around {place}: "
-            yield text(where, code(words), below=True)
+            yield where, code(words)
+
+
+def _rows_of_program(advice: Advice) -> list[Tried]:
+    """The changes that help; the last one is all of them together."""
+    whole = together(advice.tried)
+    if whole is None:
+        return list(advice.helping)
+    name = TOGETHER if whole.pairs else f"{TOGETHER} (product, not measured)"
+    candidate = replace(whole.candidate, name=name)
+    rows = [tried for tried in advice.helping if tried is not whole]
+    return [*rows, replace(whole, candidate=candidate)]
 
 
 def _seconds_of_program(
@@ -136,8 +154,10 @@ def _seconds_of_program(
 
 def _program_columns(seconds: Callable[[float], str] | None) -> tuple[Column, ...]:
     def of_program(tried: Tried) -> str | None:
-        times = tried.before_s, tried.after_s
-        return None if seconds is None else " -> ".join(map(seconds, times))
+        if seconds is None:
+            return None
+        about = "" if tried.pairs else "about "
+        return f"{seconds(tried.before_s)} -> {about}{seconds(tried.after_s)}"
 
     # fmt: off
     return (
@@ -231,10 +251,22 @@ _LAYER_COLUMNS = (
 # fmt: on
 
 
+def what_helped(advice: Advice) -> Words:
+    """The best change, and how to keep it; nothing if none helps."""
+    best = best_of(advice.tried)
+    if best is None:
+        return ()
+    if advice.script:
+        words = [word for line in _to_write(advice) for word in (" ", *line, ".")]
+        return (verdict(advice), *words)
+    return (f"{verdict(advice)} To keep it: ", *keeping(best))
+
+
 def keeping(tried: Tried) -> Words:
     """The code or command that keeps a change, and why it helps."""
-    than = "" if tried.candidate.against == AS_IT_IS else "; the other rows include it"
-    return code(tried.candidate.keep), f" ({tried.candidate.reason}{than})"
+    than = "" if tried.candidate.against == AS_IT_IS else "the other rows include it"
+    reason = "; ".join(filter(None, (tried.candidate.reason, than)))
+    return code(tried.candidate.keep), f" ({reason})" if reason else ""
 
 
 def _figures(tried: Tried, advice: Advice) -> Words:
@@ -253,7 +285,7 @@ _BY_TURNS = (
     "Between iterations the program ran unchanged.",
     "The times of a variant are added up over the rounds and divided by its work (iterations, or "
     "where these differ, a fit of their calls and their inputs' sizes to their time). The interval "
-    "is Student's, from what each round's two blocks are off by. Layers were not timed meanwhile.",
+    "is Student's, from what each round's two blocks are off by.",
     f"A change helps if it is at least {LEAST_GAIN}x as fast and its interval excludes 1. The "
     "numbers of BLAS threads came first, the others beside the best of them, and then what "
     "helped, together. Where there were enough rounds after a change had been chosen, only these "

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from chainer_profile.advice.results import Advice, best_of
+from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.checks import ending_text
 from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, next_step
-from chainer_profile.analyse.program import ProgramTime, mean_of_trials
+from chainer_profile.analyse.program import ProgramTime, mean_of_trials, trials_like
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.sentences import fill
-from chainer_profile.basics.units import format_percent
+from chainer_profile.basics.units import format_count, format_percent
 from chainer_profile.record.recording import INTERVAL, TIME_LIMIT
 from chainer_profile.report import document as doc
-from chainer_profile.report.content.advice import keeping, verdict
+from chainer_profile.report.content.advice import what_helped
 from chainer_profile.report.content.pass_section import inside_sentences
 from chainer_profile.report.rows import shares
 from chainer_profile.report.text import gaps, interval_text, on_gpu, printable, trial_parts
@@ -34,7 +34,7 @@ def answer(
 ) -> Iterator[doc.Text]:
     """The time of a trial with its doubts, its parts, and the change that helped the most."""
     yield from opening(summary, program=program)
-    if words := _what_helped(advice):
+    if words := () if advice is None else what_helped(advice):
         yield doc.text("Next: ", *words, below=True)
 
 
@@ -54,17 +54,12 @@ def opening(
     yield from doc.below(filter(None, (where(summary), *inside_sentences(summary)[:1])))
 
 
-def _what_helped(advice: Advice | None) -> doc.Words:
-    if advice is None or (best := best_of(advice.tried)) is None:
-        return ()
-    return (f"{verdict(advice)} To keep it: ", *keeping(best))
-
-
 def next_in_short(summary: Summary, advice: Advice | None, every: bool) -> Iterator[doc.Block]:
     """The next step and some others; or ``every`` finding that is not said above."""
     findings = merged(summary.findings)
     step = next_step(findings)
-    if words := _what_helped(advice) or (() if step is None else finding_words(step)):
+    words = () if advice is None else what_helped(advice)
+    if words := words or (() if step is None else finding_words(step)):
         yield doc.text("Next: ", *words)
     steps = [finding for finding in findings if finding.severity == STEP and finding.to_do]
     if every:
@@ -147,9 +142,14 @@ def how_long(summary: Summary, program: ProgramTime | None = None) -> str:
     if program is not None and (of_program := mean_of_trials(program, recording)):
         facts["mean_s"], facts["count"] = of_program
     trials = "{count:iteration}" if noun == "training step" else "{count:call}"
+    more = 0 if program is None else trials_like(program, recording)
+    if is_part := facts["count"] < more:
+        trials = f"{format_count(facts['count'])} of {{more:{trials[7:-1]}}}"
+        facts["more"] = more
     sentence = "A {noun} takes {mean_s:s}: mean of " + trials + " (median {median_s:s}, {sure})."
     if abs(facts["mean_s"] - trial.median_s) > _LEAST_PART_APART * trial.median_s:
-        sentence += " They take {min_s:s} to {max_s:s}; only the mean adds up to the program."
+        sentence += " They take {min_s:s} to {max_s:s}"
+        sentence += "." if is_part else "; only the mean adds up to the program."
     return fill(sentence, **facts)
 
 

@@ -96,10 +96,11 @@ def overview(
     What was tried on the program comes first.
     """
     budget = program.budget
+    tried: list[Block] = []
     took = f"{how_long(budget, _MOST_COMMAND_CHARACTERS)}."
     above = [*_opening(budget, took), *_busy(budget)]
     if advice is not None:
-        above = [*on_screen(advice, program), *above]
+        tried = list(on_screen(advice, program))
         summary = None  # what shortens iterations was measured
     findings = program_findings(budget, summary)[:1]
     steps = [text("Next: ", *finding_words(finding)) for finding in findings]
@@ -114,7 +115,7 @@ def overview(
     most = MOST_ROWS
     while most > _FEWEST_ROWS and not fits(shown(most)):
         most -= 1
-    return shown(most)
+    return [*tried, *shown(most)]
 
 
 def _opening(budget: Budget, first: str) -> Iterator[Block]:
