@@ -9,14 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.analyse.counted import trial_counters
-from chainer_profile.analyse.findings import (
-    NOTE,
-    WARNING,
-    Finding,
-    bracketed,
-    in_order,
-    option,
-)
+from chainer_profile.analyse.findings import NOTE, WARNING, Finding, bracketed, in_order, option
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
 from chainer_profile.analyse.rules import Facts, Rules
 from chainer_profile.analyse.steps import steps

@@ -23,7 +23,7 @@ from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import GROUPS, PHASES
 from chainer_profile.cli.options import Keywords, keywords, settings_of, take
 from chainer_profile.integrations.script import without_our_frames
-from chainer_profile.measure import observers, patches, runner
+from chainer_profile.measure import calibration, observers, patches, runner
 from chainer_profile.measure.arguments import Arguments, FunctionLink, as_network, network_name
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.configuration import current_configuration
@@ -342,7 +342,7 @@ def _run(
             clock=clock,
             memory=args.memory,
             by_link=by_link,
-            calibration=runner.calibration_of(step, clock),
+            calibration=calibration.calibration_of(step, clock),
             progress=progress,
             say=bar.say,
             stop=stop,

@@ -13,8 +13,8 @@ from chainer_profile.basics.words import PROG, TYPED
 from chainer_profile.cli import asked
 from chainer_profile.cli.main import Context, Interrupted, Interrupts
 from chainer_profile.cli.report import show_run
+from chainer_profile.measure import calibration, configuration, runner
 from chainer_profile.measure import clock as clocks
-from chainer_profile.measure import configuration, runner
 from chainer_profile.measure.arguments import Arguments
 from chainer_profile.measure.devices import move_to_gpu
 from chainer_profile.measure.layer_frames import layer_frames
@@ -89,7 +89,7 @@ def _measure(
                 counters=False if "counters" in args.skip else args.counters,
                 why=args.why,
                 limits="machine" not in args.skip,
-                calibration=runner.calibration_of(step, clock),
+                calibration=calibration.calibration_of(step, clock),
             )
     except runner.RunError as error:
         failure, recording = error, error.recording

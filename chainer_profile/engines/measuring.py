@@ -15,7 +15,7 @@ from chainer_profile.engines.engine_recording import engine_recording
 from chainer_profile.engines.protocol import EngineError, Network
 from chainer_profile.engines.race import Contestant, Race
 from chainer_profile.engines.results import EnginesRun, folder_names
-from chainer_profile.measure import environment, runner
+from chainer_profile.measure import calibration, environment
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.learning import learn
 from chainer_profile.measure.progress import ProgressBar
@@ -65,7 +65,7 @@ def measure(
             device=settings.device,
             threads=settings.threads,
         )
-        calibrate = runner.calibration_of(step, clock)
+        calibrate = calibration.calibration_of(step, clock)
         machine, watch = environment.collect(settings.device), environment.CpuWatch()
         failure: ProfileError | None = None
         with measuring or nullcontext(), bar or nullcontext() as progress:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import chainer
 import numpy as np
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.kernels.memory import array_outside_heap
 from chainer_profile.measure.clock import Clock, NowNs
+from chainer_profile.measure.step import Step
 from chainer_profile.record.recording import Calibration
 
 #: Side of the float32 matrices to multiply, and bytes of the array to copy. A GPU needs more work,
@@ -44,6 +47,11 @@ def calibrated(clock: Clock, xp: Any) -> Calibration | None:
         return calibrate(clock.waiting().now_ns, xp)
     except Exception:
         return None
+
+
+def calibration_of(step: Step, clock: Clock) -> Callable[[], Calibration | None]:
+    """Return a function that calibrates the device of a step's inputs."""
+    return partial(calibrated, clock, chainer.backend.get_array_module(*step.inputs))
 
 
 def _median_s(work: Callable[[], None], now_ns: NowNs) -> float:

@@ -12,10 +12,7 @@ import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from typing import Any
-
-import chainer
 
 from chainer_profile.basics.checks import (
     callable_or_none,
@@ -31,7 +28,7 @@ from chainer_profile.basics.warning import warn_user, warner
 from chainer_profile.basics.words import LOSSES, PHASES
 from chainer_profile.measure import environment
 from chainer_profile.measure.arguments import Arguments, as_network, network_name
-from chainer_profile.measure.calibration import calibrated
+from chainer_profile.measure.calibration import calibration_of
 from chainer_profile.measure.clock import HOST_CLOCK, Clock, TimeLimit
 from chainer_profile.measure.configuration import current_configuration
 from chainer_profile.measure.counters import COUNTERS
@@ -384,11 +381,6 @@ def _choose_threads(
         raise ProfileError(
             f"the network fails before the first trial: {one_line(error)}"
         ) from error
-
-
-def calibration_of(step: Step, clock: Clock) -> Callable[[], Calibration | None]:
-    """A function that calibrates the device of a step's inputs; see :mod:`.calibration`."""
-    return partial(calibrated, clock, chainer.backend.get_array_module(*step.inputs))
 
 
 def _with_names(settings: Settings, step: AnyStep) -> Settings:

@@ -63,6 +63,6 @@ def test_a_run_calibrates_before_and_after_its_trials_and_ignores_failures(
     monkeypatch.setattr(calibration, "calibrate", fail)
     monkeypatch.setattr(runner, "calibrated", calibration.calibrated)
     model = Chain(clock)
-    failing = runner.calibration_of(make_step("forward", model, (image(),)), clock)
+    failing = calibration.calibration_of(make_step("forward", model, (image(),)), clock)
     recording = run(model, asked(trials=3), calibration=failing)
     assert (recording.conditions.calibrations, recording.n_trials) == ((), 3)
