@@ -302,10 +302,10 @@ def make_training(
 @pytest.fixture(autouse=True, scope="session")
 def quick_calibration() -> Iterator[None]:
     """The machine's speed is looked at by nobody here but the tests of that, and takes 0.1 s."""
-    from chainer_profile.measure import iteration_writer, layer_timer, runner
+    from chainer_profile.measure import calibration, iteration_writer, layer_timer
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layer_timer, "calibrate", lambda *_: CALIBRATION)
-        for module in (iteration_writer, runner):
+        for module in (iteration_writer, calibration):
             patch.setattr(module, "calibrated", lambda *_: CALIBRATION)
         yield

@@ -26,9 +26,9 @@ from chainer_profile.record import budget
 
 #: At most this many events are stored until their iterations are known.
 _MOST_EVENTS = 2_000_000
-#: Calls of a network, or updates of an optimizer, after each of which the log is read: a program
-#: that is killed early keeps trials of each kind.
-_FIRST_UNITS = 30
+#: After these calls of a network, or updates of an optimizer, the log is read: a program that is
+#: killed early keeps trials of each kind.
+_FIRST_UNITS = (1, 2, 4, 8, 16, 32)
 #: The program runs at least this many times as long as the reading of the log before took.
 _READ_SHARE = 20
 #: Calls within extensions after which the log is read.
@@ -59,7 +59,7 @@ class ProgramTrials:
         self._read_ns, self._wait_ns = 0, GROUP_NS
         # The number of units by kind, and by owner or signature of the network.
         self._n_units: Counter[tuple[UnitKind, Any]] = Counter()
-        self._is_first = False
+        self._wants_reading = False
         #: Whether parameters may have other arrays, or another device, than before.
         self._has_changed = True
         #: Whether units should have the sizes of their batches.
@@ -166,7 +166,7 @@ class ProgramTrials:
 
     def add(self, unit: TimedUnit) -> None:
         """Add a unit that has ended."""
-        self._is_first = self._is_among_first(unit)
+        self._wants_reading = self._is_early(unit)
         if unit.network is not None and unit.network.subject is None:
             self.networks.note_end(unit.network)
         if unit.is_in_extension:
@@ -180,18 +180,18 @@ class ProgramTrials:
         units = self._units  # the sampler's thread calls this
         return units[0].begin_ns if units else self._accounts.now_ns()
 
-    def _is_among_first(self, unit: TimedUnit) -> bool:
-        """Whether a unit may end one of the first trials of a kind."""
+    def _is_early(self, unit: TimedUnit) -> bool:
+        """Count a unit, and return whether the log should be read, as its kind has few trials."""
         if unit.network is None and unit.kind not in (UnitKind.UPDATE, UnitKind.ITERATION):
             return False
         key = unit.kind, unit.owner if unit.network is None else unit.network.signature
         self._n_units[key] += 1
-        return self._n_units[key] <= _FIRST_UNITS
+        return self._n_units[key] in _FIRST_UNITS
 
     def is_due(self, now_ns: int) -> bool:
         """Whether the log should be read, after a unit was added."""
         takes_long = now_ns - self._read_ns >= self._wait_ns
-        return self._is_first or takes_long or len(self._extension_calls) > _MOST_CALLS
+        return self._wants_reading or takes_long or len(self._extension_calls) > _MOST_CALLS
 
     def read(self, is_last: bool = False) -> None:
         """Find the trials among the units so far, and add them to their kinds.

@@ -26,7 +26,7 @@ from chainer_profile.engines.results import (
     speedup,
     write_json,
 )
-from chainer_profile.measure import runner
+from chainer_profile.measure import calibration
 from chainer_profile.record.recording import (
     Calibration,
     Conditions,
@@ -131,7 +131,7 @@ class Reference(FakeEngine):
 
 @pytest.fixture
 def reference(clock, monkeypatch, one_thread):
-    monkeypatch.setattr(runner, "calibrated", lambda *_: Calibration(1e-3, 7e-4))
+    monkeypatch.setattr(calibration, "calibrated", lambda *_: Calibration(1e-3, 7e-4))
     return Reference(clock, 1000, "chainer")
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from chainer_profile.measure import calibration, runner
-from chainer_profile.measure.calibration import calibrate
+from chainer_profile.measure import calibration
+from chainer_profile.measure.calibration import calibrate, calibrated
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Calibration
 from tests.conftest import FakeClock
@@ -61,7 +61,7 @@ def test_a_run_calibrates_before_and_after_its_trials_and_ignores_failures(
     assert at[0] < recording.start_ns[0]
     assert at[1] >= recording.start_ns[-1] + recording.trial_ns[-1]
     monkeypatch.setattr(calibration, "calibrate", fail)
-    monkeypatch.setattr(runner, "calibrated", calibration.calibrated)
+    monkeypatch.setattr(calibration, "calibrated", calibrated)
     model = Chain(clock)
     failing = calibration.calibration_of(make_step("forward", model, (image(),)), clock)
     recording = run(model, asked(trials=3), calibration=failing)
