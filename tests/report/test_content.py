@@ -22,7 +22,7 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.cli.options import SORT_KEYS
-from chainer_profile.record.budget import Spent
+from chainer_profile.record.budget import Sampled, Spent
 from chainer_profile.record.recording import (
     COMPLETE,
     INTERVAL,
@@ -343,6 +343,16 @@ def test_what_to_keep_of_a_program_has_no_empty_parentheses() -> None:
     assert best is not None
     bare = replace(best, candidate=replace(best.candidate, reason="", against=AS_IT_IS))
     assert keeping(bare)[1:] == ("",)
+
+
+def test_a_long_name_of_a_function_ends_with_the_function() -> None:
+    name = "a_program_with_a_long_name_for_a_file.py:11 plot"
+    sampled = Sampled("the script's own code", "", "other", name, 9_000_000_000, 900)
+    spent = (Spent("the script's own code", "", 10_000_000_000, 0),)
+    long = replace(program(), wall_ns=10_000_000_000, spent=spent, sampled=(sampled,))
+    names = [row.name for row in budget.budget_rows(ProgramTime(long), longest=40)]
+    assert names[1].endswith("_for_a_file.py:11 plot")
+    assert len(names[1]) < len(name)
 
 
 def test_a_first_screen_has_as_many_rows_as_fit_whatever_the_command() -> None:

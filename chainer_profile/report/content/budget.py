@@ -203,8 +203,8 @@ def budget_rows(
             name = f"{part.path} {part.name}" if part.path else part.name
             name = name.replace(REST, f"{script}'s own code")
             if longest:
-                # The end of a path differs between layers; of other names the beginning does.
-                cut = ending if part.path else shorten
+                # The end differs between the paths of layers, and between functions of a file.
+                cut = ending if part.path or part.sampled else shorten
                 name = cut(name, max(_FEWEST_NAME_CHARACTERS, longest - 2 * level))
             yield row(name, level, part.ns, part.count, part.sampled)
             yield from rows(part.inner, level + 1)
