@@ -18,11 +18,14 @@ MIN_TRIALS = 30
 BATCHES, MIN_BATCH_LENGTH = 30, 3
 #: Approximate number of batches in a second, coarser division. It shows longer disturbances.
 LONG_BATCHES = 15
+#: Approximate number of batches whose medians limit the interval of the median.
+LIMITING_BATCHES = 20
 #: Upper bound of the estimated correlation of neighbouring batches.
 MAX_CORRELATION = 0.9
-#: The batches' standard error widens an interval if it is at least this multiple of the error for
-#: independent trials. A smaller multiple can be chance.
-MIN_WIDENING = 1.2
+#: The batches widen an interval if they make it at least this multiple of the interval for
+#: independent trials. A smaller multiple can be chance, unless neighbouring trials resemble each
+#: other by this many standard errors.
+MIN_WIDENING, MIN_RESEMBLANCE = 1.5, 2.0
 _QUANTILES = {"p5_s": 0.05, "median_s": 0.5, "p95_s": 0.95, "p99_s": 0.99}
 # Number of values that are described at once, which bounds the memory for copies.
 _CHUNK = 1 << 16
@@ -74,13 +77,15 @@ def halves_differ(samples: NDArray[np.int64]) -> tuple[float, bool]:
     return second / first - 1, bool(significant)
 
 
-def batches(rows: NDArray[Any], target: int = BATCHES) -> NDArray[Any]:
+def batches(
+    rows: NDArray[Any], target: int = BATCHES, min_length: int = MIN_BATCH_LENGTH
+) -> NDArray[Any]:
     """Split series, (series, trials), into about ``target`` batches, (series, batches, length).
 
     The first trials are dropped if they do not fill a batch.
     """
     count = rows.shape[1]
-    length = max(MIN_BATCH_LENGTH, count // target)
+    length = max(min_length, count // target)
     number = count // length
     return rows[:, count - number * length :].reshape(len(rows), number, length)
 
@@ -161,12 +166,25 @@ def trials_interval(
 ) -> tuple[float, float]:
     """Confidence interval of the median of correlated trials, (trials,) in their order.
 
-    Both ends are NaN for fewer than :data:`MIN_TRIALS` trials. Otherwise both are trial times, so
-    the interval lies within the sample, and no distribution is assumed. Their ranks follow from the
-    binomial distribution if the trials are independent (:func:`median_interval`). If they are
-    correlated, the ranks move outwards according to the standard error of the share of trials below
-    the median, from batches of two lengths (:func:`standard_errors`, Student's t).
-    ``benchmarks/coverage.py`` shows how often the interval contains the true median.
+    Both ends are NaN for fewer than :data:`MIN_TRIALS` trials. Otherwise the interval lies within
+    the sample, and no distribution is assumed. It combines three estimates:
+
+    1. If the trials are independent, the ranks of the ends follow from the binomial distribution
+       (:func:`median_interval`). The interval has at least these ranks.
+    2. If they are correlated, the ranks are ``count / 2 -/+ t * error``: Student's ``t``, and the
+       standard error of the number of trials below the median, from the shares in batches
+       (:func:`standard_errors`). The half width is the root mean square of two divisions into
+       batches; one alone is too often narrow by chance, and ``--until-ci`` would end the run then.
+       Such ranks are right for every distribution (Woodruff, Journal of the American Statistical
+       Association 47, 1952): if the median can be in either of two modes, the interval has both.
+       Student intervals of the batches' medians miss the other mode.
+    3. If the machine drifts slowly, all trials of a batch are on one side of the median, however
+       small the drift is. The ranks then reach the extremes of the sample, which are single slow
+       trials. So the interval ends at the least and the greatest median of about 20 batches. The
+       median of n independent batches lies outside of them with a probability of 2 ** (1 - n).
+
+    ``benchmarks/coverage.py`` shows how wide the interval is, and how often it contains the true
+    median.
     """
     rows = samples[None]
     low, high = _interval(rows, np.sort(rows, axis=1), confidence)
@@ -184,20 +202,55 @@ def _interval(
     if count < MIN_TRIALS:
         unknown = np.full(len(rows), np.nan)
         return unknown, unknown
-    median = (ordered[:, [(count - 1) // 2]] + ordered[:, [count // 2]]) / 2
-    below = (rows < median) + (rows == median) / 2
-    half_widths = np.zeros(len(rows))  # in ranks
-    for target in (BATCHES, LONG_BATCHES):
-        shares = batches(below, target).mean(axis=2)
-        errors = standard_errors(shares) * count
-        errors[errors < MIN_WIDENING * sqrt(count) / 2] = 0
-        quantile = student_quantile(shares.shape[1] - 1, confidence)
-        half_widths = np.maximum(half_widths, quantile * errors)
     if_independent = _ranks_outside(count, confidence)
+    half_widths = _half_widths(rows, ordered, confidence, count / 2 - if_independent)
     outside = np.clip(np.floor(count / 2 - half_widths), 1, if_independent)
     first = outside.astype(np.intp)[:, None] - 1
     low, high = (np.take_along_axis(ordered, rank, axis=1) for rank in (first, count - 1 - first))
-    return low[:, 0].astype(np.float64), high[:, 0].astype(np.float64)
+    least, greatest = _extreme_medians(rows)
+    return (
+        np.minimum(ordered[:, if_independent - 1], np.maximum(low[:, 0], least)),
+        np.maximum(ordered[:, -if_independent], np.minimum(high[:, 0], greatest)),
+    )
+
+
+def _half_widths(
+    rows: NDArray[np.int64],
+    ordered: NDArray[np.int64],
+    confidence: float,
+    if_independent: float,
+) -> NDArray[np.float64]:
+    """Half widths of the medians' intervals in ranks, (series,); 0 if trials seem independent.
+
+    ``if_independent`` is the half width for independent trials.
+    """
+    count = rows.shape[1]
+    median = (ordered[:, [(count - 1) // 2]] + ordered[:, [count // 2]]) / 2
+    sides = np.sign(rows - median)
+    squares = np.zeros(len(rows))
+    for target in (BATCHES, LONG_BATCHES):
+        shares = batches(sides, target).mean(axis=2) / 2
+        quantile = student_quantile(shares.shape[1] - 1, confidence)
+        squares += (quantile * count * standard_errors(shares)) ** 2 / 2
+    half_widths: NDArray[np.float64] = np.sqrt(squares)
+    # For independent trials the sum of the products has the variance ``count``.
+    resemblance = (sides[:, 1:] * sides[:, :-1]).sum(axis=1) / sqrt(count)
+    by_chance = (resemblance < MIN_RESEMBLANCE) & (half_widths < MIN_WIDENING * if_independent)
+    half_widths[by_chance] = 0
+    return half_widths
+
+
+def _extreme_medians(
+    rows: NDArray[np.int64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Least and greatest median of the batches of every series, each (series,)."""
+    # A second division is half a batch earlier: a slow period may lie across two batches.
+    half_batch = rows.shape[1] // LIMITING_BATCHES // 2
+    parts = (rows, rows[:, : rows.shape[1] - half_batch])
+    medians = np.hstack(
+        [np.median(batches(part, LIMITING_BATCHES, min_length=1), axis=2) for part in parts]
+    )
+    return medians.min(axis=1), medians.max(axis=1)
 
 
 @lru_cache(maxsize=64)

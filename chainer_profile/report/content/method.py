@@ -193,8 +193,9 @@ _POINTS = (
      "second are the batch divided by the mean."),
     ("", "Every share is a part of the {whole}. The framework has a row of its own.{medians}"),
     ("",
-     "The ends of a median's 95 % confidence interval are two of the trials. The more the trials "
-     "resemble their neighbours, the wider it is. Fewer than {least} trials have none."),
+     "The more the trials resemble their neighbours, the wider is the 95 % confidence interval of "
+     "the median. If the machine drifts slowly, the interval ends at the extreme medians of 20 "
+     "parts of the run. Fewer than {least} trials have none."),
     ("rate_of_zero",
      "The optimizer's learning rate is 0, so all trials have the same weights; the update's "
      "arithmetic is the same at any rate."),
