@@ -53,6 +53,8 @@ def match_spans(event_ids: Sequence[int]) -> Spans:
             ids.append(event_id)
             begins.append(index)
             ends.append(len(event_ids) - 1)
+        elif open_spans and ids[open_spans[-1]] == ~event_id:  # nearly always
+            ends[open_spans.pop()] = index
         elif any(ids[span] == ~event_id for span in reversed(open_spans)):
             while True:
                 span = open_spans.pop()
