@@ -1,6 +1,7 @@
 """Drawn trainings have the same results, bit by bit, with and without ``run`` and ``run --try``."""
 
 import io
+import os
 import random
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -320,7 +321,7 @@ def exact_changes(on_gpu):
 LONG = Plan("dense", "Adam", ("noise",), "steps", True, 4, 90, 0, 0, True, False, 1)
 
 
-@settings(max_examples=min(60, settings.default.max_examples // 3))
+@settings(max_examples=60 if os.environ.get("CI") else 6)
 @given(plan=PLANS)
 @example(plan=LONG)
 def test_a_drawn_training_has_the_same_bits_within_run_and_where_changes_are_tried(plan):
