@@ -18,6 +18,8 @@ from chainer_profile.record.recording import Recording
 
 #: Batches before the timing, timed batches at most, and the time after which no more follow.
 _WARMUPS, _BATCHES, _LONG_NS = 3, 20, 1_000_000_000
+#: Moving a batch takes at least about as long: what loads faster gains nothing, so none is timed.
+_LEAST_LOADING_NS = 1_000_000
 #: A batch that takes longer is a failure.
 _MOST_SECONDS = 10.0
 #: How long the load of the processor is measured.
@@ -84,7 +86,8 @@ def with_moving(budget: Budget, recording: Recording, least: float) -> Budget:
     if not serial or recording.trial_ns is None:
         return budget
     loading_ns = recording.self_ns[:, serial].sum()
-    if loading_ns < least * recording.trial_ns.sum():
+    is_short = loading_ns < _LEAST_LOADING_NS * recording.n_trials
+    if is_short or loading_ns < least * recording.trial_ns.sum():
         return budget
     return replace(
         budget,

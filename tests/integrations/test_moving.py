@@ -20,27 +20,35 @@ BUDGET = Budget(
 )
 
 
-def recording(function, loading_ns):
-    """Iterations of 1,000 ns, of which loading takes a part."""
+def recording(function, loading_us, iteration_us):
+    """Iterations, of which loading takes a part."""
     layers = Layer(0, "data", function, "data"), Layer(1, "/a", "F")
-    self_ns = np.array([[loading_ns, 1000 - loading_ns]] * 2)
+    self_ns = 1000 * np.array([[loading_us, iteration_us - loading_us]] * 2)
     return Recording(layers, self_ns, trial_ns=self_ns.sum(axis=1))
 
 
 @pytest.mark.parametrize(
-    ("function", "loading_ns", "is_measured"),
-    [("SerialIterator", 50, True), ("SerialIterator", 49, False), ("Own", 500, False)],
+    ("function", "loading_us", "iteration_us", "is_measured"),
+    [
+        ("SerialIterator", 1000, 20_000, True),
+        ("SerialIterator", 1000, 20_001, False),
+        ("SerialIterator", 999, 1000, False),
+        ("Own", 5000, 20_000, False),
+    ],
 )
-def test_moving_is_measured_only_where_it_decides(monkeypatch, function, loading_ns, is_measured):
+def test_moving_is_measured_only_where_it_decides(
+    monkeypatch, function, loading_us, iteration_us, is_measured
+):
     monkeypatch.setattr(moving, "moving_ns", lambda examples, nbytes: 7 if examples else 0)
     monkeypatch.setattr(moving, "usable_cores", lambda: 4)
     monkeypatch.setattr(moving.psutil, "cpu_percent", lambda interval: 25.0)
-    found = moving.with_moving(BUDGET, recording(function, loading_ns), 0.05)
+    iterations = recording(function, loading_us, iteration_us)
+    found = moving.with_moving(BUDGET, iterations, 0.05)
     first, *others = found.trials
     assert first == replace(BUDGET.trials[0], moved_ns=7 * is_measured, free_cores=3 * is_measured)
     assert tuple(others) == BUDGET.trials[1:]
     unknown = replace(BUDGET, trials=(replace(BUDGET.trials[0], loaded_nbytes=0),))
-    assert moving.with_moving(unknown, recording(function, loading_ns), 0.05) == unknown
+    assert moving.with_moving(unknown, iterations, 0.05) == unknown
 
 
 def test_moving_is_timed_with_chainers_iterator(monkeypatch):
