@@ -1,5 +1,6 @@
 """Running programs: by Python, and by the command ``run`` in a process that has all imported."""
 
+import gc
 import json
 import os
 import signal
@@ -54,6 +55,8 @@ def run_in_child(*words, path="", stdin=os.devnull, within=nullcontext, apart=Fa
         code = 70
         new = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
         files = ((0, stdin, os.O_RDONLY), (1, "out", new), (2, "err", new))
+        # Garbage of other tests, such as an engine's threads, cannot be destroyed in a child.
+        gc.freeze()
         try:
             for number, name, mode in files:
                 os.dup2(os.open(name, mode), number)
