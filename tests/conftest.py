@@ -36,7 +36,7 @@ CALIBRATION = Calibration(1e-3, 7e-4)
 hypothesis.settings.register_profile(
     "here",
     deadline=None,
-    max_examples=60 if os.environ.get("CI") else 20,
+    max_examples=int(os.environ.get("DRAWS", 60 if os.environ.get("CI") else 20)),
     derandomize=bool(os.environ.get("CI")),
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )

@@ -5,7 +5,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import signal, stats
 
@@ -235,6 +235,7 @@ def test_halves_differ_only_beyond_chance():
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 5 * FIRST_LOOK), st.floats(0.001, 0.05))
+@example(seed=2449, count=541, wanted=0.015625)
 def test_trials_end_only_if_the_reported_interval_is_narrow(seed, count, wanted):
     samples = np.random.default_rng(seed).integers(900, 1_100, count)
     if PreciseEnough(wanted).reached(samples):

@@ -338,7 +338,7 @@ def test_a_drawn_training_has_the_same_bits_within_run_and_where_changes_are_tri
         assert any(change.keep_memory for change in tried)
 
 
-@settings(max_examples=settings.default.max_examples // 8)
+@settings(max_examples=max(1, settings.default.max_examples // 8))
 @given(plan=PLANS, optimizer=st.sampled_from(["SGD", "MomentumSGD"]))
 @example(plan=LONG, optimizer="SGD")
 def test_a_drawn_training_differs_only_by_rounding_where_kernels_are_tried(plan, optimizer):
