@@ -64,13 +64,6 @@ class Accounts:
         total[1] += count
         return own_ns
 
-    def switch_to(self, account: Account, into: Account | None = None, count: int = 1) -> int:
-        """Close the innermost account as :meth:`close` does, and open another at the same time."""
-        own_ns = self.close(into, count)
-        self.opened.append(account)
-        self.own_times.append(0)
-        return own_ns
-
     @contextmanager
     def within(self, part: str, name: str = "", count: int = 1) -> Iterator[None]:
         """Open an account within the context."""

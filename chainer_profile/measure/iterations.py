@@ -75,11 +75,6 @@ class Iterations:
         times = np.concatenate([self._last.rows_ns, self._last.phases_ns])
         return {owner: ns * NS for owner, ns in zip(owners, times.tolist(), strict=False)}
 
-    @property
-    def is_counting_next(self) -> bool:
-        """Whether memory is counted in the next iteration."""
-        return self._memory.is_on or (self._memory.is_due and self._writer.has_begun)
-
     def wait(self) -> None:
         """Wait for the device, around an iteration that is not measured."""
         if self._clock.device is not None:
