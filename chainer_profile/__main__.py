@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _models() -> str:
-    """The package of the networks: within this package, or in a clone the folder next to it."""
+    """The package of the networks: part of this package, or a folder next to it in a clone."""
     name = "chainer_profile.models"
     beside = Path(__file__).parents[1] / "models" / "__init__.py"
     if (

@@ -1,4 +1,4 @@
-"""Results of changes: how much each brings, and whether it helps; written as JSON, and read."""
+"""Results of changes: the gain of each, and whether it is significant, as JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VERSION = 1
 PROMISING = 1.01
 #: Only a gain of at least this is called a gain; its interval must leave out 1.
 LEAST_GAIN = 1.015
-#: Another change is said to bring nothing if its interval ends below this.
+#: A change without a significant gain has no gain if its interval ends below this.
 MISSED = 1.05
 #: Name of all changes that help, in one.
 TOGETHER = "all together"
@@ -169,7 +169,7 @@ def together(tried: Sequence[Tried]) -> Tried | None:
     It has no interval and no rounds if it was not measured: its gain is then the product of theirs.
     """
     helping = [change for change in tried if change.helps]
-    # The best comes last: of changes that exclude each other it is the one that stays.
+    # The best is added last, so it replaces changes that it excludes.
     whole = reduce(Change.with_, (each.candidate.change for each in reversed(helping)), AS_IT_IS)
     for each in tried:
         own = each.candidate

@@ -18,7 +18,7 @@ from chainer_profile.record.budget import (
 
 #: Work is advised to be done so many times less often, if it was done so often.
 _LESS_OFTEN = (10, 5, 2)
-#: Where evaluation runs too seldom to run less often, it is advised on one example in so many.
+#: An evaluation that runs too seldom to run less often should use one of this many examples.
 _FEWER_EXAMPLES = 10
 #: Extensions that do most of their work in every call, whatever their own trigger.
 _IN_EVERY_CALL = ("extensions.ParameterStatistics", "extensions.VariableStatisticsPlot")

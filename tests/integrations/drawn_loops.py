@@ -24,7 +24,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Times:
-    """Nanoseconds of the operations; those of networks by the number of the network."""
+    """Nanoseconds of the operations; a tuple has the times of networks, by their number."""
 
     forward: tuple[int, ...]
     backward: tuple[int, ...]
@@ -88,7 +88,7 @@ class Plan:
         return [*ops, *(Op("update", one) for one in optimizers), *clears.pop("update", [])]
 
     def attempts(self) -> list[list[Op]]:
-        """The operations of the program: by turns between iterations, and in one."""
+        """The operations of the program: between two iterations and in one, alternately."""
         whole = [op for step in self.steps() for op in step]
         attempts: list[list[Op]] = []
         for iteration in range(self.iterations):

@@ -118,7 +118,7 @@ def test_iterations_take_turns_and_nothing_else_does(clock, net, train, tmp_path
     assert calls > 2
     assert elements > 20
     assert chainer.FunctionNode.apply is apply
-    # Layers are those of the program as it is.
+    # The layers belong to iterations without a change.
     linear = next(layer.index for layer in recording.layers if layer.function == "LinearFunction")
     assert len(recording.self_ns) > 5
     assert (recording.calls[:, linear] == 1).all()
@@ -273,7 +273,7 @@ def test_names_and_variables_of_kept_memory():
 
 
 def test_the_part_of_a_training_that_has_passed():
-    """From where it goes on, as it may be that of a snapshot."""
+    """The fraction counts from the begin of this run, which may continue a snapshot."""
     updater = SimpleNamespace(iteration=4, epoch_detail=2.5)
     for end, part in (((6, "iteration"), 0.5), ((3, "epoch"), 0.75)):
         trainer = SimpleNamespace(updater=updater, stop_trigger=IntervalTrigger(*end))

@@ -69,7 +69,7 @@ def test_other_cpu_is_the_mean_number_of_cores_of_other_programs(end, cores, mon
 
 
 def test_the_cpu_time_of_children_is_the_process_s_own(monkeypatch):
-    """That of those that run, and of those that have ended."""
+    """Both running children and ended ones count."""
 
     def process(**seconds):
         times = dict.fromkeys(("user", "system", "children_user", "children_system"), 0.0)
