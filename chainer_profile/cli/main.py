@@ -133,7 +133,10 @@ def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]
     _open_streams()
     with Interrupts() as interrupts:
         try:
-            return command(interrupts)
+            code = command(interrupts)
+            with printing():  # at Python's end the error would be no line, and the exit code 120
+                sys.stdout.flush()
+            return code
         except Interrupted as interrupt:
             print(f"{prog}: interrupted{interrupt.hint}", file=sys.stderr)
             return 128 + interrupt.signum
