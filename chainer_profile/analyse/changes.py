@@ -11,6 +11,7 @@ import pandas as pd
 from chainer_profile.analyse.counted import TrialCounters, counters_by, trial_counters
 from chainer_profile.analyse.findings import (
     FOLDER,
+    STEP,
     Change,
     Finding,
     gain_without,
@@ -18,10 +19,9 @@ from chainer_profile.analyse.findings import (
 )
 from chainer_profile.analyse.findings import Untried as Untried
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
-from chainer_profile.analyse.rules import Facts, Rules, part_of_whole, whole
+from chainer_profile.analyse.shares import part_of_whole, whole
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.sentences import fill
-from chainer_profile.basics.units import format_nbytes, format_percent
+from chainer_profile.basics.units import format_duration, format_nbytes, format_percent, plural
 from chainer_profile.basics.words import BACKWARD, TYPED, is_run, same_command_with_try
 from chainer_profile.kernels.numpy_kernels import FEWEST_WORDS, MOST_NUMBERS
 from chainer_profile.record.parts import Shape
@@ -40,14 +40,15 @@ _LARGE_NBYTES = 128 << 10
 #: So many times the batch is tried, up to this one.
 LARGER, LARGEST = 4, 128
 #: What to do to measure a gain, by a run or by a command.
-_MEASURE = "To measure the gain here, run."
+MEASURE = "To measure the gain here, run."
 
-PROPOSALS = Rules()
+Proposals = Iterator[Finding | Untried]
 
 
-def proposed(summary: Summary) -> Iterator[Finding | Untried]:
+def proposed(summary: Summary) -> Proposals:
     """The changes of a network on the CPU that its profile gives a reason for, and the others."""
-    return PROPOSALS.findings(summary)
+    for propose in (kernels, engines, kept_memory, larger_batch, data_type):
+        yield from propose(summary)
 
 
 def _command(summary: Summary, otherwise: str) -> str:
@@ -97,22 +98,9 @@ def _at_most(summary: Summary, share: float) -> float | None:
     return min((bound for bound in bounds if bound is not None), default=None)
 
 
-@PROPOSALS.step(
-    {
-        "-embedding": "The functions that {name} replaces take {share:%} of the {whole}.",
-        "embedding": "EmbedID's backward takes {embedding:%} of the {whole}: Chainer adds the "
-        "gradient of each word to its row by itself, in Python. {name} adds many at a time.",
-    },
-    {
-        "ours": _MEASURE,
-        "tries": "To measure the gain, run.",
-        "-ours -tries -program": "To replace them, write.",
-        "-ours -tries program": "To replace them, write this at the beginning; a second run and "
-        "compare show the gain.",
-    },
-)
-def _kernels(summary: Summary) -> Iterator[Facts | Untried]:
-    settings, program = summary.recording.settings, summary.recording.of_program
+def kernels(summary: Summary) -> Proposals:
+    """``accelerate()``, where the functions that it replaces take much of the time."""
+    settings = summary.recording.settings
     numpy, torch = Change(kernels="numpy"), Change(kernels="torch")
     if settings.fast:
         return  # it has them
@@ -131,30 +119,42 @@ def _kernels(summary: Summary) -> Iterator[Facts | Untried]:
         if share < MUCH:
             yield Untried(torch.name, why.format(format_percent(share)))
             return
-    name, tries = changes[-1].name, same_command_with_try(settings.command)
-    code = f"{'import chainer_profile; ' if program else ''}chainer_profile.{name}"
-    yield {
-        "name": name,
-        "program": program,
-        "share": share,
-        "embedding": embedding if embedding > share / 2 else 0.0,
-        "ours": is_run(settings.command),
-        "tries": tries,
-        "command": tries or _command(summary, code),
-        "gain": _at_most(summary, share),
-        "changes": changes,
-    }
+    name, of = changes[-1].name, whole(summary)[1]
+    text = f"The functions that {name} replaces take {format_percent(share)} of the {of}."
+    if embedding > share / 2:
+        text = (
+            f"EmbedID's backward takes {format_percent(embedding)} of the {of}: Chainer adds the "
+            f"gradient of each word to its row by itself, in Python. {name} adds many at a time."
+        )
+    advice, command = _use_of_kernels(summary, name)
+    yield Finding(
+        "kernels",
+        STEP,
+        text,
+        advice,
+        command=command,
+        gain=_at_most(summary, share),
+        changes=changes,
+    )
 
 
-@PROPOSALS.step(
-    "Inference engines build no graph and check no types.",
-    _MEASURE,
-    evidence={
-        "limit": "At this machine's limits of arithmetic and memory, the layers would take "
-        "{least_s:s}, {limit:%} of the {whole}."
-    },
-)
-def _engines(summary: Summary) -> Iterator[Facts | Untried]:
+def _use_of_kernels(summary: Summary, name: str) -> tuple[str, str]:
+    """The advice and the command to measure or to use ``accelerate()``."""
+    typed = summary.recording.settings.command
+    if tries := same_command_with_try(typed):
+        return "To measure the gain, run.", tries
+    if is_run(typed):
+        return MEASURE, _command(summary, "")
+    if summary.recording.of_program:
+        advice = (
+            "To replace them, write this at the beginning; a second run and compare show the gain."
+        )
+        return advice, f"import chainer_profile; chainer_profile.{name}"
+    return "To replace them, write.", f"chainer_profile.{name}"
+
+
+def engines(summary: Summary) -> Proposals:
+    """Inference engines."""
     settings = summary.recording.settings
     for hinders, why in (
         (settings.phase != "forward" or settings.train_mode, "they only do inference"),
@@ -164,29 +164,28 @@ def _engines(summary: Summary) -> Iterator[Facts | Untried]:
         if hinders:
             yield Untried("engines", why)
             return
-    facts: Facts = {"command": _command(summary, f"{TYPED} engines --model FILE.py:NETWORK")}
-    factor, (whole_s, _) = _at_limits(summary), whole(summary)
-    if factor is not None:
-        facts["gain"] = max(1.0, factor)
-        if factor >= 1:
-            facts |= {"limit": 1 / factor, "least_s": whole_s / factor}
-    yield facts | {"changes": (Change(engine="onnxruntime"),)}
+    factor, (whole_s, of) = _at_limits(summary), whole(summary)
+    evidence = ""
+    if factor is not None and factor >= 1:
+        evidence = (
+            "At this machine's limits of arithmetic and memory, the layers would take "
+            f"{format_duration(whole_s / factor)}, {format_percent(1 / factor)} of the {of}."
+        )
+    yield Finding(
+        "engines",
+        STEP,
+        "Inference engines build no graph and check no types, and fold batch normalisation into "
+        "convolutions.",
+        MEASURE,
+        evidence,
+        command=_command(summary, f"{TYPED} engines --model FILE.py:NETWORK"),
+        gain=None if factor is None else max(1.0, factor),
+        changes=(Change(engine="onnxruntime"),),
+    )
 
 
-@PROPOSALS.step(
-    {
-        "counted": "The kernel uses {counted.system_share:%} of a trial's CPU time "
-        "({counted.system_s:s}), partly to allocate memory.",
-        "-counted": "glibc returns large arrays to the kernel and requests them again{up_to}.",
-    },
-    {
-        "option": "To measure the gain of keeping memory in the process, add.",
-        "tries": "To measure the gain of keeping memory in the process, run.",
-        "-option -tries": "To keep the memory in the process, write.",
-    },
-    evidence="{faults}",
-)
-def _page_faults(summary: Summary) -> Iterator[Facts | Untried]:
+def kept_memory(summary: Summary) -> Proposals:
+    """Freed memory that stays in the process."""
     recording = summary.recording
     settings, memory = recording.settings, recording.memory
     change, counted = Change(keep_memory=True), trial_counters(recording)
@@ -200,71 +199,69 @@ def _page_faults(summary: Summary) -> Iterator[Facts | Untried]:
             "returns memory to the kernel",
         )
         return
-    option, tries = takes_options(settings), same_command_with_try(settings.command)
-    facts: Facts = {
-        "changes": (change,),
-        "option": option,
-        "tries": tries,
-        "command": "--keep-memory" if option else tries or "chainer_profile.accelerate()",
-        "up_to": "" if peak is None else f", up to {format_nbytes(peak)} a layer",
-        "faults": "",
-    }
-    faults = "" if counted is None else _faults(summary.layers, counted)
+    up_to = "" if peak is None else f", up to {format_nbytes(peak)} a layer"
+    text = f"glibc returns large arrays to the kernel and requests them again{up_to}."
+    faults, gain = "" if counted is None else _faults(summary.layers, counted), None
     if counted is not None and faults and counted.system_s > 2 * counted.system_error_s:
         gain = gain_without(counted.system_share)
-        facts |= {"counted": counted, "faults": faults, "gain": gain}
-    yield facts
+        text = (
+            f"The kernel uses {format_percent(counted.system_share)} of a trial's CPU time "
+            f"({format_duration(counted.system_s)}), partly to allocate memory."
+        )
+    else:
+        faults = ""
+    tries = same_command_with_try(settings.command)
+    advice, command = "To keep the memory in the process, write.", "chainer_profile.accelerate()"
+    measure = "To measure the gain of keeping memory in the process, "
+    if takes_options(settings):
+        advice, command = f"{measure}add.", "--keep-memory"
+    elif tries:
+        advice, command = f"{measure}run.", tries
+    yield Finding("page-faults", STEP, text, advice, faults, command, gain=gain, changes=(change,))
 
 
 def _faults(layers: pd.DataFrame, trial: TrialCounters) -> str:
     """How many page faults a trial has, their time, and where most of them are."""
     if not trial.page_faults >= 1:
         return ""
-    sentence = "A trial has {count:page fault}"
+    text = f"A trial has {plural(round(trial.page_faults), 'page fault')}"
     at_least_s = min(trial.page_faults * trial.fault_s, trial.system_s)
     if not math.isnan(at_least_s):
-        sentence += ", which take at least {at_least_s:s}"
+        text += f", which take at least {format_duration(at_least_s)}"
     faults = counters_by(layers, "function")["page_faults"]
-    place = place_of_most(faults, trial.page_faults)
-    if place is not None:
-        sentence += "; {part:%} of them are in {place}"
-    return fill(
-        f"{sentence}.",
-        count=round(trial.page_faults),
-        at_least_s=at_least_s,
-        part=faults.max() / trial.page_faults,
-        place=place,
-    )
+    function = place_of_most(faults, trial.page_faults)
+    if function is not None:
+        part = format_percent(faults.max() / trial.page_faults)
+        text += f"; {part} of them are in {function}"
+    return f"{text}."
 
 
-@PROPOSALS.step(
-    {
-        "": "{totals.framework_share:%} of the trial is spent between the functions (framework).",
-        "-trains": "A larger batch spreads this over more inputs.",
-        "trains": "A larger batch spreads this over more inputs, but changes the training.",
-    },
-    evidence="The framework takes {per_call_s:s} a call{mostly}.",
-)
-def _batch(summary: Summary) -> Iterator[Facts | Untried]:
+def larger_batch(summary: Summary) -> Proposals:
+    """A larger batch, which spreads the framework's time over more inputs."""
     settings = summary.recording.settings
     larger = min(LARGER * settings.batchsize, LARGEST)
-    framework, between = summary.totals.framework_share or 0.0, summary.totals.framework
+    share, framework = summary.totals.framework_share or 0.0, summary.totals.framework
     if larger <= settings.batchsize:
         yield Untried("a larger batch", f"{settings.batchsize} inputs are many already")
-    elif between is None or framework < MUCH:
+        return
+    if framework is None or share < MUCH:
         yield Untried(
             "a larger batch",
-            f"only {format_percent(framework)} of a trial is spent between the functions, and "
+            f"only {format_percent(share)} of a trial is spent between the functions, and "
             "a larger batch saves no more than that",
         )
-    else:
-        yield {
-            "per_call_s": between.mean_s / int(summary.layers["calls"].sum()),
-            "mostly": _mostly_in(summary),
-            "trains": BACKWARD in set(summary.layers["phase"]),
-            "gain": gain_without(framework),
-            "changes": (Change(batchsize=larger),),
-        }
+        return
+    trains = BACKWARD in set(summary.layers["phase"])
+    per_call_s = framework.mean_s / int(summary.layers["calls"].sum())
+    yield Finding(
+        "batch",
+        STEP,
+        f"{format_percent(share)} of the trial is spent between the functions (framework). A "
+        f"larger batch spreads this over more inputs{', but changes the training' * trains}.",
+        evidence=f"The framework takes {format_duration(per_call_s)} a call{_mostly_in(summary)}.",
+        gain=gain_without(share),
+        changes=(Change(batchsize=larger),),
+    )
 
 
 def _mostly_in(summary: Summary) -> str:
@@ -277,9 +274,12 @@ def _mostly_in(summary: Summary) -> str:
     return "" if place == OUTSIDE else f"; {part} of it in {place}"
 
 
-@PROPOSALS.step("NumPy computes {run.settings.dtype} in software.", "Try float32.")
-def _dtype(summary: Summary) -> Iterator[Facts | Untried]:
-    if summary.recording.settings.dtype == "float32":
+def data_type(summary: Summary) -> Proposals:
+    """float32 in place of float16."""
+    settings, change = summary.recording.settings, Change(dtype="float32")
+    if settings.dtype == "float32":
         yield Untried("float16", "NumPy computes it in software, slower than float32")
-    else:
-        yield {"changes": (Change(dtype="float32"),)}
+        return
+    command = "--dtype float32" if takes_options(settings) else "chainer.config.dtype = 'float32'"
+    text = f"NumPy computes {settings.dtype} in software."
+    yield Finding("dtype", STEP, text, "Use float32.", command=command, changes=(change,))

@@ -21,7 +21,7 @@ _NEARBY = 0.9
 
 @dataclass(frozen=True)
 class Rule:
-    #: ``time`` (median time at or above value, seconds), ``share`` (part of the trial at or
+    #: ``time`` (mean time at or above value, seconds), ``share`` (part of the trial at or
     #: above value, a fraction), ``top`` (the value slowest layers), or ``pareto``
     #: (the fewest layers that hold at least value, a fraction, of the layers' time, and those below
     #: them down to the largest gap nearby: of layers that take the same time all are hot, or none).
@@ -36,15 +36,15 @@ class Rule:
             return f"layers that take at least {units.format_percent(self.value)} of the trial"
         if self.kind == "top":
             return f"the {units.plural(int(self.value), 'slowest layer')}"
-        share = units.format_percent(self.value)
-        return f"the fewest with {share} of the layers' time, to a gap"
+        share = units.format_percent(self.value, 0 if self.value * 100 % 1 < 1e-9 else 1)
+        return f"the slowest with {share} of the layers' time"
 
 
 @dataclass(frozen=True, eq=False)
 class Hotspots:
     rule: Rule
     hot: NDArray[np.bool_]  #: Whether each layer is hot, (layers,).
-    line_s: float | None  #: Median time from which a layer is hot; None where there is no line.
+    line_s: float | None  #: Mean time from which a layer is hot; None where there is no line.
 
     @property
     def indices(self) -> list[int]:
@@ -73,30 +73,26 @@ def parse_rule(text: str) -> Rule:
         ) from None
 
 
-def find_hotspots(typical_s: NDArray[np.float64], rule: Rule, part: float = 1.0) -> Hotspots:
-    """The layers that a rule calls hot, by their median self times, (layers,).
-
-    ``part`` is what all layers take of a trial.
-    """
+def find_hotspots(mean_s: NDArray[np.float64], rule: Rule, whole_s: float) -> Hotspots:
+    """Apply a rule to the layers' mean self times, (layers,), of a trial of ``whole_s`` seconds."""
     import numpy as np  # here, because the command line's --help needs the rules only
 
-    total = float(typical_s.sum())
-    hot = np.zeros(len(typical_s), bool)
+    hot = np.zeros(len(mean_s), bool)
     line_s: float | None = None
     # Of equal times the earlier call comes first.
-    order = np.argsort(-typical_s, kind="stable")
+    order = np.argsort(-mean_s, kind="stable")
     if rule.kind == "time":
         line_s = rule.value
-        hot = typical_s >= line_s * _ROUNDING
+        hot = mean_s >= line_s * _ROUNDING
     elif rule.kind == "share":
-        line_s = rule.value * total / part if part else 0.0
-        hot = (typical_s >= line_s * _ROUNDING) & (typical_s > 0)
+        line_s = rule.value * whole_s
+        hot = (mean_s >= line_s * _ROUNDING) & (mean_s > 0)
     elif rule.kind == "top":
         hot[order[: int(rule.value)]] = True
-    elif total > 0:
-        held = np.cumsum(typical_s[order])
+    elif mean_s.any():
+        held = np.cumsum(mean_s[order])
         fewest = int(np.searchsorted(held, rule.value * held[-1] * _ROUNDING) + 1)
-        hot[order[: _down_to_gap(typical_s[order], fewest)]] = True
+        hot[order[: _down_to_gap(mean_s[order], fewest)]] = True
     return Hotspots(rule, hot, line_s)
 
 

@@ -19,7 +19,7 @@ COPYING = "copying"
 PRODUCT = "matrix product"
 ELEMENTWISE = "elementwise arithmetic"
 ALLOCATION = "allocation"
-CALLS = "call cost"
+CALLS = "call overhead"
 WAITING = "waiting"
 COLLECTION = "garbage collection"
 CAUSES = (COPYING, PRODUCT, ELEMENTWISE, ALLOCATION, CALLS, WAITING, COLLECTION)
@@ -107,7 +107,7 @@ class Part:
     low: float | None = None
     high: float | None = None  #: Upper end.
     #: What causes it: ``copying``, ``matrix product``, ``elementwise arithmetic``, ``allocation``,
-    #: ``call cost``, ``waiting``, ``garbage collection``; empty where that is not known.
+    #: ``call overhead``, ``waiting``, ``garbage collection``; empty where that is not known.
     cause: str = ""
     where: str = ""  #: File and line of the largest of it, or the function.
     source: str = ""  #: What is on that line; empty where lines are not known.

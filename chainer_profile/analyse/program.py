@@ -11,7 +11,7 @@ import numpy as np
 from chainer_profile.analyse.extensions import beside_the_network
 from chainer_profile.analyse.findings import STEP, Finding, gain_without, in_order
 from chainer_profile.analyse.grouping import OUTSIDE, framework_by_phase
-from chainer_profile.analyse.rules import whole
+from chainer_profile.analyse.shares import whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.paths import joined

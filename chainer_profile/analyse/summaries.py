@@ -80,23 +80,19 @@ def _layer_table(
     columns["forward"] = np.array([layer.forward for layer in layers], object)
     columns["trials"] = np.full(len(layers), recording.n_trials)
     columns |= statistics
-    # Of a row that not every iteration has, the median may be nothing.
-    typical = columns["mean_s" if recording.by_means else "median_s"]
-    columns["typical_s"] = typical
-    total = float(typical.sum())
-    # Medians do not add up: the layers' part of the trial is divided by them.
-    layers_s = float(columns["mean_s"].sum())
-    whole_s = time_of_shares(recording, layers_s)
-    part = layers_s / whole_s if whole_s else 0.0
-    share = typical / total * part if total else np.zeros(len(layers))
+    mean_s = columns["mean_s"]
+    whole_s = time_of_shares(recording, float(mean_s.sum()))
+    share = mean_s / whole_s if whole_s else np.zeros(len(layers))
     slowest_first = np.argsort(-share, kind="stable")
     columns["share"] = share
     columns["cumulative_share"] = np.empty(len(layers))
     columns["cumulative_share"][slowest_first] = share[slowest_first].cumsum()
-    columns |= layer_work(recording, typical) | layer_memory(recording) | layer_device(recording)
+    # The median of a row that most trials lack is zero.
+    call_s = mean_s if recording.by_means else columns["median_s"]
+    columns |= layer_work(recording, call_s) | layer_memory(recording) | layer_device(recording)
     columns |= layer_counters(recording)
     columns["verdict"] = verdicts(recording, columns, inside)
-    hotspots = find_hotspots(typical, rule, part)
+    hotspots = find_hotspots(mean_s, rule, whole_s)
     columns["hot"] = hotspots.hot
     return pd.DataFrame(columns, pd.RangeIndex(len(layers), name="index")), hotspots
 

@@ -72,9 +72,7 @@ class Summary(Displayable):
             ``calls``, ``forward`` (index of the call that a backward goes back through, or None);
             ``trials`` and the statistics of the self time in seconds (``mean_s``, ``std_s``,
             ``ci_low_s``, ``ci_high_s``, ``min_s``, ``p5_s``, ``median_s``, ``p95_s``, ``p99_s``,
-            ``max_s``); ``typical_s``, the median, and of a program's iterations,
-            which may do without a row, the mean; ``share``, its part of the trial (that of all
-            layers, divided by ``typical_s``);
+            ``max_s``); ``share``, its mean as a fraction of the mean trial;
             ``cumulative_share``, the same for this and all slower layers together; ``hot``; and
             the columns of :func:`.roofline.layer_work` (operations, bytes, limits), of
             :func:`.summaries.layer_memory` (allocated bytes, sizes of arrays), of
@@ -116,7 +114,7 @@ class Summary(Displayable):
     @property
     def slowest(self) -> pd.DataFrame:
         """The layers, slowest first."""
-        return self.layers.sort_values("typical_s", ascending=False, kind="stable")
+        return self.layers.sort_values("mean_s", ascending=False, kind="stable")
 
     @property
     def launch_bound(self) -> bool:

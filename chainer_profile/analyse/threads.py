@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chainer_profile.analyse.findings import gain_without, option
-from chainer_profile.analyse.rules import Facts, Rules, part_of_whole
+from chainer_profile.analyse.findings import NOTE, STEP, Finding, gain_without, option
+from chainer_profile.analyse.shares import part_of_whole, whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import median_interval
-from chainer_profile.basics.units import format_interval, plural
+from chainer_profile.basics.units import format_interval, format_percent, plural
 from chainer_profile.basics.words import same_command_with_try
 from chainer_profile.record.recording import Recording
 
@@ -21,19 +21,9 @@ MANY_PRODUCTS, SLOW_PRODUCTS = 0.2, 0.1
 #: How the variable begins that sets a library's threads.
 _PREFIXES = {"openblas": "OPENBLAS", "mkl": "MKL", "blis": "BLIS"}
 
-THREADS = Rules()
 
-
-@THREADS.note(
-    "BLAS ran with {threads}.",
-    {
-        "single": "Your own programs use {many} unless {single} is set{measures}.",
-        "-single": "Run with one thread.",
-    },
-    of_programs=True,
-    code="threads",
-)
-def _probed(summary: Summary) -> Iterator[Facts]:
+def used_threads(summary: Summary) -> Iterator[Finding]:
+    """The number of threads that the probe found to be faster."""
     recording, threads = summary.recording, blas_threads(summary.recording)
     probe = probed_threads(recording)
     if probe is None or not _computes_by_blas(recording):
@@ -41,58 +31,55 @@ def _probed(summary: Summary) -> Iterator[Facts]:
     if threads == 1 and probe.differ:
         several = option(recording.settings, "threads", probe.many)
         measures = f"; {several} measures that" if several else ""
-        single = _single_thread(recording)
-        yield {"threads": probe.text(1), "many": probe.many, "single": single, "measures": measures}
+        yield Finding(
+            "threads",
+            NOTE,
+            f"BLAS ran with {probe.text(1)}.",
+            f"Your own programs use {probe.many} unless {_single_thread(recording)} is set"
+            f"{measures}.",
+        )
     # Older versions tried one thread after the trials, and did not take it.
     elif threads > 1 and probe.low > 1:
-        yield {"threads": probe.text(threads)}
+        yield Finding(
+            "threads", NOTE, f"BLAS ran with {probe.text(threads)}.", "Run with one thread."
+        )
 
 
-@THREADS.note(
-    "BLAS used {threads} threads; whether one is faster was not measured.",
-    {
-        "tries": "To measure it, run: {tries}",
-        "option -tries": "Try {option} and compare the two runs.",
-        "-option -tries": "Set {single} before Python starts and compare the two runs.",
-    },
-    of_programs=True,
-    code="threads",
-)
-def _not_probed(summary: Summary) -> Iterator[Facts]:
+def unmeasured_threads(summary: Summary) -> Iterator[Finding]:
     recording = summary.recording
-    if _blas_chose(recording) and _slow_products(summary) is None:
-        single = "" if recording.of_program else option(recording.settings, "threads", 1)
-        yield {
-            "threads": blas_threads(recording),
-            "option": single,
-            "tries": same_command_with_try(recording.settings.command),
-            "single": _single_thread(recording),
-        }
+    if not _blas_chose(recording) or _slow_products(summary) is not None:
+        return
+    single = "" if recording.of_program else option(recording.settings, "threads", 1)
+    tries = same_command_with_try(recording.settings.command)
+    if tries:
+        advice = f"To measure it, run: {tries}"
+    elif single:
+        advice = f"Try {single} and compare the two runs."
+    else:
+        variable = _single_thread(recording)
+        advice = f"Set {variable} before Python starts and compare the two runs."
+    text = f"BLAS used {blas_threads(recording)} threads; whether one is faster was not measured."
+    yield Finding("threads", NOTE, text, advice)
 
 
-@THREADS.step(
-    "Matrix products take {share:%} of the {whole}, at {rate:%} of this machine's rate, with "
-    "{threads} BLAS threads.",
-    {
-        "tries": "To measure one thread, run.",
-        "-tries": "To measure one thread, put this before the command and compare the two runs.",
-    },
-    of_programs=True,
-    code="threads",
-)
-def _slow_program(summary: Summary) -> Iterator[Facts]:
+def slow_threads(summary: Summary) -> Iterator[Finding]:
+    """Matrix products of a program that are slow, probably since several threads share them."""
     recording, slow = summary.recording, _slow_products(summary)
-    if slow is not None and _blas_chose(recording):
-        share, rate = slow
-        tries = same_command_with_try(recording.settings.command)
-        yield {
-            "share": share,
-            "rate": rate,
-            "threads": blas_threads(recording),
-            "tries": tries,
-            "command": tries or _single_thread(recording),
-            "gain": gain_without(share),
-        }
+    if slow is None or not _blas_chose(recording):
+        return
+    share, rate = slow
+    tries = same_command_with_try(recording.settings.command)
+    advice = "To measure one thread, put this before the command and compare the two runs."
+    yield Finding(
+        "threads",
+        STEP,
+        f"Matrix products take {format_percent(share)} of the {whole(summary)[1]}, at "
+        f"{format_percent(rate)} of this machine's rate, with {blas_threads(recording)} BLAS "
+        "threads.",
+        "To measure one thread, run." if tries else advice,
+        command=tries or _single_thread(recording),
+        gain=gain_without(share),
+    )
 
 
 def _blas_chose(recording: Recording) -> bool:
@@ -112,7 +99,7 @@ def _slow_products(summary: Summary) -> tuple[float, float] | None:
     layers, limits = summary.layers, summary.recording.limits
     # Much of a convolution's time may be a copy.
     products = layers[(layers["macs"] > 0) & ~layers["function"].str.contains("onvolution")]
-    time_s = float(products["typical_s"].sum())
+    time_s = float(products["mean_s"].sum())
     if limits is None or not time_s or not summary.recording.of_program:
         return None
     rate = float(products["flops"].sum()) / time_s / limits.flops_per_s
@@ -131,7 +118,7 @@ def blas_threads(recording: Recording) -> int:
 
 @dataclass(frozen=True)
 class ProbedThreads:
-    """How many times as long trials took with several BLAS threads as with one, by turns."""
+    """How many times as long trials took with several BLAS threads as with one, interleaved."""
 
     many: int
     ratio: float  #: Median of the rounds.
@@ -151,9 +138,9 @@ class ProbedThreads:
         if threads == 1:
             took, other = "one thread", f"{self.many}"
             ratio, low, high = self.ratio, self.low, self.high
-        rounds = f"{plural(self.rounds, 'round')} by turns"
+        rounds = plural(self.rounds, "interleaved round")
         if not self.differ:
-            return f"{took}; {rounds} told no difference to {other}"
+            return f"{took}; {rounds} showed no difference from {other}"
         interval = format_interval(low, high, "{:.2f}".format)
         return (
             f"{took}: with {other}, trials took {ratio:.2f} times as long (95 % interval "

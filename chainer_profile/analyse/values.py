@@ -8,11 +8,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from chainer_profile.analyse.rules import Facts, Rules, part_of_whole
+from chainer_profile.analyse.findings import WARNING, Finding
+from chainer_profile.analyse.shares import part_of_whole, whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_count, format_percent
 from chainer_profile.record.recording import Denormals, Recording
 
+#: Codes of the findings on numbers.
+VALUES = ("not-finite", "denormal-numbers")
 #: Names of arrays in a finding at most.
 MOST_NAMED = 3
 #: Part of a trial that layers with denormal numbers take, from which they are a finding.
@@ -20,46 +23,45 @@ MUCH_DENORMAL = 0.05
 #: Sets the denormal numbers of all parameters to zero.
 _TO_ZERO = "for p in model.params(): p.array[abs(p.array) < np.finfo(p.dtype).tiny] = 0"
 
-VALUES = Rules()
+
+def not_finite(summary: Summary) -> Iterator[Finding]:
+    names = summary.recording.conditions.not_finite
+    if names:
+        yield Finding(
+            "not-finite",
+            WARNING,
+            f"The network contains NaN or infinite numbers: in {_places(names)}.",
+            "They can change the time of functions. chainer.set_debug(True) stops at the first "
+            "function that produces NaN. If a training has diverged, profile an earlier state.",
+            off=math.inf,
+        )
 
 
-@VALUES.warning(
-    "The network contains NaN or infinite numbers: in {places}.",
-    "They can change the time of functions. chainer.set_debug(True) stops at the first function "
-    "that produces NaN. If a training has diverged, profile an earlier state.",
-    of_programs=True,
-)
-def _not_finite(summary: Summary) -> Iterator[Facts]:
-    if names := summary.recording.conditions.not_finite:
-        yield {"places": _places(names), "off": math.inf}
-
-
-@VALUES.warning(
-    "The network contains denormal numbers, which this processor computes slowly: in {places}. "
-    "Layers with them take {share:%} of the {whole}. With as many, a product of matrices takes "
-    "{slowdown} times as long as with zeros in their place.",
-    {
-        "parameters": "Use a smaller weight decay, and set such weights to zero, in a training "
-        "once an epoch. Write.",
-        "-parameters": "docs/reading.md shows how to treat them as zero (Denormal numbers).",
-    },
-    code="denormal-numbers",
-    of_programs=True,
-)
-def _denormal_numbers(summary: Summary) -> Iterator[Facts]:
+def denormal_numbers(summary: Summary) -> Iterator[Finding]:
     denormals = summary.recording.conditions.denormals
     share = denormal_share(summary)
-    if share >= MUCH_DENORMAL:
-        names = [f"{each.name} ({format_percent(each.part)} of it)" for each in _ranked(summary)]
-        parameters = any(not each.phase for each in denormals)
-        yield {
-            "places": _places(names),
-            "share": share,
-            "slowdown": f"{max(each.slowdown for each in denormals):.3g}",
-            "parameters": parameters,
-            "command": _TO_ZERO if parameters else "",
-            "off": math.inf,
-        }
+    if share < MUCH_DENORMAL:
+        return
+    names = [f"{each.name} ({format_percent(each.part)} of it)" for each in _ranked(summary)]
+    slowdown = max(each.slowdown for each in denormals)
+    in_parameters = any(not each.phase for each in denormals)
+    advice = "docs/reading.md shows how to treat them as zero (Denormal numbers)."
+    if in_parameters:
+        advice = (
+            "Use a smaller weight decay, and set such weights to zero, in a training once an "
+            "epoch. Write."
+        )
+    yield Finding(
+        "denormal-numbers",
+        WARNING,
+        "The network contains denormal numbers, which this processor computes slowly: in "
+        f"{_places(names)}. Layers with them take {format_percent(share)} of the "
+        f"{whole(summary)[1]}. With as many, a product of matrices takes {slowdown:.3g} times as "
+        "long as with zeros in their place.",
+        advice,
+        command=_TO_ZERO if in_parameters else "",
+        off=math.inf,
+    )
 
 
 def denormal_share(summary: Summary) -> float:

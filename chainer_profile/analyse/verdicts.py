@@ -19,7 +19,7 @@ from chainer_profile.record.recording import Recording
 FAULTS = "page faults"
 DENORMAL = "denormal numbers"
 #: Far from both limits, without a known large part.
-BELOW = "below both limits"
+BELOW = "unknown"
 #: A part of a layer's time that is large enough to be named.
 MUCH = 0.25
 #: Counters say nothing of a layer that takes less than so many of their readings.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from chainer_profile.basics.errors import UsageError
 
@@ -41,6 +41,34 @@ def roughly(seconds: float) -> str:
     if minutes < 90:
         return f"{minutes} min"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def decimals_for(half_width: float, value: float) -> int:
+    """The number of decimals at which a value shows two digits of its half interval.
+
+    NaN stands for no interval. A value has at most four significant digits.
+    """
+    if not value:
+        return 0
+    most = 3 - math.floor(math.log10(abs(value)))
+    if not half_width > 0:  # NaN too
+        return max(0, most)
+    return max(0, min(most, 1 - math.floor(math.log10(half_width))))
+
+
+def format_measured(seconds: float, low: float, high: float) -> tuple[str, str]:
+    """Format a time and its interval with the digits that the interval justifies.
+
+    Returns:
+        ``6.11 ms`` and ``5.64 to 6.58 ms``; the second one is empty if the interval is NaN.
+    """
+    unit = duration_unit(seconds)
+    value, least, most = (x / _SECONDS[unit] for x in (seconds, low, high))
+    digits = decimals_for((most - least) / 2, value)
+    shown = f"{value:,.{digits}f} {unit}"
+    if math.isnan(least) or math.isnan(most):
+        return shown, ""
+    return shown, f"{least:,.{digits}f} to {most:,.{digits}f} {unit}"
 
 
 def format_ms(seconds: float | None) -> str:
@@ -136,6 +164,12 @@ def format_count(value: int | float) -> str:
 def plural(value: int | float, noun: str, nouns: str | None = None) -> str:
     """Format a count with its noun: ``1 layer``, ``66 layers``."""
     return f"{format_count(value)} {noun if value == 1 else nouns or noun + 's'}"
+
+
+def join_words(words: Iterable[str]) -> str:
+    """Join words of a sentence: ``a, b and c``."""
+    *first, last = list(words) or [""]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def format_nbytes(nbytes: int | None) -> str:

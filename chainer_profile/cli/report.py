@@ -12,11 +12,13 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.words import DEFAULT_DEPTH, run_words
 from chainer_profile.cli.main import Context, printing
-from chainer_profile.cli.shown import ALL_ROWS, FULL, row_limit, say_written, show
+from chainer_profile.cli.options import SORT_KEYS
+from chainer_profile.cli.shown import ALL_ROWS, FULL, row_limit, say_report, say_written, show
 from chainer_profile.engines.results import RESULTS, EnginesRun
 from chainer_profile.record.recording import Recording
+from chainer_profile.report.content.first_screen import first_screen
 from chainer_profile.report.content.layer_section import Shown
-from chainer_profile.report.content.profile import ReportTitle, brief, overview
+from chainer_profile.report.content.profile import ReportTitle, overview
 from chainer_profile.report.content.result_section import groups
 from chainer_profile.runs import engines as engines_folder
 from chainer_profile.runs.folder import RECORDING, has_ranks, load_run
@@ -101,14 +103,25 @@ def show_run(
             "hint": ALL_ROWS,
             **({"group_by": args.group_by} if args.group_by else {}),
         }
-        if args.group_by and not args.full:
+        of_folder = None if folder is None else beside(folder, recording)
+        if args.full:
+            show(overview(summary, of_folder, **asked), quiet)
+        elif args.group_by:
             show(groups(summary, Shown(**asked)), quiet)
         else:
-            of_folder = None if folder is None else beside(folder, recording)
-            show((overview if args.full else brief)(summary, of_folder, **asked), quiet)
+            tables = _tables(args) or ("functions", "slowest")
+            show(first_screen(summary, of_folder, Shown(**asked), tables=tables), quiet)
     names = [*filter(None, [written]), *(file.name for file in files)]
     if folder is not None and names:
-        say_written(folder, names, quiet)
+        (say_written if args.full or args.formats else say_report)(folder, names, quiet)
+
+
+def _tables(args: argparse.Namespace) -> tuple[str, ...]:
+    """The tables of a first screen that the options ask for."""
+    if args.tree is not None:
+        return ("tree",)
+    asks_for_layers = args.limit is not None or args.columns or args.sort != SORT_KEYS[0]
+    return ("layers",) if asks_for_layers else ()
 
 
 def show_engines(

@@ -42,6 +42,14 @@ def first_screen(args: argparse.Namespace) -> str:
     return "" if args.full or getattr(args, "limit", None) is not None else FULL
 
 
+def say_report(folder: Path, names: Sequence[str], quiet: bool = False) -> None:
+    """``Report: reports/net/report.html    every layer: --limit 0``; other files without it."""
+    if "report.html" not in names:
+        say_written(folder, names, quiet)
+        return
+    show([text(f"Report: {folder / 'report.html'}    every layer: --limit 0")], quiet)
+
+
 def say_written(folder: Path, names: Sequence[str], quiet: bool = False) -> None:
     """``Written to reports/net: report.html, report.md and 7 more files``."""
     # Files that --format names go before those of every run.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.content.profile import Beside
+    from chainer_profile.report.content.beside import Beside
     from chainer_profile.report.document import Block, Text
 
 #: A program that ran for less time gets no page and no pictures, which take more than a second.
@@ -52,7 +52,7 @@ def main(job: Mapping[str, Any]) -> None:
     """
     from chainer_profile.analyse.program import ProgramTime, own_ns
     from chainer_profile.record.versioned import build
-    from chainer_profile.report.content.profile import Beside
+    from chainer_profile.report.content.beside import Beside
     from chainer_profile.report.document import text
 
     ended = build(Ended, job)

@@ -39,7 +39,7 @@ LAYER_COLUMNS = by_key(
            meaning="Shapes of the output arrays; in backward of the outgoing gradients"),
     Column("dtype", "dtype", unit.TEXT, "Data type of the first output", fold=12),
     Column("trials", "trials", unit.COUNT, "Number of profiled trials"),
-    Column("mean", "mean", unit.MS, "Mean self time", drop=6),
+    Column("mean", "ms", unit.MS, "Mean self time", full="mean [ms]"),
     Column("std", "std ms", unit.MS, "Standard deviation (with trials - 1)"),
     Column("ci95_low", "low ms", unit.MS, field="ci_low_s",
            meaning="Lower end of the 95 % confidence interval of the median; empty below 30 "
@@ -47,7 +47,7 @@ LAYER_COLUMNS = by_key(
     Column("ci95_high", "high ms", unit.MS, "Its upper end", field="ci_high_s"),
     Column("min", "min", unit.MS, "Shortest self time"),
     Column("p5", "p5", unit.MS, "5th percentile", full="5th percentile [ms]"),
-    Column("median", "median ms", unit.MS, "Median"),
+    Column("median", "median", unit.MS, "Median", drop=6),
     Column("p95", "p95", unit.MS, "95th percentile", full="95th percentile [ms]", drop=9),
     Column("p99", "p99", unit.MS, "99th percentile"),
     Column("max", "max", unit.MS, "Longest self time"),
@@ -60,8 +60,7 @@ LAYER_COLUMNS = by_key(
            meaning="On a GPU, median time on the device if it never waits for the host; empty "
                    "without held trials"),
     Column("share", "%", unit.SHARE, full="share [%]",
-           meaning="Part of the trial: that of all layers, divided by their medians; of a "
-                   "program, or where trials differ, by their means"),
+           meaning="Mean self time as a fraction of the mean trial"),
     Column("cumulative_share", "cum. %", unit.PERCENT, drop=7,
            meaning="Share of this and all slower layers"),
     Column("hot", "", unit.HOT_FLAG, "true if the layer is hot by the rule, otherwise false"),
@@ -91,10 +90,10 @@ LAYER_COLUMNS = by_key(
            meaning="What takes most of the time: compute or memory if the layer reaches a third "
                    "of that limit; otherwise the largest known part, if it is a quarter: page "
                    "faults (at their minimum cost), waiting (the thread gave up its processor), "
-                   "copying or call cost (without --why both are estimates, the first of "
+                   "copying or call overhead (without --why both are estimates, the first of "
                    "im2col's windows alone), with --why also matrix product, elementwise "
                    "arithmetic, allocation, garbage collection; or denormal numbers; otherwise "
-                   "below both limits"),
+                   "unknown"),
     Column("peak", "peak", unit.BYTES, drop=2,
            meaning="Peak of the bytes allocated in the layer, without those from before it; "
                    "empty without a memory pass"),
@@ -138,21 +137,20 @@ WHICH = ("index", "path", "function", "phase")
 #: The columns of the layers that a table shows, as far as they say something; ``--columns`` chooses
 #: others for the terminal.
 SHOWN = {
-    "first screen": ("index", "hot", "path", "function", "phase", "median", "share", "verdict"),
     "terminal": (
         *("index", "hot", "path", "function", "phase", "output_shapes"),
-        *("median", "ci", "mean", "p95", "host", "gap", "busy", "share", "cumulative_share"),
+        *("mean", "share", "median", "ci", "p95", "host", "gap", "busy", "cumulative_share"),
         *("gflops", "reached", "verdict", "peak"),
     ),
     "page": (
-        *(*WHICH, "median", "interval", "share", "verdict"),
-        *("mean", "p5", "p95", "std", "calls", "output_shapes", "host", "gap", "busy"),
+        *(*WHICH, "mean", "share", "median", "interval", "verdict"),
+        *("p5", "p95", "std", "calls", "output_shapes", "host", "gap", "busy"),
         *("flops", "moved", "intensity", "gflops", "gbytes", "reached"),
         *("peak", "workspace", "retained"),
     ),
-    "hottest layers of a page": ("path", "median", "share", "function", "phase"),
-    "hot layers": (*WHICH, "median", "interval", "share", "cumulative_share"),
-    "appendix": ("label", "path", "phase", "median"),
+    "hottest layers of a page": ("path", "mean", "share", "function", "phase"),
+    "hot layers": (*WHICH, "mean", "share", "cumulative_share", "median", "interval"),
+    "appendix": ("label", "path", "phase", "mean", "share"),
 }
 
 
@@ -161,17 +159,10 @@ def layer_columns(
 ) -> list[Column]:
     """The columns of these names that say something of the rows, by default of all layers.
 
-    A phase is shown where there are several. Rows that are ordered by means show these in place of
-    medians, and medians beside their intervals.
+    A phase is shown where there are several.
     """
-    by_means = summary.recording.by_means
-    if by_means:
-        in_place = ("mean", "median") if {"ci", "interval"} & set(keys) else ("mean",)
-        places = (in_place if key == "median" else (key,) for key in keys if key != "mean")
-        keys = [key for place in places for key in place]
     columns = [LAYER_COLUMNS[key] for key in keys if summary.several_phases or key != "phase"]
-    shown = with_content(columns, summary.layers if rows is None else rows)
-    return [column.kept() if by_means and column.key == "mean" else column for column in shown]
+    return with_content(columns, summary.layers if rows is None else rows)
 
 
 def _link_phases() -> Iterator[Column]:

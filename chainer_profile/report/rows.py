@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sized
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from chainer_profile.analyse.grouping import OUTSIDE
+from chainer_profile.analyse.shares import whole
 from chainer_profile.analyse.summary import Summary
+from chainer_profile.basics.describe import Statistics
 from chainer_profile.basics.paths import above
-from chainer_profile.report.document import HOT
+from chainer_profile.basics.units import plural
+from chainer_profile.report.document import HOT, TOTAL
 from chainer_profile.report.text import between, printable
 
 
@@ -22,6 +26,22 @@ def phase_rows(summary: Summary) -> pd.DataFrame:
     whole = "all layers" if summary.totals.profiled is None else "profiled trial"
     total = table.sum(skipna=False).to_frame(whole).T
     return pd.concat([table.set_axis(names), total])
+
+
+class Part(NamedTuple):
+    """A part of a trial."""
+
+    name: str
+    seconds: float
+    share: float
+
+
+def framework_time(summary: Summary) -> Part | None:
+    """The time of a trial that no layer has; None where it is not known."""
+    framework, share = summary.totals.framework, summary.totals.framework_share
+    if framework is None or share is None or summary.recording.settings.inclusive:
+        return None
+    return Part(between(summary.recording), framework.mean_s, share)
 
 
 def shares(summary: Summary) -> list[tuple[str, float]]:
@@ -44,30 +64,90 @@ def shares(summary: Summary) -> list[tuple[str, float]]:
     return sorted(parts, key=lambda part: -part[1])
 
 
-def framework_of_groups(summary: Summary) -> pd.DataFrame:
-    """The framework as a row behind the groups; none where it is not known."""
-    totals = summary.totals
-    if totals.framework is None or summary.recording.settings.inclusive:
-        return pd.DataFrame()
-    row = {"total_s": totals.framework.mean_s, "share": totals.framework_share}
-    row |= {f"{name}_s": time_s for name, time_s in summary.phases["framework_s"].items()}
-    return pd.DataFrame([row], index=[between(summary.recording)])
+def other_groups(summary: Summary, by: str, shown: pd.DataFrame) -> pd.DataFrame:
+    """The rows that complete a table of groups: the groups not shown, the framework, the trial.
+
+    Returns:
+        Rows with some columns of :func:`.grouping.group`; the shares of ``shown`` and of all these
+        rows but the last add up to the last one.
+    """
+    totals, every = summary.totals, summary.group(by)
+    phases = [f"{name}_s" for name in summary.phase_names]
+    parts = ["total_s", "share", *(name for name in phases if name in every)]
+    rows = {}
+    if count := len(every) - len(shown):
+        rest = every.drop(shown.index)
+        rows[plural(count, f"other {by}")] = rest[[*parts, "calls", "hot"]].sum().to_dict()
+    if framework := framework_time(summary):
+        row = {"total_s": framework.seconds, "share": framework.share}
+        row |= {f"{name}_s": time_s for name, time_s in summary.phases["framework_s"].items()}
+        rows[framework.name] = row
+    if not summary.recording.settings.inclusive:
+        whole_s, name = whole(summary)
+        row = {"total_s": whole_s, "share": 1.0 if whole_s else 0.0}
+        row |= {f"{name}_s": time_s for name, time_s in summary.phases["total_s"].items()}
+        rows[f"whole {name}" if totals.profiled else f"all {name}"] = row
+    return pd.DataFrame.from_dict(rows, "index")
 
 
-def framework_of_layers(summary: Summary) -> list[Any]:
-    """The same behind the layers."""
-    totals, first = summary.totals, next(summary.layers.itertuples())
-    if totals.framework is None or summary.recording.settings.inclusive:
+def other_layers(summary: Summary, shown: pd.DataFrame, named: str = "function") -> list[Any]:
+    """The rows that complete a table of layers: the layers not shown, the framework, the trial.
+
+    Inclusive times have none, because they do not add up.
+
+    Args:
+        summary: The run.
+        shown: The layers in the table.
+        named: The column that has the names of these rows: ``function``, ``label`` or ``path``.
+    """
+    if summary.recording.settings.inclusive:
         return []
-    row = dict.fromkeys(first._fields, math.nan) | vars(totals.framework)
-    del row["count"]
-    row |= dict.fromkeys(("Index", "path", "phase", "verdict"), "") | {"hot": False}
-    row |= {"function": between(summary.recording), "share": totals.framework_share}
-    return [type(first)(**row)]
+    totals, rows = summary.totals, []
+    if count := len(summary.layers) - len(shown):
+        rest = summary.layers.drop(shown.index)
+        sums = {name: float(rest[name].sum()) for name in ("mean_s", "share", "calls")}
+        rows.append(_row(summary, plural(count, "other layer"), **sums))
+    rows += framework_row(summary)
+    whole_s, name = whole(summary)
+    share = 1.0 if whole_s else 0.0
+    if totals.profiled is not None:
+        rows.append(_row_of_times(summary, f"whole {name}", share, totals.profiled))
+    else:
+        rows.append(_row(summary, f"all {name}", share=share, mean_s=whole_s))
+    return [row._replace(**{named: row.function}) for row in rows]
+
+
+def framework_row(summary: Summary) -> list[Any]:
+    """The framework as a row of the table of layers; none where it is not known."""
+    framework, times = framework_time(summary), summary.totals.framework
+    if framework is None or times is None:
+        return []
+    return [_row_of_times(summary, framework.name, framework.share, times)]
+
+
+def _row_of_times(summary: Summary, name: str, share: float, times: Statistics) -> Any:
+    statistics = {key: value for key, value in vars(times).items() if key != "count"}
+    return _row(summary, name, share=share, trials=times.count, **statistics)
+
+
+def _row(summary: Summary, name: str, **known: Any) -> Any:
+    """A row of the table of layers that is no layer; what is not in ``known`` is empty."""
+    row_type = type(next(summary.layers.itertuples()))
+    texts = dict.fromkeys(("path", "phase", "dtype", "verdict"), "")
+    shapes = {"input_shapes": (), "output_shapes": ()}
+    nothing = dict.fromkeys(("Index", "hot", "work_is_about", "forward"))
+    empty = dict.fromkeys(row_type._fields, math.nan) | texts | shapes | nothing
+    return row_type(**{**empty, "function": name, "label": name, **known})
 
 
 def hot_marks(rows: pd.DataFrame, column: str = "hot") -> list[str]:
     return [HOT if hot else "" for hot in rows[column]]
+
+
+def total_marks(rows: pd.DataFrame, every: Sized) -> list[str]:
+    """The marks of hot rows, and of the whole below them if there are more rows."""
+    more = len(every) - len(rows)
+    return [*hot_marks(rows), *[""] * (more - 1), *[TOTAL] * (more > 0)]
 
 
 def layer_anchor(index: int) -> str:

@@ -85,9 +85,9 @@ class Column:
         shown = "" if is_missing(value) else self.unit.shown(value)
         if shown:
             return self.mark(row, shown) if self.mark else shown
-        if self.unknown is None:
+        if self.unknown is None and getattr(row, "Index", 0) is not None:
             return NOT_KNOWN if is_missing(value) and not self.unit.text else ""
-        return self.unknown
+        return self.unknown or ""
 
     def exact(self, row: Any) -> str:
         """The cell of a row in CSV; empty where the value is not known."""
@@ -159,6 +159,8 @@ class Table:
     leads: Sequence[str] = ()  #: Of each row the anchor of the row that it leads to.
     depths: Sequence[int] = ()  #: Of each row how far it is set in, in a table that folds.
     spreads: Sequence[Spread] = ()
+    foot: int = 0  #: The number of last rows that complete the others to a whole.
+    ruled: bool = True  #: Whether a terminal draws a rule below the headings.
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", listed(self.columns))

@@ -75,7 +75,7 @@ def recording_line(recording: Recording) -> str:
 def summary_line(summary: Summary) -> str:
     """A summary in short: ``<Summary of resnet20: 6.722 ms a trial, 66 layers, ...>``."""
     layers = summary.layers
-    hottest = layers.loc[layers["typical_s"].idxmax()]
+    hottest = layers.loc[layers["mean_s"].idxmax()]
     trial = summary.totals.trial
     parts = [
         f"{format_duration(trial.median_s)} a trial" if trial else "trials not timed",
@@ -113,10 +113,13 @@ def summary_text(summary: Summary, *, width: int = WIDTH, **shown: Any) -> str:
 
 def summary_html(summary: Summary, **shown: Any) -> str:
     """A first screen as a piece of HTML: the answer, the hottest layers, all findings."""
-    from chainer_profile.report.content.profile import brief
+    from chainer_profile.report.content.first_screen import first_screen
+    from chainer_profile.report.content.layer_section import Shown
 
-    hint = {"hint": "print() shows more"}
-    return _fragment(brief(summary, **{"limit": NOTEBOOK_LIMIT, "doubts": None, **hint, **shown}))
+    choices = Shown(**{"limit": NOTEBOOK_LIMIT, "hint": "print() shows more", **shown})
+    tables = ["tree" if shown.get("tree") else "layers"] if shown else ["functions", "slowest"]
+    tables += ["groups"] if shown.get("group_by") else []
+    return _fragment(first_screen(summary, None, choices, tables=tables, every_finding=True))
 
 
 def recording_html(recording: Recording) -> str:

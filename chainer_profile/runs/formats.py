@@ -15,7 +15,8 @@ from chainer_profile.basics.errors import UsageError
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.content.profile import Beside, ReportTitle
+    from chainer_profile.report.content.beside import Beside
+    from chainer_profile.report.content.profile import ReportTitle
     from chainer_profile.report.document import Block, Section
     from chainer_profile.report.pictures.figures import Picture
 
@@ -70,17 +71,15 @@ class Format:
 
 
 def _layers(report: Report) -> str:
-    from chainer_profile.report.columns import LAYER_COLUMNS
-    from chainer_profile.report.tables import to_csv
+    from chainer_profile.report.writers.csv_files import layers_csv
 
-    return to_csv(LAYER_COLUMNS, report.summary.layers)
+    return layers_csv(report.summary)
 
 
 def _links(report: Report) -> str:
-    from chainer_profile.report.columns import LINK_COLUMNS, link_frame
-    from chainer_profile.report.tables import to_csv
+    from chainer_profile.report.writers.csv_files import links_csv
 
-    return to_csv(LINK_COLUMNS, link_frame(report.summary.links))
+    return links_csv(report.summary)
 
 
 def _markdown(report: Report) -> str:

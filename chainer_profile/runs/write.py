@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Recording
-    from chainer_profile.report.content.profile import Beside, ReportTitle
+    from chainer_profile.report.content.beside import Beside
+    from chainer_profile.report.content.profile import ReportTitle
 
 
 def write_reports(
@@ -60,7 +61,7 @@ def write_reports(
 
 def beside(folder: Path, recording: Recording) -> Beside:
     """The advice on a run, and the time of its program, from its folder."""
-    from chainer_profile.report.content.profile import Beside
+    from chainer_profile.report.content.beside import Beside
 
     advice = read_advice(folder)
     if advice is not None and advice.environment.started != recording.environment.started:

@@ -10,8 +10,11 @@ from chainer_profile.basics.errors import UsageError
 from tests.refusing import refusal
 
 
-def hot(typical_s, text, part=1.0):
-    return find_hotspots(np.array(typical_s, np.float64), parse_rule(text), part).indices
+def hot(mean_s, text, whole_s=None):
+    """The hot layers of these mean times, by default of a trial that consists of them."""
+    times_s = np.array(mean_s, np.float64)
+    whole_s = times_s.sum() if whole_s is None else whole_s
+    return find_hotspots(times_s, parse_rule(text), whole_s).indices
 
 
 def test_rules_are_read():
@@ -31,7 +34,7 @@ def test_rules_are_read():
 
 
 def test_by_hand():
-    for typical_s, rule, chosen in (
+    for mean_s, rule, chosen in (
         ([0.359e-3, 0.36e-3, 0.361e-3], "0.36ms", [1, 2]),
         ([4.9, 5.0, 90.1], "5%", [1, 2]),
         # Of equal ones the earlier.
@@ -46,12 +49,14 @@ def test_by_hand():
         *(([0, 0, 0], rule, []) for rule in ("1ns", "5%", "pareto:50%")),
         *(([0, 7, 0], rule, [1]) for rule in ("1ns", "5%", "100%", "pareto:100%")),
     ):
-        assert hot(typical_s, rule) == chosen, rule
+        assert hot(mean_s, rule) == chosen, rule
     # A share is of the trial, of which these layers may be a part.
-    assert hot([1, 1, 1], "25%", part=0.8) == [0, 1, 2]
-    assert hot([1, 1, 1], "25%", part=0.7) == []
+    assert hot([1, 1, 1], "25%", whole_s=3 / 0.8) == [0, 1, 2]
+    assert hot([1, 1, 1], "25%", whole_s=3 / 0.7) == []
     # A time and a share have a line, which plots draw.
-    lines = [find_hotspots(np.ones(3), parse_rule(rule)).line_s for rule in ("1ms", "5%", "top:2")]
+    lines = [
+        find_hotspots(np.ones(3), parse_rule(rule), 3.0).line_s for rule in ("1ms", "5%", "top:2")
+    ]
     assert lines == [1e-3, pytest.approx(0.15), None]
 
 

@@ -118,9 +118,13 @@ def test_parts_have_names_and_lines_causes() -> None:
     for chain, name, cause in (
         ((FORWARD, im2col), "im2col's copy of windows", "copying"),
         ((FORWARD, im2col, pad), "im2col's copy of windows", "copying"),
-        ((FORWARD, replace(COPY, source="nda = a.ndim")), f"{TENSORDOT}'s own Python", "call cost"),
+        (
+            (FORWARD, replace(COPY, source="nda = a.ndim")),
+            f"{TENSORDOT}'s own Python",
+            "call overhead",
+        ),
         ((replace(FORWARD, source=""), replace(COPY, source="")), TENSORDOT, ""),
-        ((FORWARD, APPLY), "apply and graph", "call cost"),
+        ((FORWARD, APPLY), "apply and graph", "call overhead"),
         ((minus,), "x_mu = x - mean in _x_hat", "elementwise arithmetic"),
         ((replace(minus, source=""),), "_x_hat", ""),
         ((FORWARD, Place("<GC>", "~")), "garbage collection", "garbage collection"),
@@ -132,7 +136,7 @@ def test_parts_have_names_and_lines_causes() -> None:
         "allocation": ("y = numpy.empty(shape, x.dtype)",),
         "elementwise arithmetic": ("y += beta", "var = x.var(axis=axis)"),
         "waiting": ("self.event.wait()",),
-        "call cost": ("if x.ndim == 4 + 1:",),
+        "call overhead": ("if x.ndim == 4 + 1:",),
         "": ("return y", "f(*args, **kwargs)"),
     }.items():
         assert {inside.cause_of(source) for source in sources} == {cause}

@@ -71,8 +71,8 @@ def test_report_makes_the_reports_again_and_shows_what_is_asked_for(done):
     for key in SORT_KEYS:
         assert "ReLU" in done("report", "run", "--sort", key), key
     out = done("report", "run", "--columns", "peak_nbytes, function,mean")
-    assert ["peak", "function", "mean"] in [line.split()[-3:] for line in out.splitlines()]
-    assert "1 layer not shown" in done("report", "run", "--limit", "1", "--hotspots", "top:1")
+    assert ["peak", "function", "ms"] in [line.split()[-3:] for line in out.splitlines()]
+    assert "1 other layer" in done("report", "run", "--limit", "1", "--hotspots", "top:1")
     out = done("report", "run", "--limit", "0", "--hotspots", "top:2")
     assert sum(" * " in line for line in out.splitlines()) == 2
 

@@ -79,7 +79,8 @@ def test_a_command_writes_its_files_and_says_so_unless_it_is_quiet(capsys):
         assert call(name, "-o", f"{name}/in/it") == 0, name
         assert names_in(f"{name}/in/it") == COMMANDS[name].files
         out = capsys.readouterr().out
-        assert f"ritten to {name}/in/it: " in out
+        place = f"{name}/in/it"
+        assert f"ritten to {place}: " in out or f"Report: {place}/report.html" in out
         before = {path: path.read_bytes() for path in Path(name).rglob("*.*")}
         again = COMMANDS[name].again
         assert call(name, "-q", "-o", f"{name}/in/it") == (2 if again else 0)

@@ -11,8 +11,8 @@ import pytest
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.cli.main import run_command
 from chainer_profile.record.recording import Recording
-from chainer_profile.report import tables
 from chainer_profile.report.pictures.figures import Picture
+from chainer_profile.report.writers import csv_files
 from chainer_profile.runs.folder import load_run
 from tests import names_in
 from tests.command import (
@@ -198,7 +198,7 @@ def test_a_recording_for_which_there_is_no_space(monkeypatch, fails, capsys):
 
 def test_reports_and_tables_for_which_there_is_no_space(monkeypatch, fails, capsys):
     with monkeypatch.context() as patch, file_size_limit(40_000):
-        patch.setattr(tables, "to_csv", lambda *_: "x" * 80_000)
+        patch.setattr(csv_files, "to_csv", lambda *_: "x" * 80_000)
         assert main("-n", "6", "-o", "run") == 1
     out, err = capsys.readouterr()
     assert "LinearFunction" in out

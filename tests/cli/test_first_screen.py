@@ -1,4 +1,4 @@
-"""The first screen is the answer: what a command shows by default has 40 lines of 100 columns."""
+"""The first screen is the answer: a command prints few lines by default."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -39,20 +39,35 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run(name, folder, done, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "80")
     save_recording(folder, RUNS[name]())
-    out = done("report", str(folder))
+    monkeypatch.chdir(folder.parent)
+    out = done("report", folder.name)
     shown = out.splitlines()
-    assert len(shown) <= 40
-    assert max(map(len, shown[:-3])) <= 100
-    for part in (" takes ", "Where the time of a trial goes", "median ms", "report.html"):
+    assert len(shown) <= 25
+    assert max(map(len, shown[:-1])) <= 80
+    for part in (" takes ", "profiled trials", "framework", "slowest of", "report.html"):
         assert part in out
+    for unclear in ("to a gap", "both limits", "call cost", "come right after"):
+        assert unclear not in out
     findings = summarise(RUNS[name]()).findings
-    assert ("Next: " in out) == (next_step(findings) is not None)
+    said = "Next: " in out or "To make it faster, measure what helps" in out
+    assert said == (next_step(findings) is not None)
     # All the rest is there with --full.
-    full = done("report", str(folder), "--full", "--format", "none")
+    full = done("report", folder.name, "--full", "--format", "none")
     for finding in findings:
         assert finding.text in " ".join(full.split())
+    # All of the trial is in the table of functions.
+    *parts, whole = _percentages(shown, "profiled trials")
+    assert whole == 100
+    assert sum(parts) == pytest.approx(100, abs=0.051 * len(parts))
+
+
+def _percentages(lines, heading):
+    """The shares of the table below a heading, in per cent."""
+    start = next(at for at, line in enumerate(lines) if heading in line and line.endswith("%"))
+    end = lines.index("", start)
+    return [float(line.rstrip(" #").split()[-1]) for line in lines[start + 1 : end]]
 
 
 def test_what_has_no_room_is_named_with_what_leads_to_it():

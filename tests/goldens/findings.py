@@ -126,7 +126,6 @@ def checks() -> dict[str, Recording]:
             slow_start, settings=Settings(trials=400, warmups=50), warmup_ns=np.full(7, 10**9)
         ),
         "a recorder that costs": alternating(0.05),
-        "outside of the phases": make_training(100, outside_us=200),
         "one thread is faster": faster,
         "one was chosen": chosen("mkl"),
         "one was chosen, any library": chosen("flexiblas"),
@@ -159,10 +158,6 @@ def checks() -> dict[str, Recording]:
         # The first 25 are slow, and so is half of the rest.
         "slow and fast": run(np.tile(np.repeat([1300, 1000], 25), 20)),
         **{f"a recorder that costs {part}": alternating(part) for part in (-0.1, 0.0199, 0.021)},
-        # Beside 3,650 us of phases.
-        "180 us outside of the phases": make_training(100, outside_us=180),
-        "no phases": make_training(100, outside_us=1000, phases=(), framework_ns=None),
-        "phases alone": make_training(100, outside_us=1000, **untimed),
         **{f"one thread takes {us} us": probed([(1000, us)] * 6, 4) for us in (975, 1000, 1500)},
         "one thread": run(hundred, environment=blas(1)),
         "threads not known": run(hundred, environment=Environment()),
@@ -198,18 +193,6 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
     alike = make_device_recording()
     named = [replace(layer, function=CONV) if layer.index in (0, 2, 3) else layer
              for layer in alike.layers]  # fmt: skip
-    data = ("data", "SerialIterator", "data")
-
-    def hooked(us: int, *names: str) -> Recording:
-        hooks = (("optimizer", name, "update", us) for name in names)
-        return phased(*passes, ("/a", "SGD", "update", 200 - us * len(names)), *hooks)
-
-    def updates(times_us: tuple[int, ...], *calls: int) -> Recording:
-        rows = ((f"/l{at}", "SGD", "update", us) for at, us in enumerate(times_us))
-        return phased(*passes, *rows, calls=dict(enumerate(calls, 2)))
-
-    def loaded(*rows: tuple[str, int]) -> Recording:
-        return phased(*(("data", name, "data", us) for name, us in rows), *passes)
 
     def trained(command: str, **settings: Any) -> Recording:
         return make_training(settings={"command": command, "batchsize": 8} | settings)
@@ -228,22 +211,6 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
         return of_program(run)
 
     return {
-        "update of a training": (make_training(settings={"batchsize": 1}), "update"),
-        "update of 90 us": (phased(*passes, ("/a", "SGD", "update", 90)), "update"),
-        "update of 100 us": (phased(*passes, ("/a", "SGD", "update", 100)), "update"),
-        "update of a batch of 128": (phased(*step, batchsize=128), "update"),
-        "decay of 30 us": (hooked(30, "WeightDecay"), "update"),
-        "decay of 10 us": (hooked(10, "WeightDecay"), "update"),
-        "two hooks": (hooked(20, "WeightDecay", "GradientNoise"), "update"),
-        "calls that take as long": (updates((100, 100), 10, 10), "update"),
-        "one that is large": (updates((10, 190), 1, 2), "update"),
-        "one call": (updates((200,), 1), "update"),
-        "data by an iterator": (loaded((data[1], 150), ("concat_examples", 50)), "data"),
-        "data by processes": (loaded(("MultiprocessIterator", 200)), "data"),
-        "data by conversion": (loaded((data[1], 50), ("concat_examples", 150)), "data"),
-        "little data": (loaded((data[1], 90)), "data"),
-        "normalisations": (scaled([50, 20, 10, 20], [CONV, BN, "ReLU", BN]), "normalisations"),
-        "quick normalisations": (scaled([98, 2, 1, 2], [CONV, BN, "ReLU", BN]), "normalisations"),
         "little between": (scaled([50, 50], list("AB"), 5_000), "batch"),
         **{f"kernels: {command}": (trained(command), "kernels")
            for command in (OURS, "python train.py", PROGRAM)},

@@ -16,12 +16,14 @@ from chainer_profile.engines.results import Speedup
 from chainer_profile.record.budget import CALLS, EXTENSIONS, ITERATIONS, OTHER, Sampled, Spent
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report import views
-from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
 from chainer_profile.report.content import advice, budget, comparison, profile
-from chainer_profile.report.content.profile import Beside, ReportTitle, report
+from chainer_profile.report.content.beside import Beside
+from chainer_profile.report.content.first_screen import first_screen
+from chainer_profile.report.content.profile import ReportTitle, report
 from chainer_profile.report.document import Block, Heading
 from chainer_profile.report.tables import to_csv
 from chainer_profile.report.writers import markdown, terminal
+from chainer_profile.report.writers.csv_files import layers_csv, links_csv
 from tests.conftest import make_recording, make_training
 from tests.fusing import chainer_run, engine_run, in_threes
 from tests.goldens.keeping import Kept, of_files
@@ -85,8 +87,7 @@ LINE = "\n" + "=" * 80 + "\n"
 
 def _csv(summary: Summary) -> str:
     """Layers and links."""
-    links = to_csv(LINK_COLUMNS, link_frame(summary.links))
-    return f"{to_csv(LAYER_COLUMNS, summary.layers)}\n{links}"
+    return f"{layers_csv(summary)}\n{links_csv(summary)}"
 
 
 def _terminal(*shown: Iterable[Block]) -> str:
@@ -107,8 +108,8 @@ def of_run(recording: Recording, rule: str) -> tuple[Summary, Kept]:
     """A run: its report, the first screen, and its layers and links as CSV."""
     summary = summarise(recording, rule)
     markdown_text = markdown.write(report(summary, TITLE))
-    first_screen = _terminal(profile.brief(summary))
-    return summary, {"md": markdown_text, "txt": first_screen, "csv": _csv(summary)}
+    screen = _terminal(first_screen(summary))
+    return summary, {"md": markdown_text, "txt": screen, "csv": _csv(summary)}
 
 
 @of_files
@@ -175,7 +176,7 @@ def program() -> Kept:
         "md": markdown.write(report(short, beside=Beside(ADVICE, whole)))
         + markdown.write(advice.report(ADVICE))
         + markdown.write(advice.report(BY_TURNS, whole)),
-        "txt": _terminal(budget.overview(whole, training), profile.brief(short, Beside(ADVICE)))
+        "txt": _terminal(budget.overview(whole, training), first_screen(short, Beside(ADVICE)))
         + LINE
         + _terminal(budget.overview(whole, training, advice=BY_TURNS)),
         "csv": _csv(training),

@@ -5,9 +5,9 @@ from typing import Any
 
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.report import unit
-from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, link_frame
-from chainer_profile.report.content.profile import Beside, overview, report
-from chainer_profile.report.tables import Column, Columns, listed, to_csv
+from chainer_profile.report.content.beside import Beside
+from chainer_profile.report.content.profile import overview, report
+from chainer_profile.report.tables import Column, Columns, listed
 from chainer_profile.report.writers import markdown, terminal
 
 
@@ -24,14 +24,6 @@ def on_terminal(summary: Summary, width: int | None = 200, **shown: Any) -> str:
 def meanings(columns: Columns) -> dict[str, str]:
     """The names in CSV and what they mean."""
     return {column.csv: column.meaning for column in listed(columns) if column.csv}
-
-
-def layers_csv(summary: Summary) -> str:
-    return to_csv(LAYER_COLUMNS, summary.layers)
-
-
-def links_csv(summary: Summary) -> str:
-    return to_csv(LINK_COLUMNS, link_frame(summary.links))
 
 
 def column(

@@ -22,7 +22,19 @@ _WHOLE = {"p", "li", "td", "th", "dt", "dd", "pre", *(f"h{level}" for level in r
 _VOID = {"meta", "link", "input", "br", "hr", "img"}
 #: What blocks are made of.
 _INLINE = {"code", "strong", "em", "bdi", "i", "a", "img", "br"}
-_TAGS = {*_WHOLE, *_INLINE, "ul", "dl", "div", "blockquote", "table", "thead", "tbody", "tr"}
+_TAGS = {
+    *_WHOLE,
+    *_INLINE,
+    "ul",
+    "dl",
+    "div",
+    "blockquote",
+    "table",
+    "thead",
+    "tbody",
+    "tfoot",
+    "tr",
+}
 _ATTRIBUTES = {"id", "class", "style", "scope", "tabindex", "role", "aria-label"}
 _ATTRIBUTES |= {"href", "src", "alt"}
 

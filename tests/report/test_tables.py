@@ -16,10 +16,10 @@ from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, SHOWN
 from chainer_profile.report.content import comparison, engines, network, ranks, sweep
 from chainer_profile.report.tables import Column, by_key, choose, to_csv, to_json
 from chainer_profile.report.writers import json_report
+from chainer_profile.report.writers.csv_files import layers_csv
 from tests.conftest import make_recording
 from tests.docs.test_column_docs import documentation
 from tests.report.documents import S
-from tests.report.reading import layers_csv
 
 TABLES = {
     "layers": LAYER_COLUMNS,

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.checks import ending_text
-from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding, next_step
+from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding
 from chainer_profile.analyse.program import ProgramTime, mean_of_trials, trials_like
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.values import VALUES
-from chainer_profile.basics.sentences import fill
-from chainer_profile.basics.units import format_count, format_percent
+from chainer_profile.basics.units import (
+    format_count,
+    format_duration,
+    format_measured,
+    format_percent,
+    plural,
+)
 from chainer_profile.record.recording import INTERVAL, TIME_LIMIT
 from chainer_profile.report import document as doc
 from chainer_profile.report.content.advice import what_helped
 from chainer_profile.report.content.pass_section import inside_sentences
 from chainer_profile.report.rows import shares
-from chainer_profile.report.text import gaps, interval_text, on_gpu, printable, trial_parts
+from chainer_profile.report.text import gaps, on_gpu, printable, trial_parts
 
 #: Parts of a trial in a sentence, and the least share that is named.
 _MOST_PARTS, _LEAST_SHARE = 3, 0.03
-#: Steps of a first screen.
-_MOST_STEPS = 3
-#: The mean of a program's trials is explained if it is off the median by more than this part of it.
-_LEAST_PART_APART = 0.2
+#: A program's mean that is off the median by more than this part of it is explained.
+_FAR_MEAN = 0.2
 _NOTHING = "All layers took less time than the clock can resolve, so this run shows nothing."
 
 
@@ -34,41 +36,29 @@ def answer(
     summary: Summary, advice: Advice | None = None, program: ProgramTime | None = None
 ) -> Iterator[doc.Text]:
     """The time of a trial with its doubts, its parts, and the change that helped the most."""
-    yield from opening(summary, program=program)
+    yield doc.text(doc.strong(how_long(summary, program)))
+    yield from doubts(summary)
+    yield from ended_early(summary)
+    yield from doc.below(filter(None, (where(summary), *inside_sentences(summary)[:1])))
     if words := () if advice is None else what_helped(advice):
         yield doc.text("Next: ", *words, below=True)
 
 
-def opening(
-    summary: Summary, most: int | None = None, program: ProgramTime | None = None
-) -> Iterator[doc.Text]:
-    """The time of a trial, the ``most`` important doubts on it, and its parts."""
-    yield doc.text(doc.strong(how_long(summary, program)))
+def first_doubts(summary: Summary, most: int) -> Iterator[doc.Text]:
+    """The ``most`` important doubts, and how many more there are."""
     # Warnings go before missing parts.
-    notes = sorted(doubts(summary), key=lambda note: most is not None and not note.lead)
-    yield from notes[:most]
-    if most is not None and (more := len(notes[most:])):
-        sentence = fill("{more:more warning}: --full shows {more:it|them}.", more=more)
-        yield doc.text(sentence, note=True, below=True)
+    notes = sorted(doubts(summary), key=lambda note: not note.lead)
+    shown, more = notes[:most], len(notes) - most
+    if more > 0:
+        last = shown[-1]
+        shown[-1] = replace(last, words=(*last.words, f" (--full: {more} more)"))
+    yield from shown
+
+
+def ended_early(summary: Summary) -> Iterator[doc.Text]:
+    """Why a run ended before its last trial, where a limit that was asked for ended it."""
     if summary.recording.ended in (TIME_LIMIT, INTERVAL):
         yield doc.text(printable(ending_text(summary.recording)), below=True)
-    yield from doc.below(filter(None, (where(summary), *inside_sentences(summary)[:1])))
-
-
-def next_in_short(summary: Summary, advice: Advice | None, every: bool) -> Iterator[doc.Block]:
-    """The next step and some others; or ``every`` finding that is not said above."""
-    findings = merged(summary.findings)
-    step = next_step(findings)
-    words = () if advice is None else what_helped(advice)
-    if words := words or (() if step is None else finding_words(step)):
-        yield doc.text("Next: ", *words)
-    steps = [finding for finding in findings if finding.severity == STEP and finding.to_do]
-    if every:
-        above = [finding for finding in findings if finding.severity == WARNING] + steps[:1]
-        yield doc.points(finding_words(finding) for finding in findings if finding not in above)
-    elif advice is None:
-        for finding in steps[1:_MOST_STEPS]:
-            yield doc.text("Or: ", *finding_words(finding), below=True)
 
 
 def steps(summary: Summary) -> Iterator[doc.Block]:
@@ -122,7 +112,7 @@ def finding_words(finding: Finding, *, full: bool = False) -> doc.Words:
 
 
 def how_long(summary: Summary, program: ProgramTime | None = None) -> str:
-    """``A forward pass takes 4.7 ms: median of 1,000 unprofiled trials, 95 % interval ...``.
+    """``A forward pass takes 4.70 ms (median of 1,000 unprofiled trials, 95 % interval ...)``.
 
     Of a program it is the mean, which is the same in the table of its parts.
     """
@@ -135,23 +125,34 @@ def how_long(summary: Summary, program: ProgramTime | None = None) -> str:
     by = f" under {printable(engine)}" if engine else ""
     if trial is None:
         return f"Only the functions of a {noun}{by} were timed, not the whole."
-    sure = interval_text(trial.ci_low_s, trial.ci_high_s) or "too few for a confidence interval"
-    facts: dict[str, Any] = vars(trial) | {"noun": noun, "by": by, "sure": sure}
-    if not recording.of_program:
-        trials = "{count:unprofiled trial}" if summary.totals.clean else "{count:profiled trial}"
-        return fill("A {noun}{by} takes {median_s:s}: median of " + trials + ", {sure}.", **facts)
-    if program is not None and (of_program := mean_of_trials(program, recording)):
-        facts["mean_s"], facts["count"] = of_program
-    trials = "{count:iteration}" if noun == "training step" else "{count:call}"
-    more = 0 if program is None else trials_like(program, recording)
-    if is_part := facts["count"] < more:
-        trials = f"{format_count(facts['count'])} of {{more:{trials[7:-1]}}}"
-        facts["more"] = more
-    sentence = "A {noun} takes {mean_s:s}: mean of " + trials + " (median {median_s:s}, {sure})."
-    if abs(facts["mean_s"] - trial.median_s) > _LEAST_PART_APART * trial.median_s:
-        sentence += " They take {min_s:s} to {max_s:s}"
-        sentence += "." if is_part else "; only the mean adds up to the program."
-    return fill(sentence, **facts)
+    median, interval = format_measured(trial.median_s, trial.ci_low_s, trial.ci_high_s)
+    sure = f"95 % interval {interval}" if interval else "no interval"
+    if recording.of_program:
+        return _mean_of_iterations(summary, program, noun, f"median {median}, {sure}")
+    kind = "unprofiled trial" if summary.totals.clean else "profiled trial"
+    return f"A {noun}{by} takes {median} (median of {plural(trial.count, kind)}, {sure})."
+
+
+def _mean_of_iterations(
+    summary: Summary, program: ProgramTime | None, noun: str, median: str
+) -> str:
+    """How long a program's iteration takes, and how far its iterations differ."""
+    recording, trial = summary.recording, summary.totals.trial
+    assert trial is not None
+    mean_s, count, all_count = trial.mean_s, trial.count, 0
+    if program is not None:
+        mean_s, count = mean_of_trials(program, recording) or (mean_s, count)
+        all_count = trials_like(program, recording)
+    unit = "iteration" if noun == "training step" else "call"
+    trials = plural(count, unit)
+    if count < all_count:
+        trials = f"{format_count(count)} of {plural(all_count, unit)}"
+    sentence = f"A {noun} takes {format_duration(mean_s)} (mean of {trials}; {median})."
+    if abs(mean_s - trial.median_s) <= _FAR_MEAN * trial.median_s:
+        return sentence
+    ends = f"{format_duration(trial.min_s)} to {format_duration(trial.max_s)}"
+    only = "" if count < all_count else "; only the mean adds up to the program"
+    return f"{sentence} They take {ends}{only}."
 
 
 def doubts(summary: Summary) -> Iterator[doc.Text]:
@@ -166,8 +167,7 @@ def _warning(finding: Finding) -> doc.Text:
 
 def warnings_of_values(summary: Summary) -> Iterator[doc.Text]:
     """The warnings of NaN, infinite and denormal numbers."""
-    codes = [rule.code for rule in VALUES]
-    yield from map(_warning, filter(lambda found: found.code in codes, summary.findings))
+    yield from map(_warning, filter(lambda found: found.code in VALUES, summary.findings))
 
 
 def where(summary: Summary) -> str:

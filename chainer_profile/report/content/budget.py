@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from chainer_profile.advice.results import Advice
-from chainer_profile.analyse.checks import BUSY_CORES, cores_text
 from chainer_profile.analyse.findings import WARNING
 from chainer_profile.analyse.largest_parts import MOST_ROWS, largest_parts
 from chainer_profile.analyse.program import (
@@ -20,6 +19,7 @@ from chainer_profile.analyse.program import (
     tips,
 )
 from chainer_profile.analyse.summary import Summary
+from chainer_profile.analyse.unsteady import BUSY_CORES, cores_text
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
 from chainer_profile.record.budget import (

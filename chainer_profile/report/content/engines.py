@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from chainer_profile.analyse.checks import BUSY_CORES
+from chainer_profile.analyse.unsteady import BUSY_CORES
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS, Statistics
 from chainer_profile.basics.errors import ProfileError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainer_profile.analyse.rules import whole
+from chainer_profile.analyse.shares import whole
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.sentences import fill
@@ -17,10 +17,10 @@ from chainer_profile.basics.words import DEFAULT_DEPTH, SELF_TIME, TOTAL_TIME
 from chainer_profile.comparison.fused import place
 from chainer_profile.report import unit
 from chainer_profile.report.columns import ABOUT, LAYER_COLUMNS, SHOWN, layer_columns, properties
-from chainer_profile.report.document import LAYERS, LINKS, PLOT, Figure, file, text
-from chainer_profile.report.rows import framework_of_layers, hot_marks, layer_anchor
+from chainer_profile.report.document import LAYERS, LINKS, PLOT, TOTAL, Figure, file, text
+from chainer_profile.report.rows import layer_anchor, other_layers, total_marks
 from chainer_profile.report.tables import SPREAD, Column, Spread, Table, not_shown, noted, rows_of
-from chainer_profile.report.text import on_gpu, printable, typical_word
+from chainer_profile.report.text import on_gpu, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ _MAX_HOTTEST, _MAX_HOT = 8, 10
 _MAX_BINS, _MAX_BLOCKS, _LAYERS_AT_ONCE = 20, 24, 64
 #: The field that each order is by, where it is not its name.
 _SORT_FIELDS = {
-    **dict.fromkeys(("time", SELF_TIME, TOTAL_TIME), "typical_s"),
+    **dict.fromkeys(("time", SELF_TIME, TOTAL_TIME), "mean_s"),
     **{name: f"{name}_s" for name in ("median", "mean", "p95", "std")},
     **{"name": "function", "memory": "peak_nbytes"},
 }
@@ -75,8 +75,6 @@ class Shown:
     usual: Sequence[str] = SHOWN["terminal"]
     #: How to see the rows that the limit leaves out, if there is a way.
     hint: str = ""
-    #: Doubts at most on a first screen; None for all, and then all findings below.
-    doubts: int | None = None
 
 
 def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
@@ -96,8 +94,12 @@ def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
         f"Times are {kind}{on_gpu(summary)} in ms, % is of the {whole(summary)[1]}.",
     ]
     columns = noted(columns, _NOTES | _note_of_marks(columns, rows))
-    with_framework = [*rows_of(rows), *framework_of_layers(summary)]
-    yield Table(columns, with_framework, "The layers", hot_marks(rows), legend, wider)
+    shown_keys = [column.key for column in columns]
+    named = next((key for key in ("function", "label", "path") if key in shown_keys), "")
+    # Without a name nobody would know what these rows are.
+    every = [*rows_of(rows), *(other_layers(summary, rows, named) if named else ())]
+    marks, foot = total_marks(rows, every), len(every) - len(rows)
+    yield Table(columns, every, "The layers", marks, legend, wider=wider, foot=foot)
 
 
 def hidden(summary: Summary, shares: Sequence[float], hint: str, noun: str) -> list[str]:
@@ -133,12 +135,11 @@ def _note_of_marks(columns: Sequence[Column], rows: pd.DataFrame) -> dict[str, s
 
 
 def bars(summary: Summary) -> Iterator[Block]:
-    typical = typical_word(summary.recording)
     phases = ", phase after phase" if summary.several_phases else ""
     yield Figure(
         PLOT,
-        f"Bar plot of the {typical} self time of every layer",
-        f"One bar for each layer in the order of the calls{phases}: {typical} self "
+        "Bar plot of the mean self time of every layer",
+        f"One bar for each layer in the order of the calls{phases}: mean self "
         f"time{on_gpu(summary)}, with whiskers from the 5th to the 95th percentile. Hot layers are "
         "red here, and bold in tables.",
     )
@@ -148,10 +149,10 @@ def hot_layers(summary: Summary) -> Iterator[Block]:
     """The hot layers in a sentence."""
     layers, hot = summary.layers, summary.layers[summary.layers["hot"]]
     if hot.empty:
-        slowest = layers.loc[layers["typical_s"].idxmax()]
+        slowest = layers.loc[layers["mean_s"].idxmax()]
         yield text(
             f"No layer is hot. The slowest is {slowest['label']} with "
-            f"{units.format_duration(slowest['typical_s'])}."
+            f"{units.format_duration(slowest['mean_s'])}."
         )
         return
     functions, phases = hot["function"].value_counts(), hot["phase"].value_counts()
@@ -186,9 +187,11 @@ def hotspots(summary: Summary) -> Iterator[Block]:
         return
     columns = layer_columns(summary, SHOWN["hot layers"], rows)
     legend = [*not_shown(len(hot) - len(rows), noun="hot layer"), _hot_rule(summary)]
-    ranked = rows.assign(rank=range(1, len(rows) + 1))
-    rank = Column("rank", "rank", unit.COUNT)
-    yield Table([rank, *columns], ranked, "The hot layers, slowest first", legend=legend)
+    rest = other_layers(summary, rows)
+    every = [*rows_of(rows), *rest]
+    marks = [*[""] * (len(every) - 1), TOTAL if rest else ""]
+    caption = "The hot layers, slowest first"
+    yield Table(columns, every, caption, marks, legend, foot=len(rest))
 
 
 def _hot_rule(summary: Summary) -> str:
@@ -198,25 +201,29 @@ def _hot_rule(summary: Summary) -> str:
 def hottest(summary: Summary) -> Table:
     """The hottest layers, which lead to their rows."""
     rows = summary.slowest.head(_MAX_HOTTEST)
+    rest = other_layers(summary, rows)
     return Table(
         layer_columns(summary, SHOWN["hottest layers of a page"]),
-        rows,
+        [*rows_of(rows), *rest],
         "The hottest layers",
-        hot_marks(rows),
+        total_marks(rows, [*rows.index, *rest]),
         [_hot_rule(summary), f"Shares are of the {whole(summary)[1]}."],
         leads=list(map(layer_anchor, rows.index)),
+        foot=len(rest),
     )
 
 
 def on_page(summary: Summary) -> Iterator[Block]:
     layers = summary.layers
     spread = "Beside each layer: the histogram of its times, and their course over the trials."
+    rest = other_layers(summary, layers)
     yield Table(
         layer_columns(summary, SHOWN["page"]),
-        layers,
+        [*rows_of(layers), *rest],
         "All layers",
-        hot_marks(layers),
+        total_marks(layers, [*layers.index, *rest]),
         [spread],
+        foot=len(rest),
         anchors=list(map(layer_anchor, layers.index)),
         spreads=spreads(summary),
     )
@@ -271,7 +278,11 @@ def by_layer(summary: Summary) -> Iterator[Block]:
         )
         yield text(fill(sentence, **facts, whole=whole(summary)[1]))
     label, *others = layer_columns(summary, SHOWN["appendix"])
-    yield Table([label.headed("layer"), *others], rows, "Self time by layer", hot_marks(rows))
+    whole_rows = other_layers(summary, rows)
+    every = [*rows_of(rows), *whole_rows]
+    marks = total_marks(rows, every)
+    columns = [label.headed("layer"), *others]
+    yield Table(columns, every, "Self time by layer", marks, foot=len(whole_rows))
     yield text(file(LAYERS), " has all figures of the layers, ", file(LINKS), " those of links.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from chainer_profile.analyse.findings import takes_options
-from chainer_profile.analyse.rules import whole
+from chainer_profile.analyse.shares import whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.threads import probed_threads
 from chainer_profile.basics.describe import MIN_TRIALS
@@ -184,14 +184,11 @@ _POINTS = (
      "Framework time is the profiled trial minus the sum of its layers: the trial's wall time "
      "minus the layers' time on the GPU. It lies between the layers and after the last one; the "
      "GPU mostly waits for the host then.{of_phases}"),
-    ("means",
-     "The time of a trial is the median, which a few slow trials do not affect. A row's time is "
-     "its mean. Inputs per second are the batch divided by the mean trial."),
-    ("-means",
-     "A single number for a time is the median, which a few slow trials do not affect. Parts that "
-     "add up to the trial (sum of the layers, framework, groups, links) are means, and inputs per "
-     "second are the batch divided by the mean."),
-    ("", "Every share is a part of the {whole}. The framework has a row of its own.{medians}"),
+    ("",
+     "The time to quote is the median, which a few slow trials do not affect. All parts of a trial "
+     "(layers, framework, groups, links) are means over the profiled trials, because only means "
+     "add up. A share is such a mean divided by the mean {whole}. Inputs per second are the batch "
+     "divided by the mean trial."),
     ("",
      "The more the trials resemble their neighbours, the wider is the 95 % confidence interval of "
      "the median. If the machine drifts slowly, the interval ends at the extreme medians of 20 "
@@ -208,7 +205,6 @@ _POINTS = (
 )
 # fmt: on
 
-_BY_MEDIANS = " The part of all layers is shared out by their medians."
 _GPU_PHASES = (
     " Framework time of a phase is the time on the GPU between its layers; time outside all phases "
     "has its own row."
@@ -252,9 +248,7 @@ def method(summary: Summary) -> Iterator[Block]:
         "framework": totals.framework and not settings.engine,
         "phases": recording.phases,
         "of_phases": _GPU_PHASES if recording.phases else "",
-        "means": recording.by_means,
         "whole": whole(summary)[1],
-        "medians": "" if recording.by_means else _BY_MEDIANS,
         "least": MIN_TRIALS,
         "rate_of_zero": has_rate_of_zero(settings),
         "step": conditions.clock_resolution_ns,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from chainer_profile.analyse.counted import counters_by, trial_counters
 from chainer_profile.analyse.inside import REST, Part, Parts
 from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
-from chainer_profile.analyse.rules import whole
+from chainer_profile.analyse.shares import whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
 from chainer_profile.basics.sentences import fill, say
@@ -47,7 +47,7 @@ _LIMITS = {
         "a copy into new memory."
     ),
 }
-#: Where the time of a layer below both limits goes, and what else bounds the others.
+#: Where the time of a layer far below its limit goes, and what else bounds the others.
 _ELSEWHERE_ON_GPU = (
     "the GPU waits for the host, or has too little parallel work. Arrays that stay in a cache can "
     "exceed the memory limit."
@@ -63,10 +63,10 @@ def work(summary: Summary) -> Iterator[Block]:
     """The part of the report on work and limits."""
     if not summary.layers["flops"].notna().any():
         return
+    typical = typical_word(summary.recording)
     yield text(
         "Operations (a multiply-add counts as two) and bytes (each array is read or written "
-        "once) are computed from the shapes; rates use the "
-        f"{typical_word(summary.recording)} self times."
+        f"once) are computed from the shapes; rates use the {typical} self times."
         + (f" {ABOUT}" if summary.layers["work_is_about"].any() else "")
     )
     limits = summary.recording.limits
@@ -75,8 +75,9 @@ def work(summary: Summary) -> Iterator[Block]:
         yield text(
             f"{of_machine} A layer's shortest possible time is the larger of its operations "
             "at the first rate and its bytes at the second; the limit reached is that time "
-            f"divided by its median. Under {units.format_percent(REACHED, 0)}, a layer stays below "
-            f"both limits: {_ELSEWHERE_ON_GPU if summary.recording.on_device else _ELSEWHERE}"
+            f"divided by its {typical}. If a layer reaches less than "
+            f"{units.format_percent(REACHED, 0)}, "
+            f"{_ELSEWHERE_ON_GPU if summary.recording.on_device else _ELSEWHERE}"
         )
     rows = work_by_function(summary.layers)
     whole_s, name = whole(summary)

@@ -15,19 +15,17 @@ from chainer_profile.analyse.program import ProgramTime
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.words import TRY
 from chainer_profile.report import document as doc
-from chainer_profile.report.columns import SHOWN
 from chainer_profile.report.content import answer as first
 from chainer_profile.report.content import layer_section as by_layer
 from chainer_profile.report.content import method
 from chainer_profile.report.content import pass_section as passes
 from chainer_profile.report.content import result_section as result
 from chainer_profile.report.content.advice import section as tried
+from chainer_profile.report.content.beside import Beside
 from chainer_profile.report.content.budget import picture_of
 from chainer_profile.report.content.budget import section as program_section
 from chainer_profile.report.content.layer_section import Shown
 from chainer_profile.report.text import Row, model_name, printable, run_lines, script_name
-
-MOST_LAYERS = 10
 
 
 @dataclass(frozen=True)
@@ -49,14 +47,6 @@ class ReportTitle:
         return [(name, printable(value.strip())) for name, value in rows if value.strip()]
 
 
-@dataclass(frozen=True)
-class Beside:
-    """Beside a run: the changes that were tried on its network, and the time of its program."""
-
-    advice: Advice | None = None
-    program: ProgramTime | None = None
-
-
 def subject(summary: Summary, beside: Beside | None) -> str:
     """What a run is of: a network, and the program that it ran in, if there is one."""
     model, program = model_name(summary.recording.settings), beside and beside.program
@@ -74,18 +64,16 @@ def sections(
         left = (finding for finding in summary.findings if f" {TRY} " not in finding.to_do)
         summary = replace(summary, findings=tuple(left))
     # The terminal has the groups that are asked for, and in place of the layers the tree of links.
-    layers = doc.Section("The layers", by_layer.layers(summary, shown), (doc.BRIEF, doc.FULL))
-    tree = doc.Section("The tree of links", result.tree(summary, shown), (doc.BRIEF, doc.FULL))
+    layers = doc.Section("The layers", by_layer.layers(summary, shown), (doc.FULL,))
+    tree = doc.Section("The tree of links", result.tree(summary, shown), (doc.FULL,))
     asked = result.groups(summary, shown) if by else ()
     several = int(summary.links.index.str.startswith("/").sum()) > 1
     of_links = (doc.FULL,) if several and not shown.tree and by != "link" else ()
     return [
         doc.Section("", _program(summary, program), (doc.REPORT, doc.PAGE)),
-        doc.Section("", _what_was_run(summary), (doc.BRIEF, doc.FULL)),
-        doc.Section("", first.opening(summary, shown.doubts, program), (doc.BRIEF,)),
+        doc.Section("", _what_was_run(summary), (doc.FULL,)),
         doc.Section(trial, first.answer(summary, advice, program), (doc.FULL, doc.REPORT)),
         doc.Section(trial, _first_of_page(summary, advice, program), (doc.PAGE,)),
-        doc.Section("", result.phases_in_short(summary), (doc.BRIEF,)),
         doc.Section("Next step for improvement", first.steps(summary)),
         doc.Section("What was tried", tried(advice, program, below_answer=True) if advice else ()),
         doc.Section("Notes on this run", first.notes(summary), (doc.FULL, doc.REPORT)),
@@ -97,7 +85,7 @@ def sections(
         doc.Section("The layers", by_layer.on_page(summary), (doc.PAGE,)),
         doc.Section("", by_layer.hot_layers(summary), (doc.FULL, doc.PAGE)),
         doc.Section("Hotspots", by_layer.hotspots(summary), (doc.REPORT,)),
-        doc.Section(f"By {by}", asked, (doc.BRIEF, doc.FULL)),
+        doc.Section(f"By {by}", asked, (doc.FULL,)),
         doc.Section("By function", result.by_function(summary), (doc.REPORT, doc.PAGE)),
         doc.Section("Inside the layers", passes.inside(summary)),
         doc.Section("", passes.inside_layers(summary), (doc.FULL, doc.PAGE)),
@@ -107,7 +95,6 @@ def sections(
         doc.Section("CPU time and page faults", passes.counters(summary), (doc.FULL, doc.PAGE)),
         doc.Section("Memory", passes.memory(summary), (doc.FULL, doc.REPORT)),
         doc.Section("Memory", passes.memory_on_page(summary), (doc.PAGE,)),
-        doc.Section("", first.next_in_short(summary, advice, shown.doubts is None), (doc.BRIEF,)),
         doc.Section("Experiment description", method.experiment(summary)),
         doc.Section("Environment", method.environment(summary)),
         doc.Section("Methodology", method.method(summary)),
@@ -116,17 +103,6 @@ def sections(
         doc.Section("Appendix: nodes", by_layer.by_node(summary), (doc.FULL, doc.REPORT)),
         doc.Section("Appendix: columns", by_layer.glossary(summary), (doc.PAGE,)),
     ]
-
-
-def brief(
-    summary: Summary, beside: Beside | None = None, *, doubts: int | None = 1, **asked: Any
-) -> Iterator[doc.Block]:
-    """A first screen: the time, its parts, the hottest layers, the next step.
-
-    The other options are those of :class:`Shown`; groups are shown where some are asked for.
-    """
-    usual = Shown(limit=MOST_LAYERS, group_by="", usual=SHOWN["first screen"], doubts=doubts)
-    return doc.shown_in(doc.BRIEF, sections(summary, beside, replace(usual, **asked)))
 
 
 def overview(summary: Summary, beside: Beside | None = None, **asked: Any) -> Iterator[doc.Block]:

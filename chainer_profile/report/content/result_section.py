@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from chainer_profile.analyse.device_use import DeviceUse, phase_device
-from chainer_profile.analyse.rules import whole
+from chainer_profile.analyse.shares import whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import Statistics
@@ -20,10 +20,11 @@ from chainer_profile.report.content import boxes
 from chainer_profile.report.content.layer_section import Shown, hidden
 from chainer_profile.report.document import TOTAL, Block, Fold, strong, text
 from chainer_profile.report.rows import (
-    framework_of_groups,
     hot_marks,
     link_anchor,
+    other_groups,
     phase_rows,
+    total_marks,
     tree_rows,
 )
 from chainer_profile.report.tables import Column, Table, by_key, noted
@@ -60,7 +61,7 @@ def _totals(summary: Summary) -> Iterator[tuple[str, str, str]]:
     yield f"{quoted} trial, 95th percentile", time(trial.p95_s if trial else None), ""
     yield "Unprofiled trial, mean", time(clean.mean_s if clean else None), ""
     if totals.fps is not None:
-        of = "" if clean else "profiled trials"
+        of = f"batch / mean {quoted.lower()} trial"
         yield "Inputs per second (FPS)", units.format_significant(totals.fps), of
     yield "Profiled trial, mean", time(profiled.mean_s if profiled else None), ""
     engine, on_device = recording.settings.engine, recording.on_device
@@ -221,7 +222,10 @@ def phases_in_short(summary: Summary) -> Iterator[Block]:
     if summary.several_phases:
         shares = phase_rows(summary)["share"].iloc[:-1]
         large = shares[shares >= _LEAST_PHASE_SHARE]
-        parts = (f"{name} {units.format_percent(share)}" for name, share in large.items())
+        parts = (
+            f"{str(name).removesuffix(' of the phases')} {units.format_percent(share)}"
+            for name, share in large.items()
+        )
         yield text(f"By phase: {', '.join(parts)}.", below=True)
 
 
@@ -236,14 +240,17 @@ def groups(summary: Summary, shown: Shown) -> Iterator[Block]:
         f"Times are in ms; % is self time as part of the {whole(summary)[1]}.",
     ]
     columns = noted(group_columns(by, summary.phase_names), _NOTES)
-    with_framework = pd.concat([rows, framework_of_groups(summary)])
-    yield Table(columns, with_framework, f"By {by}", hot_marks(rows), legend)
+    every = pd.concat([rows, other_groups(summary, by, rows)])
+    marks, foot = total_marks(rows, every), len(every) - len(rows)
+    yield Table(columns, every, f"By {by}", marks, legend, foot=foot)
 
 
 def by_function(summary: Summary) -> Iterator[Block]:
     columns = group_columns("function", summary.phase_names)
-    rows = pd.concat([summary.functions, framework_of_groups(summary)])
-    yield Table(columns, rows, "Self time by function")
+    functions = summary.functions
+    rows = pd.concat([functions, other_groups(summary, "function", functions)])
+    marks, foot = total_marks(functions, rows), len(rows) - len(functions)
+    yield Table(columns, rows, "Self time by function", marks, foot=foot)
 
 
 def tree(summary: Summary, shown: Shown) -> Iterator[Block]:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.content.profile import Beside, ReportTitle
+    from chainer_profile.report.content.beside import Beside
+    from chainer_profile.report.content.profile import ReportTitle
     from chainer_profile.report.document import Block, Section
     from chainer_profile.report.pictures.figures import Picture
 

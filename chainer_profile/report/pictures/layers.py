@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from chainer_profile.analyse.grouping import group_names
-from chainer_profile.analyse.rules import whole
+from chainer_profile.analyse.shares import whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
 from chainer_profile.report.pictures import bars, figures
 from chainer_profile.report.rows import layer_anchor, link_anchor
-from chainer_profile.report.text import ending, on_gpu, printable, typical_word
+from chainer_profile.report.text import ending, on_gpu, printable
 
 #: Bars of a picture; and layers by themselves where blocks are more.
 MOST, SLOWEST = 200, 30
@@ -54,8 +54,8 @@ _COLOURS = 256
 class Bars:
     """Bars in the order of the calls, in seconds a trial, and what they are.
 
-    The frame has ``name``, ``phase``, ``anchor`` of a table's row, ``typical_s``, ``p5_s``,
-    ``p95_s``, and of ``typical_s`` the part of hot layers, ``hot_s``.
+    The frame has ``name``, ``phase``, ``anchor`` of a table's row, ``mean_s``, ``p5_s``,
+    ``p95_s``, and of ``mean_s`` the part of hot layers, ``hot_s``.
     """
 
     frame: pd.DataFrame
@@ -65,7 +65,7 @@ class Bars:
 
 @figures.drawing()
 def figure(summary: Summary) -> Figure:
-    """One bar a layer in the order of the calls: its median self time, hot layers in red.
+    """One bar a layer in the order of the calls: its mean self time, hot layers in red.
 
     Whiskers reach from the 5th to the 95th percentile. A whisker that would need more than 1.4
     times the highest bar is cut, and a triangle marks the cut.
@@ -74,9 +74,9 @@ def figure(summary: Summary) -> Figure:
     frame = shown.frame
     fig, ax, points, size = _axes(len(frame))
     _draw_bars(ax, summary, shown, points)
-    _name(fig, frame["name"].tolist(), frame["typical_s"].to_numpy(), points, shown.label, size)
+    _name(fig, frame["name"].tolist(), frame["mean_s"].to_numpy(), points, shown.label, size)
     _draw_phases(ax, summary, frame["phase"].tolist(), points, size)
-    label = f"{typical_word(summary.recording)} self time{on_gpu(summary)} [ms]"
+    label = f"mean self time{on_gpu(summary)} [ms]"
     ax.set_ylabel(label, fontsize=size)
     width = int(fig.get_figwidth() * _CHARS * figures.TEXT / size)
     figures.entitle(fig, figures.title(summary, width), size)
@@ -134,7 +134,7 @@ def layer_bars(summary: Summary) -> Bars:
     layers = summary.layers
     every = layers.assign(
         name=names_of(summary),
-        hot_s=layers["typical_s"].where(layers["hot"], 0.0),
+        hot_s=layers["mean_s"].where(layers["hot"], 0.0),
         anchor=list(map(layer_anchor, range(len(layers)))),
     )
     if len(layers) <= MOST:
@@ -146,7 +146,7 @@ def layer_bars(summary: Summary) -> Bars:
     if len(groups) <= MOST:
         frame = pd.DataFrame(_block(summary, key, rows) for key, rows in groups.items())
         return Bars(frame, f"block, in the order of the calls; {count} by block", are_layers=False)
-    slowest = np.argsort(-layers["typical_s"].to_numpy(), kind="stable")[:SLOWEST]
+    slowest = np.argsort(-layers["mean_s"].to_numpy(), kind="stable")[:SLOWEST]
     shown = every.iloc[np.sort(slowest)]
     part = f"{shown['share'].sum():.0%} of the {whole(summary)[1]}"
     note = f"the {SLOWEST} slowest of {count}, which take {part}"
@@ -156,16 +156,14 @@ def layer_bars(summary: Summary) -> Bars:
 def _block(summary: Summary, key: Any, rows: NDArray[np.intp]) -> dict[str, str | float]:
     layers, (phase, block) = summary.layers.iloc[rows], key
     times_s = summary.recording.self_ns[:, rows].sum(axis=1) * NS
-    p5_s, typical_s, p95_s = np.quantile(times_s, (0.05, 0.5, 0.95))
-    # Parts of a median that do not add up to it exactly.
-    hot = layers.loc[layers["hot"], "median_s"].sum() / (layers["median_s"].sum() or 1.0)
+    p5_s, p95_s = np.quantile(times_s, (0.05, 0.95))
     return {
         "name": printable(block),
         "phase": phase,
-        "typical_s": typical_s,
+        "mean_s": layers["mean_s"].sum(),
         "p5_s": p5_s,
         "p95_s": p95_s,
-        "hot_s": typical_s * hot,
+        "hot_s": layers["mean_s"].where(layers["hot"], 0.0).sum(),
         "anchor": link_anchor(summary, block) or layer_anchor(int(rows[0])),
     }
 
@@ -191,10 +189,10 @@ def _axes(count: int) -> tuple[Figure, Axes, float, float]:
 def _draw_bars(ax: Axes, summary: Summary, shown: Bars, points: float) -> None:
     """Bars and whiskers, and the line from which a layer is hot."""
     x = np.arange(len(shown.frame))
-    typical, hot, low, high = (
-        shown.frame[name].to_numpy() * 1e3 for name in ("typical_s", "hot_s", "p5_s", "p95_s")
+    mean, hot, low, high = (
+        shown.frame[name].to_numpy() * 1e3 for name in ("mean_s", "hot_s", "p5_s", "p95_s")
     )
-    highest = float(typical.max()) or 1.0
+    highest = float(mean.max()) or 1.0
     limit = min(max(highest, float(high.max())), _HEADROOM * highest)
     cut = high > limit
     thin = float(np.clip(points / 10, 0.3, 1.0))
@@ -202,7 +200,7 @@ def _draw_bars(ax: Axes, summary: Summary, shown: Bars, points: float) -> None:
     rule = f"hot: {summary.hotspots.rule} ({count} of {layers})"
     style: dict[str, Any] = {"zorder": 1.01, "label": rule}
     bars.draw(ax, x[hot > 0], hot[hot > 0], 0.8, figures.HOT_COLOUR, **style)
-    bars.draw(ax, x, typical, 0.8, figures.OTHER_COLOUR, label="other layers")
+    bars.draw(ax, x, mean, 0.8, figures.OTHER_COLOUR, label="other layers")
     cap, length = min(3.0, points * 0.22), np.minimum(high, limit) - low
     style = {"ecolor": figures.INK, "elinewidth": thin, "capsize": cap, "capthick": thin}
     label = "5th to 95th percentile"

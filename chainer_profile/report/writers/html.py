@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from itertools import zip_longest
 
 from chainer_profile.report import document as doc
 from chainer_profile.report.tables import SPREAD, Column, Spread, Table, is_missing
@@ -69,19 +70,21 @@ def _table(table: Table, most: int | None = None) -> str:
     ]
     rows = [
         [
-            _cell(column, cell, at == named, table.leads[row] if table.leads else "")
+            _cell(column, cell, at == named, _at(table.leads, row))
             for at, (column, cell) in enumerate(zip(columns, cells, strict=True))
         ]
         for row, cells in enumerate(table.cells())
     ]
-    place = (drawn or 0) + 1
+    place, body = (drawn or 0) + 1, len(rows) - table.foot
     if table.spreads:
         heads.insert(place, '<th scope="col" class="text">trials</th>')
-        for cells, spread in zip(rows, table.spreads, strict=True):
-            cells.insert(place, _spread(spread))
+        for cells, spread in zip_longest(rows, table.spreads):
+            cells.insert(place, "<td></td>" if spread is None else _spread(spread))
     if drawn is not None:
         parts = list(map(columns[drawn].bar or columns[drawn].of, table.rows))
-        longest = max((part for part in parts if part and not is_missing(part)), default=0.0)
+        known = (part for part in parts[:body] if part and not is_missing(part))
+        longest = max(known, default=0.0)
+        parts[body:] = [None] * table.foot
         heads.insert(place, '<td class="bar"></td>')
         for cells, part in zip(rows, parts, strict=True):
             # As long as the part is to the longest bar.
@@ -93,15 +96,23 @@ def _table(table: Table, most: int | None = None) -> str:
     # Who has no pointer moves it sideways, too.
     scrolls = f'<div class="{kind}" tabindex="0" role="group"{label}>'
     below = f'\n<p class="caption">{text(notes)}</p>' if (notes := table.notes()) else ""
+    lines, foot = lines[:body], "\n".join(lines[body:])
     shown, more = "\n".join(lines[:most]), "\n".join(lines[most:] if most else ())
-    body = f"<tbody>\n{shown}\n</tbody>" + (f"<tbody hidden>\n{more}\n</tbody>" if more else "")
+    inner = f"<tbody>\n{shown}\n</tbody>" + (f"<tbody hidden>\n{more}\n</tbody>" if more else "")
+    inner += f"<tfoot>\n{foot}\n</tfoot>" if foot else ""
     head = f"<thead><tr>{''.join(heads)}</tr></thead>"
-    return f"{scrolls}<table{label}>{head}\n{body}</table></div>{below}"
+    return f"{scrolls}<table{label}>{head}\n{inner}</table></div>{below}"
+
+
+def _at(names: Sequence[str], row: int) -> str:
+    """The name of a row; empty where there is none."""
+    return names[row] if row < len(names) else ""
 
 
 def _marks(table: Table, at: int) -> str:
     """The attributes of a row: its anchor, its mark, and how deep it stands."""
-    anchor = f' id="{escape(table.anchors[at])}"' if table.anchors and table.anchors[at] else ""
+    name = _at(table.anchors, at)
+    anchor = f' id="{escape(name)}"' if name else ""
     mark = f' class="{table.mark(at)}"' if table.mark(at) else ""
     depth = f' style="--depth:{table.depths[at]}"' if table.depths else ""
     return anchor + mark + depth

@@ -122,6 +122,8 @@ def _parted(before: doc.Block, block: doc.Block) -> bool:
         return False
     if isinstance(before, Table) and isinstance(block, doc.Text):
         return not block.below
+    if isinstance(block, doc.Code):
+        return not isinstance(before, doc.Text)
     return not (isinstance(before, doc.Text) and isinstance(block, doc.Text) and block.below)
 
 
@@ -165,12 +167,14 @@ def _table(table: Table, width: int) -> Iterator[RenderableType]:
     names = [_text(column.heading) for column in table.columns]
     kept = _fitting(table.columns, [names, *cells], width)
     edges: Any = {"show_edge": False, "pad_edge": False, "padding": (0, _GAP - 1, 0, 0)}
-    grid = Grid(box=_RULE, border_style="dim", **edges)
+    grid = Grid(box=_RULE if table.ruled else None, border_style="dim", **edges)
     for at in kept:
         is_number = table.columns[at].folds is None
         style: Any = {"justify": "right", "no_wrap": True} if is_number else {"overflow": "fold"}
         grid.add_column(names[at], **style)
     for row, texts in enumerate(cells):
+        if not any(texts[at] for at in kept):
+            continue  # all that it has is in columns that are left out
         grid.add_row(*(texts[at] for at in kept), style=_STYLES.get(table.mark(row), ""))
     yield grid
     hidden = [name.plain for at, name in enumerate(names) if at not in kept and name.plain]

@@ -11,7 +11,8 @@ import pytest
 
 from chainer_profile import summarise
 from chainer_profile.report.content import comparison, engines, ranks, sweep
-from chainer_profile.report.content.profile import Beside, ReportTitle
+from chainer_profile.report.content.beside import Beside
+from chainer_profile.report.content.profile import ReportTitle
 from chainer_profile.report.document import Heading, text
 from chainer_profile.report.page import page, render
 from chainer_profile.report.pictures import comparison as bars

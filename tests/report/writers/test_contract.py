@@ -27,8 +27,9 @@ from chainer_profile.report.document import (
 )
 from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
+from chainer_profile.report.writers.csv_files import layers_csv, links_csv
 from tests.report.documents import LACKING, NAMES, documents, profiles
-from tests.report.reading import column, layers_csv, links_csv
+from tests.report.reading import column
 from tests.report.seen import WRITERS, check, written
 
 #: What no reader is to see.

@@ -15,12 +15,13 @@ from chainer_profile import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.paths import above
 from chainer_profile.record.recording import Recording, Settings
+from chainer_profile.report.rows import framework_time
 from chainer_profile.report.writers import json_report
+from chainer_profile.report.writers.csv_files import layers_csv, links_csv
 from tests import ROOT
 from tests.conftest import make_recording, make_training
 from tests.recordings import on_gpu, trained
 from tests.report.documents import LACKING, profiles
-from tests.report.reading import layers_csv, links_csv
 from tests.report.tracing import no_constant
 
 #: How far numbers of four digits may be off, and their sums.
@@ -49,8 +50,15 @@ def read(summary: Summary) -> dict[str, Any]:
 def test_every_report_has_the_columns_of_the_csv_and_adds_up(name: str) -> None:
     summary = SUMMARIES[name]()
     report = read(summary)
-    check_table(report["layers"], layers_csv(summary))
-    check_table(report["links"], links_csv(summary))
+    # The framework is a row of the files, and one of the totals here.
+    for table, text in (("layers", layers_csv(summary)), ("links", links_csv(summary))):
+        *rows, last = csv.DictReader(io.StringIO(text))
+        if framework := framework_time(summary):
+            assert framework.name in last.values()
+            assert float(last["share_percent"]) == pytest.approx(100 * framework.share, rel=NEAR)
+        else:
+            rows.append(last)
+        check_table(report[table], rows)
     check_known(report)
     layers, links, totals = report["layers"], report["links"], report["totals"]
     layers_ms = pytest.approx(sum(layers["mean_ms"]), rel=NEAR)
@@ -66,9 +74,8 @@ def test_every_report_has_the_columns_of_the_csv_and_adds_up(name: str) -> None:
         assert sum(report["phases"]["total_ms"]) == whole_ms
 
 
-def check_table(table: dict[str, list[Any]], text: str) -> None:
+def check_table(table: dict[str, list[Any]], rows: list[dict[str, str]]) -> None:
     """A table has the columns of a CSV file that are known of a row at least, and its numbers."""
-    rows = list(csv.DictReader(io.StringIO(text)))
     assert list(table) == [key for key in rows[0] if key in table]
     assert not any(row[key] for row in rows for key in rows[0].keys() - table.keys())
     for key, values in table.items():

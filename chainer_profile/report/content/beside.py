@@ -1,0 +1,16 @@
+"""Results that belong to a run and lie in files beside its recording."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chainer_profile.advice.results import Advice
+from chainer_profile.analyse.program import ProgramTime
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The changes that were tried on a run's network, and the time of its program."""
+
+    advice: Advice | None = None
+    program: ProgramTime | None = None

@@ -1,0 +1,242 @@
+"""Summary -> the first screen of a run: how long, where the time goes, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from chainer_profile.advice.results import Advice
+from chainer_profile.analyse.changes import MEASURE
+from chainer_profile.analyse.findings import STEP, WARNING, Finding, next_step
+from chainer_profile.analyse.shares import whole
+from chainer_profile.analyse.summary import Summary
+from chainer_profile.basics.units import decimals_for, format_percent, format_shape, plural
+from chainer_profile.report import document as doc
+from chainer_profile.report import unit
+from chainer_profile.report.content.advice import what_helped
+from chainer_profile.report.content.answer import (
+    doubts,
+    ended_early,
+    finding_words,
+    first_doubts,
+    how_long,
+    merged,
+)
+from chainer_profile.report.content.beside import Beside
+from chainer_profile.report.content.layer_section import Shown, layers
+from chainer_profile.report.content.pass_section import inside_sentences
+from chainer_profile.report.content.result_section import groups, phases_in_short, tree
+from chainer_profile.report.rows import framework_time
+from chainer_profile.report.tables import Column, Table
+from chainer_profile.report.text import input_text, model_name, options, printable
+
+#: Rows of functions and of layers.
+MOST_FUNCTIONS, MOST_LAYERS = 3, 5
+#: A layer that takes at least this part of the last one shown is like it.
+_ALIKE = 0.9
+#: Share of a trial that one character of a bar shows.
+_BAR_SHARE = 0.05
+#: Further steps below the first one.
+_MORE_STEPS = 1
+#: How long ``advise`` takes at most, unless --budget says otherwise.
+ADVISE_TIME = "3 minutes"
+#: An overhead whose interval ends below this is not worth a number.
+_LITTLE_OVERHEAD = 0.02
+
+
+def first_screen(
+    summary: Summary,
+    beside: Beside | None = None,
+    shown: Shown | None = None,
+    *,
+    tables: Sequence[str] = ("functions", "slowest"),
+    every_finding: bool = False,
+) -> Iterator[doc.Block]:
+    """The blocks of a first screen.
+
+    Args:
+        summary: The run.
+        beside: Results that belong to the run; None if there are none.
+        shown: The choices of the terminal's options; None for the usual ones.
+        tables: Names of :data:`TABLES` in their order.
+        every_finding: Whether all findings follow, as in a notebook.
+    """
+    advice, program = (beside.advice, beside.program) if beside else (None, None)
+    yield doc.text(what_was_run(summary))
+    yield doc.text(doc.strong(how_long(summary, program)), below=True)
+    yield from doubts(summary) if every_finding else first_doubts(summary, 1)
+    yield from ended_early(summary)
+    yield from doc.below(inside_sentences(summary)[:1])
+    yield from phases_in_short(summary)
+    for table in tables:
+        yield from TABLES[table](summary, shown or Shown())
+    yield from next_steps(summary, advice, every_finding)
+
+
+def what_was_run(summary: Summary) -> str:
+    """The network, its input, how and where it ran, on one line."""
+    recording = summary.recording
+    settings = recording.settings
+    size, shape = settings.batchsize, settings.input_shape
+    if settings.input.startswith("random image") and size and len(shape) > 1:
+        given = f"{plural(size, 'random image')} {format_shape(shape[1:])}"
+    else:
+        given = input_text(settings) + (f", batch {size}" if size else "")
+    if settings.phase == "train":
+        did = f"training with {printable(settings.optimizer) or 'an optimizer'}"
+    elif settings.phase == "forward-backward":
+        did = "forward and backward pass"
+    else:
+        did = "forward pass in train mode" if settings.train_mode else "inference"
+    number = settings.device.partition(":")[2]
+    where = f"on GPU {number}" if number else f"on the {printable(settings.device).upper()}"
+    parts = [model_name(settings), given, f"{did} {where}"]
+    if settings.engine:
+        parts.append(f"{printable(settings.engine)} (each row is one of its nodes)")
+    elif settings.device == "cpu" and recording.environment.blas:
+        threads = max(library.threads for library in recording.environment.blas)
+        parts.append(plural(threads, "BLAS thread"))
+    return ", ".join([*parts, *options(settings)])
+
+
+class _Row(NamedTuple):
+    name: str
+    calls: float | None
+    seconds: float
+    share: float
+
+
+def functions_table(summary: Summary, _: Shown) -> Iterator[doc.Block]:
+    """The time of the slowest functions, of the others, of the framework, and of the trial."""
+    whole_s, of = whole(summary)
+    inclusive = summary.recording.settings.inclusive
+    rows = [
+        _Row(printable(str(row.Index)), row.calls, row.total_s, row.share)
+        for row in summary.functions.head(MOST_FUNCTIONS).itertuples()
+    ]
+    rest = summary.functions.iloc[MOST_FUNCTIONS:]
+    if framework := framework_time(summary):
+        where = "outside the layers" if summary.recording.on_device else "between functions"
+        name = f"{framework.name} ({where})"
+        rows.append(_Row(name, None, framework.seconds, framework.share))
+        rows.sort(key=lambda row: -row.seconds)
+    if len(rest):
+        sums = rest[["calls", "total_s", "share"]].sum()
+        rows.append(_Row(plural(len(rest), "other"), *sums))
+    marks = [""] * len(rows)
+    if not inclusive:
+        name = f"{of} {_recorder_adds(summary)}".rstrip()
+        rows.append(_Row(name, None, whole_s, 1.0 if whole_s else 0.0))
+        marks.append(doc.TOTAL)
+    kind = "inclusive times, mean" if inclusive else "mean"
+    noun = "profiled trial" if of != "iteration" else of
+    heading = f"{kind} of {plural(summary.recording.n_trials, noun)}"
+    yield Table(_columns(summary, heading), rows, "Time by function", marks, ruled=False)
+
+
+def _recorder_adds(summary: Summary) -> str:
+    added = summary.totals.overhead
+    if added is None or not added.high > 0:
+        return ""
+    if added.low > 0:
+        return f"(the profiler adds {format_percent(added.fraction)})"
+    if added.high < _LITTLE_OVERHEAD:
+        return f"(the profiler adds less than {format_percent(_LITTLE_OVERHEAD, 0)})"
+    return ""
+
+
+def _digits(summary: Summary) -> int:
+    """Decimals of the functions' times in ms, by the interval of the trial's time."""
+    trial, (whole_s, _) = summary.totals.trial, whole(summary)
+    half_ms = float("nan") if trial is None else (trial.ci_high_s - trial.ci_low_s) / 2 * 1e3
+    return decimals_for(half_ms, whole_s * 1e3)
+
+
+def _columns(summary: Summary, heading: str) -> list[Column]:
+    digits = _digits(summary)
+
+    def milliseconds(row: _Row) -> str:
+        return f"{row.seconds * 1e3:,.{digits}f}"
+
+    def bar(row: _Row) -> str:
+        # The whole needs no bar.
+        return "" if row.share >= 1 else "#" * round(row.share / _BAR_SHARE)
+
+    return [
+        Column("name", heading, unit.TEXT),
+        Column("calls", "calls", unit.CALLS, unknown=""),
+        Column("time", "ms", unit.FIGURE, value=milliseconds),
+        Column("share", "%", unit.PERCENT),
+        Column("bar", "", unit.TEXT, value=bar, drop=1),
+    ]
+
+
+def slowest_table(summary: Summary, _: Shown) -> Iterator[doc.Block]:
+    """The slowest layers, and how many more take nearly as long as the last of them."""
+    rows = summary.slowest.head(MOST_LAYERS)
+    digits = _digits(summary) + 1
+    least_s = _ALIKE * float(rows["mean_s"].iloc[-1])
+    following = summary.slowest.iloc[MOST_LAYERS:]
+    alike = following[following["mean_s"] >= least_s] if least_s else following.head(0)
+
+    def milliseconds(row: tuple[object, ...]) -> str:
+        return f"{row.mean_s * 1e3:,.{digits}f}"  # type: ignore[attr-defined]
+
+    columns = [
+        Column("path", f"slowest of {plural(len(summary.layers), 'layer')}", unit.TEXT, fold=30),
+        Column("function", "function", unit.TEXT, fold=24),
+        Column("phase", "phase", unit.TEXT, fold=12, drop=2),
+        Column("time", "ms", unit.FIGURE, value=milliseconds),
+        Column("share", "%", unit.PERCENT),
+        Column("verdict", "limited by", unit.TEXT, fold=20, drop=1),
+    ]
+    if not summary.several_phases:
+        columns = [column for column in columns if column.key != "phase"]
+    if not any(rows["verdict"]):
+        columns = [column for column in columns if column.key != "verdict"]
+    legend = []
+    if len(alike):
+        share = format_percent(float(alike["share"].sum()))
+        legend.append(f"... and {plural(len(alike), 'layer')} like the last one: {share} together.")
+    yield Table(columns, rows, "The slowest layers", legend=legend, ruled=False)
+
+
+#: What makes each table of a first screen.
+TABLES: dict[str, Callable[[Summary, Shown], Iterator[doc.Block]]] = {
+    "functions": functions_table,
+    "slowest": slowest_table,
+    "layers": layers,
+    "tree": tree,
+    "groups": groups,
+}
+
+
+def next_steps(summary: Summary, advice: Advice | None, every_finding: bool) -> Iterator[doc.Block]:
+    """What helped, or the steps that promise the most; then all other findings if asked for."""
+    findings = merged(summary.findings)
+    steps = _steps_in_order(findings)
+    if advice is not None and (words := what_helped(advice)):
+        yield doc.text("Next: ", *words)
+    if every_finding:
+        others = (finding for finding in findings if finding.severity != WARNING)
+        yield from doc.listing(map(finding_words, others))
+    elif steps and advice is None:
+        yield from _step(steps[0])
+        for finding in steps[1 : 1 + _MORE_STEPS]:
+            yield doc.text("Or: ", *finding_words(finding), below=True)
+
+
+def _steps_in_order(findings: Sequence[Finding]) -> list[Finding]:
+    """The steps with something to do, the one with the largest gain first."""
+    first = next_step(findings)
+    steps = [finding for finding in findings if finding.severity == STEP and finding.to_do]
+    return sorted(steps, key=lambda finding: finding is not first)
+
+
+def _step(finding: Finding) -> Iterator[doc.Block]:
+    """A step; that of a command which measures all changes is the command alone."""
+    if finding.advice != MEASURE:
+        yield doc.text("Next: ", *finding_words(finding))
+        return
+    yield doc.text(f"To make it faster, measure what helps (at most {ADVISE_TIME}):")
+    yield doc.Code(f"  {finding.command}")
