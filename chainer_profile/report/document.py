@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from chainer_profile.basics.sentences import fill, holds
 from chainer_profile.report.tables import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 #: The files beside a report that it shows or names.
 PLOT, ROOFLINE, MEMORY = "layers.png", "roofline.png", "memory.png"
@@ -182,15 +181,10 @@ def below(sentences: Iterable[str], *, note: bool = False) -> Iterator[Text]:
         yield text(sentence, note=note, below=True)
 
 
-def sentences(every: Iterable[tuple[str, str]], facts: Mapping[str, object]) -> Iterator[Words]:
-    """Of sentences behind the names of facts that they need those that hold.
-
-    Between backticks stand names in a program.
-    """
-    for needs, words in every:
-        if holds(needs, facts):
-            parts = enumerate(words.split("`"))
-            yield tuple(code(part) if at % 2 else fill(part, **facts) for at, part in parts if part)
+def with_code(sentence: str) -> Words:
+    """A sentence with names in a program between backticks."""
+    parts = enumerate(sentence.split("`"))
+    return tuple(code(part) if at % 2 else part for at, part in parts if part)
 
 
 def code(text: str) -> Piece:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chainer_profile.basics import units
-from chainer_profile.basics.sentences import sentences_that_hold
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.recording import COMPLETE
 
@@ -297,27 +296,21 @@ def interruption(recording: Recording) -> list[str]:
     ]
 
 
-#: Parts of the measurement that are missing, by the facts that say so.
-_GAPS = {
-    "-clean -program": (
-        "There are no unprofiled trials, so the time without the recorder is unknown."
-    ),
-    "inclusive": (
-        "Times are inclusive: a call's time contains the calls within it, so times do not add up "
-        "to a trial."
-    ),
-    "-whole": (
-        "Only functions were timed, not whole trials, so the time between the functions is unknown."
-    ),
-}
-
-
 def gaps(recording: Recording) -> list[str]:
     """A sentence for each part of the measurement that is missing."""
-    facts = {
-        "clean": len(recording.clean_ns),
-        "program": recording.of_program,
-        "inclusive": recording.settings.inclusive,
-        "whole": recording.trial_ns is not None,
-    }
-    return list(sentences_that_hold(_GAPS, facts))
+    missing = []
+    if not len(recording.clean_ns) and not recording.of_program:
+        missing.append(
+            "There are no unprofiled trials, so the time without the recorder is unknown."
+        )
+    if recording.settings.inclusive:
+        missing.append(
+            "Times are inclusive: a call's time contains the calls within it, so times do not add "
+            "up to a trial."
+        )
+    if recording.trial_ns is None:
+        missing.append(
+            "Only functions were timed, not whole trials, so the time between the functions is "
+            "unknown."
+        )
+    return missing

@@ -12,7 +12,6 @@ import numpy as np
 from chainer_profile.analyse.shares import whole
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
-from chainer_profile.basics.sentences import fill
 from chainer_profile.basics.words import DEFAULT_DEPTH, SELF_TIME, TOTAL_TIME
 from chainer_profile.comparison.fused import place
 from chainer_profile.report import unit
@@ -156,26 +155,20 @@ def hot_layers(summary: Summary) -> Iterator[Block]:
         )
         return
     functions, phases = hot["function"].value_counts(), hot["phase"].value_counts()
-    facts = {
-        "hot": len(hot),
-        "layers": len(layers),
-        "share": float(hot["share"].sum()),
-        "whole": whole(summary)[1],
-        "most": "All"
-        if functions.iloc[0] == len(hot)
-        else units.format_count(int(functions.iloc[0])),
-        "function": functions.index[0],
-        "in_phase": int(phases.iloc[0]),
-        "phase": phases.index[0],
-        "next": float(layers["share"][~layers["hot"]].max()),
-    }
-    sentence = "{hot:n} of {layers:layer} {hot:is|are} hot: {share:%} of the {whole}."
-    if functions.iloc[0] > 1:
-        sentence += " {most} of them are {function}"
-        sentence += ", {in_phase:n} belong to {phase}." if summary.several_phases else "."
+    is_or_are = "is" if len(hot) == 1 else "are"
+    sentence = (
+        f"{units.format_count(len(hot))} of {units.plural(len(layers), 'layer')} {is_or_are} hot: "
+        f"{units.format_percent(float(hot['share'].sum()))} of the {whole(summary)[1]}."
+    )
+    if (most := int(functions.iloc[0])) > 1:
+        count = "All" if most == len(hot) else units.format_count(most)
+        sentence += f" {count} of them are {functions.index[0]}"
+        in_phase = f", {units.format_count(int(phases.iloc[0]))} belong to {phases.index[0]}"
+        sentence += f"{in_phase if summary.several_phases else ''}."
     if len(hot) < len(layers):
-        sentence += " No other layer takes more than {next:%}."
-    yield text(fill(sentence, **facts))
+        slowest = float(layers["share"][~layers["hot"]].max())
+        sentence += f" No other layer takes more than {units.format_percent(slowest)}."
+    yield text(sentence)
 
 
 def hotspots(summary: Summary) -> Iterator[Block]:
@@ -270,13 +263,12 @@ def by_layer(summary: Summary) -> Iterator[Block]:
     """The report's table: each layer and its time."""
     rows = _appendix_rows(summary)
     if rest := len(summary.layers) - len(rows):
-        facts = {"shown": len(rows), "layers": len(summary.layers), "rest": rest}
-        facts |= {"share": summary.layers["share"].drop(rows.index).sum()}
-        sentence = (
-            "These are the {shown:n} slowest of {layers:layer}; the other {rest:n} take {share:%} "
-            "of the {whole}."
+        share = float(summary.layers["share"].drop(rows.index).sum())
+        yield text(
+            f"These are the {units.format_count(len(rows))} slowest of "
+            f"{units.plural(len(summary.layers), 'layer')}; the other {units.format_count(rest)} "
+            f"take {units.format_percent(share)} of the {whole(summary)[1]}."
         )
-        yield text(fill(sentence, **facts, whole=whole(summary)[1]))
     label, *others = layer_columns(summary, SHOWN["appendix"])
     whole_rows = other_layers(summary, rows)
     every = [*rows_of(rows), *whole_rows]

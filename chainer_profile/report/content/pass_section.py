@@ -6,14 +6,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from chainer_profile.analyse.counted import counters_by, trial_counters
+from chainer_profile.analyse.counted import TrialCounters, counters_by, trial_counters
 from chainer_profile.analyse.inside import REST, Part, Parts
 from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
 from chainer_profile.analyse.shares import whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
-from chainer_profile.basics.sentences import fill, say
-from chainer_profile.record.recording import Inside
+from chainer_profile.record.recording import Inside, MachineLimits
 from chainer_profile.report import unit
 from chainer_profile.report.columns import ABOUT
 from chainer_profile.report.content.boxes import bar, series
@@ -37,16 +36,6 @@ _WORK = by_key(
 # fmt: on
 
 
-_LIMITS = {
-    "": "Limits of this machine",
-    "of_cpu threads": " with {threads:BLAS thread}",
-    "flops_per_s": ": {flops_per_s:G} GFLOP/s in a float32 matrix product",
-    "half_flops_per_s": " ({half_flops_per_s:G} GFLOP/s in float16)",
-    "copy_nbytes_per_s": (
-        ", {copy_nbytes_per_s:G} GB/s over an array in place, and {fresh_nbytes_per_s:G} GB/s for "
-        "a copy into new memory."
-    ),
-}
 #: Where the time of a layer far below its limit goes, and what else bounds the others.
 _ELSEWHERE_ON_GPU = (
     "the GPU waits for the host, or has too little parallel work. Arrays that stay in a cache can "
@@ -57,6 +46,21 @@ _ELSEWHERE = (
     "outputs, so the third rate is the realistic limit for functions that only move data. Arrays "
     "that stay in a cache can exceed all three."
 )
+
+
+def _machine_limits(limits: MachineLimits) -> str:
+    giga = units.format_giga
+    threads = ""
+    if limits.device == "cpu" and limits.threads:
+        threads = f" with {units.plural(limits.threads, 'BLAS thread')}"
+    half = ""
+    if limits.half_flops_per_s:
+        half = f" ({giga(limits.half_flops_per_s)} GFLOP/s in float16)"
+    return (
+        f"Limits of this machine{threads}: {giga(limits.flops_per_s)} GFLOP/s in a float32 matrix "
+        f"product{half}, {giga(limits.copy_nbytes_per_s)} GB/s over an array in place, and "
+        f"{giga(limits.fresh_nbytes_per_s)} GB/s for a copy into new memory."
+    )
 
 
 def work(summary: Summary) -> Iterator[Block]:
@@ -71,10 +75,9 @@ def work(summary: Summary) -> Iterator[Block]:
     )
     limits = summary.recording.limits
     if limits is not None:
-        of_machine = say(_LIMITS, vars(limits) | {"of_cpu": limits.device == "cpu"}, "")
         yield text(
-            f"{of_machine} A layer's shortest possible time is the larger of its operations "
-            "at the first rate and its bytes at the second; the limit reached is that time "
+            f"{_machine_limits(limits)} A layer's shortest possible time is the larger of its "
+            "operations at the first rate and its bytes at the second; the limit reached is that time "
             f"divided by its {typical}. If a layer reaches less than "
             f"{units.format_percent(REACHED, 0)}, "
             f"{_ELSEWHERE_ON_GPU if summary.recording.on_device else _ELSEWHERE}"
@@ -104,37 +107,46 @@ def work(summary: Summary) -> Iterator[Block]:
         )
 
 
-_COUNTED_TIME = {
-    "": (
-        "{trials:more trial} counted CPU time: the calling thread used {cpu_s:s} in a trial of "
-        "{wall_s:s}. BLAS's other threads are not counted."
-    ),
-    "system": (
-        " The kernel used {system_share:%} of that CPU time ({system_s:s}), with "
-        "{faults:page fault}"
-    ),
-    "system cost faults": " of at least {fault_s:s} each: {at_least_s:s}.",
-    "system cost -faults": " a trial.",
-    "system -cost": (
-        " a trial. The cost of one was not measured, so the tables do not say which layers page "
-        "faults limit."
-    ),
-}
-
-
 def counters(summary: Summary) -> Iterator[Block]:
     """CPU time, page faults and switches of the thread; and the kernel's part of a trial."""
     trial, counted = trial_counters(summary.recording), summary.recording.counters
     if trial is None or counted is None:
         return
-    facts = vars(trial) | {"trials": counted.trials, "faults": round(trial.page_faults)}
-    facts |= {"system_share": trial.system_share, "system": not math.isnan(trial.system_share)}
-    facts |= {"at_least_s": trial.page_faults * trial.fault_s}
-    facts |= {"cost": not math.isnan(trial.fault_s)}
-    yield text(say(_COUNTED_TIME, facts, ""))
+    yield text(f"{_cpu_time(trial, counted.trials)}{_kernel_time(trial)}")
     yield _counted(summary, "function")
     if summary.several_phases:
         yield _counted(summary, "phase")
+
+
+def _cpu_time(trial: TrialCounters, n_trials: int) -> str:
+    return (
+        f"{units.plural(n_trials, 'more trial')} counted CPU time: the calling thread used "
+        f"{units.format_duration(trial.cpu_s)} in a trial of "
+        f"{units.format_duration(trial.wall_s)}. BLAS's other threads are not counted."
+    )
+
+
+def _kernel_time(trial: TrialCounters) -> str:
+    """The kernel's part of the CPU time, with page faults; empty where it is unknown."""
+    if math.isnan(trial.system_share):
+        return ""
+    faults = round(trial.page_faults)
+    used = (
+        f" The kernel used {units.format_percent(trial.system_share)} of that CPU time "
+        f"({units.format_duration(trial.system_s)}), with {units.plural(faults, 'page fault')}"
+    )
+    if math.isnan(trial.fault_s):
+        return (
+            f"{used} a trial. The cost of one was not measured, so the tables do not say which "
+            "layers page faults limit."
+        )
+    if not faults:
+        return f"{used} a trial."
+    least_s = trial.page_faults * trial.fault_s
+    return (
+        f"{used} of at least {units.format_duration(trial.fault_s)} each: "
+        f"{units.format_duration(least_s)}."
+    )
 
 
 _COUNTED = by_key(
@@ -159,35 +171,33 @@ def memory_sentences(summary: Summary) -> Iterator[str]:
     use = summary.recording.memory
     if use is None:
         return
-    facts = vars(use) | {"where": "between the layers"}
+    where = "between the layers"
     if use.high_water_layer is not None:
         row = summary.layers.loc[use.high_water_layer]
-        facts["where"] = f"in {row['label']} at {row['path']} ({row['phase']})"
-    sentence = (
-        "A trial allocates up to {high_water_nbytes:B} in addition to what existed before it, "
-        "{where}. Parameters take {parameter_nbytes:B}, the input {input_nbytes:B}."
-    )
-    if use.there_nbytes is not None:
+        where = f"in {row['label']} at {row['path']} ({row['phase']})"
+    size = units.format_nbytes
+    if use.there_nbytes is None:
+        yield (
+            f"A trial allocates up to {size(use.high_water_nbytes)} in addition to what existed "
+            f"before it, {where}. Parameters take {size(use.parameter_nbytes)}, the input "
+            f"{size(use.input_nbytes)}."
+        )
+    else:
         *there, (_, more) = memory_parts(summary)
-        facts["parts"] = ", ".join(
-            f"{units.format_nbytes(nbytes)} of {name}" for name, nbytes in there
+        parts = ", ".join(f"{size(nbytes)} of {name}" for name, nbytes in there)
+        yield (
+            f"A trial uses up to {size(use.there_nbytes + more)} at once, {where}: {parts}, and "
+            f"{size(more)} that it allocates in addition."
         )
-        facts |= {"whole": use.there_nbytes + more, "more": more}
-        sentence = (
-            "A trial uses up to {whole:B} at once, {where}: {parts}, and {more:B} that it "
-            "allocates in addition."
-        )
-    yield fill(sentence, **facts)
     if use.pool_total_nbytes is not None:
-        yield fill(
-            "Afterwards CuPy's memory pool held {pool_total_nbytes:B} of the GPU's memory, "
-            "{pool_used_nbytes:B} of it in use.",
-            **facts,
+        yield (
+            f"Afterwards CuPy's memory pool held {size(use.pool_total_nbytes)} of the GPU's "
+            f"memory, {size(use.pool_used_nbytes)} of it in use."
         )
     if use.kept_for_backward_nbytes is not None:
-        yield fill(
-            "The forward phase keeps {kept:B} of activations for the backward phase.",
-            kept=use.kept_for_backward_nbytes,
+        yield (
+            f"The forward phase keeps {size(use.kept_for_backward_nbytes)} of activations for the "
+            "backward phase."
         )
 
 
@@ -263,16 +273,17 @@ class _PartRow(NamedTuple):
     part: Part
 
 
-_SAMPLED = {
-    "": "Sampled by {method}: {samples:sample} of {trials:trial} after the timed ones.",
-    "busy": "The machine was busy, so they are worth {worth} independent samples.",
-    "method": "Only the main thread is sampled.",
-}
-
-
 def _how_sampled(run: Inside) -> str:
-    facts = {"busy": run.repeats >= _LEAST_REPEATS, "worth": f"{run.samples / run.repeats:.0f}"}
-    return say(_SAMPLED, vars(run) | facts) + "".join(f" Note: {note}." for note in run.notes)
+    sentences = [
+        f"Sampled by {run.method}: {units.plural(run.samples, 'sample')} of "
+        f"{units.plural(run.trials, 'trial')} after the timed ones."
+    ]
+    if run.repeats >= _LEAST_REPEATS:
+        worth = f"{run.samples / run.repeats:.0f}"
+        sentences.append(f"The machine was busy, so they are worth {worth} independent samples.")
+    if run.method:
+        sentences.append("Only the main thread is sampled.")
+    return " ".join([*sentences, *(f"Note: {note}." for note in run.notes)])
 
 
 def inside_sentences(summary: Summary) -> list[str]:

@@ -12,7 +12,6 @@ from chainer_profile.analyse.shares import whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import Statistics
-from chainer_profile.basics.sentences import fill, first
 from chainer_profile.basics.words import TOTAL_TIME
 from chainer_profile.report import unit
 from chainer_profile.report.columns import PHASES, group_columns, properties, tree_columns
@@ -68,14 +67,17 @@ def _totals(summary: Summary) -> Iterator[tuple[str, str, str]]:
     rows, where = ("nodes", "between the nodes") if engine else ("layers", "between the functions")
     share, framework = totals.framework_share, totals.framework
     name = f"Sum of the {rows}{', on the GPU' * on_device}"
-    of_trial = "{share:%} of the profiled trial"
     if totals.layers_s is None or share is None or framework is None:
         yield name, time(totals.layers_s), ""
     else:
-        yield name, time(totals.layers_s), fill(of_trial, share=1 - share)
+        yield (
+            name,
+            time(totals.layers_s),
+            f"{units.format_percent(1 - share)} of the profiled trial",
+        )
         outside = "outside the layers" if on_device and not engine else where
         name = f"{between(recording).capitalize()} ({outside})"
-        yield name, time(framework.mean_s), fill(of_trial, share=share)
+        yield name, time(framework.mean_s), f"{units.format_percent(share)} of the profiled trial"
     if totals.overhead is not None:
         added = totals.overhead
         sure = interval_text(added.low, added.high, units.format_change)
@@ -97,32 +99,26 @@ _STEP_S = 1e-7
 NO_HELD_TRIALS = "unknown: there are no held trials"
 
 
-#: The first of these that holds says who sets the pace.
-_PACES = {
-    "launch_bound busy": (
-        "the GPU waits for the host. The host takes {launch_s:s} to launch work that the GPU does "
-        "in {busy_s:s} ({busy_share:%} busy)."
-    ),
-    "launch_bound": (
-        "the GPU probably waits for the host. The host launches for {launch_s:s} and then waits "
-        "for only {wait_s:s}. (A network that waits for the GPU midway looks the same.)"
-    ),
-    "busy": (
-        "The GPU sets the pace, busy for {busy_share:%} of it: the host launches a trial in "
-        "{launch_s:s} and then waits for another {wait_s:s}."
-    ),
-    "": (
-        "The GPU sets the pace: the host launches a trial in {launch_s:s} and then waits for "
-        "another {wait_s:s}."
-    ),
-}
-
-
 def pace(use: DeviceUse) -> str:
     """Whether the host or the GPU sets the pace."""
-    facts = {"launch_bound": use.launch_bound, "busy_share": use.busy_share}
-    facts["busy"] = use.busy_share is not None
-    return first(_PACES, vars(use) | facts)
+    launch, wait = units.format_duration(use.launch_s), units.format_duration(use.wait_s)
+    if use.launch_bound and use.busy_s is not None:
+        return (
+            f"the GPU waits for the host. The host takes {launch} to launch work that the GPU does "
+            f"in {units.format_duration(use.busy_s)} ({units.format_percent(use.busy_share)} busy)."
+        )
+    if use.launch_bound:
+        return (
+            f"the GPU probably waits for the host. The host launches for {launch} and then waits "
+            f"for only {wait}. (A network that waits for the GPU midway looks the same.)"
+        )
+    busy = ""
+    if use.busy_share is not None:
+        busy = f", busy for {units.format_percent(use.busy_share)} of it"
+    return (
+        f"The GPU sets the pace{busy}: the host launches a trial in {launch} and then waits for "
+        f"another {wait}."
+    )
 
 
 def device(summary: Summary) -> Iterator[Block]:
@@ -259,11 +255,11 @@ def tree(summary: Summary, shown: Shown) -> Iterator[Block]:
     columns = noted(tree_columns(summary.phase_names, rows, indent=True), _NOTES)
     legend = []
     if below := int((summary.links["depth"] > shown.depth).sum()):
-        sentence = (
-            "{below:link} below {below:is|are} not shown (--tree 99 shows all); their times are "
-            "in the rows above them."
+        verb = "is" if below == 1 else "are"
+        legend.append(
+            f"{units.plural(below, 'link')} below {verb} not shown (--tree 99 shows all); their "
+            "times are in the rows above them."
         )
-        legend.append(fill(sentence, below=below))
     legend += [
         f"{unit.HOT_MARK} marks hot layers: {summary.hotspots.rule}.",
         f"Times are in ms, % is of the {whole(summary)[1]}.",
