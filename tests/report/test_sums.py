@@ -1,5 +1,8 @@
 """What is shown of any run adds up: sentences, rows, tables, files."""
 
+import csv
+import io
+import json
 import math
 import re
 from decimal import Decimal
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 
 from chainer_profile.analyse.largest_parts import LEAST_SHARE
 from chainer_profile.analyse.program import ProgramTime
+from chainer_profile.analyse.shares import whole as whole_of
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.budget import (
     ITERATIONS,
@@ -27,9 +31,14 @@ from chainer_profile.record.budget import (
 from chainer_profile.record.recording import COMPLETE, Layer, Recording
 from chainer_profile.report.content.answer import where
 from chainer_profile.report.content.budget import BudgetRow, budget_rows, sentence
+from chainer_profile.report.content.first_screen import first_screen
+from chainer_profile.report.content.profile import sections
 from chainer_profile.report.content.result_section import device
+from chainer_profile.report.document import FULL, PAGE, REPORT, shown_in
 from chainer_profile.report.rows import shares, tree_rows
 from chainer_profile.report.tables import Table
+from chainer_profile.report.writers import json_report
+from chainer_profile.report.writers.csv_files import layers_csv, links_csv
 from tests.analyse.test_grouping import recordings
 from tests.report.working import make_device_recording
 
@@ -68,6 +77,47 @@ def test_the_tree_adds_up_to_the_trial(recording: Recording, depth: int) -> None
     marked = [*links.index[links["marked"]], *beside.index[beside["marked"]]]
     for path in hot:
         assert any(path == m or path.startswith(m.rstrip("/") + "/") for m in marked)
+
+
+@given(recordings())
+def test_every_table_of_shares_adds_up_to_the_trial(recording: Recording) -> None:
+    """On the terminal, in Markdown, on the page and in files, with the framework in a row."""
+    summary = summarise(recording)
+    if summary.recording.settings.inclusive:
+        return
+    whole = near(1.0 if whole_of(summary)[0] else 0.0)
+    forms = [list(shown_in(form, sections(summary))) for form in (FULL, REPORT, PAGE)]
+    forms += [first_screen(summary), first_screen(summary, tables=("layers", "groups"))]
+    count = 0
+    for block in (block for blocks in forms for block in blocks):
+        if not isinstance(block, Table) or block.caption in _OTHER_TABLES:
+            continue
+        shares = [column for column in block.columns if column.key == "share"]
+        for column in shares:
+            *parts, last = [column.of(row) for row in block.rows]
+            assert last == whole, block.caption
+            assert math.fsum(parts) == whole, block.caption
+            count += 1
+    assert count >= 8
+    for text, at_depth in ((layers_csv(summary), ""), (links_csv(summary), "0")):
+        rows = list(csv.DictReader(io.StringIO(text)))
+        percent = [
+            float(row["share_percent"] or 0) for row in rows if row.get("depth", "") == at_depth
+        ]
+        assert math.fsum(percent) == pytest.approx(100 if whole == 1 else 0, abs=0.01)
+    report = json.loads(json_report.render(summary))
+    shares = report["layers"].get("share_percent", [0.0])
+    framework = report["totals"].get("framework_share", 0.0)
+    assert math.fsum(shares) / 100 + framework == pytest.approx(
+        1.0 if whole == 1 else 0.0, abs=1e-3
+    )
+
+
+#: Tables with a part of the rows, with sums of other tables, or of another whole.
+_OTHER_TABLES = (
+    *("The slowest layers", "The tree of links", "Inclusive and exclusive time of the links"),
+    *("Inside the functions: the parts of their time", "Inside the hot layers"),
+)
 
 
 def below(rows: list[BudgetRow]) -> list[tuple[BudgetRow, list[BudgetRow]]]:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import pandas as pd
+
 from chainer_profile.analyse.counted import TrialCounters, counters_by, trial_counters
 from chainer_profile.analyse.inside import REST, Part, Parts
 from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
@@ -17,6 +19,7 @@ from chainer_profile.report import unit
 from chainer_profile.report.columns import ABOUT
 from chainer_profile.report.content.boxes import bar, series
 from chainer_profile.report.document import MEMORY, ROOFLINE, Block, Figure, text
+from chainer_profile.report.rows import other_groups, total_marks
 from chainer_profile.report.tables import Column, Table, by_key, mark_about, with_content
 from chainer_profile.report.text import typical_word
 
@@ -26,7 +29,8 @@ _WORK = by_key(
     Column("function", "function", unit.TEXT),
     Column("phase", "phase", unit.TEXT, fold=12, drop=5),
     Column("mostly", "mostly", unit.TEXT, fold=17, drop=6,
-           value=lambda row: row.verdict or ("no formula" if math.isnan(row.flops) else "mixed")),
+           value=lambda row: "" if row.verdict is None else row.verdict
+           or ("no formula" if math.isnan(row.flops) else "mixed")),
     Column("flops", "MFLOP", unit.MEGA, mark=mark_about, drop=3),
     Column("gflops", "GFLOP/s", unit.GIGA, field="flops_per_s", mark=mark_about),
     Column("gbytes", "GB/s", unit.GIGA, field="nbytes_per_s", mark=mark_about, drop=4),
@@ -77,8 +81,8 @@ def work(summary: Summary) -> Iterator[Block]:
     if limits is not None:
         yield text(
             f"{_machine_limits(limits)} A layer's shortest possible time is the larger of its "
-            "operations at the first rate and its bytes at the second; the limit reached is that time "
-            f"divided by its {typical}. If a layer reaches less than "
+            "operations at the first rate and its bytes at the second; the limit reached is that "
+            f"time divided by its {typical}. If a layer reaches less than "
             f"{units.format_percent(REACHED, 0)}, "
             f"{_ELSEWHERE_ON_GPU if summary.recording.on_device else _ELSEWHERE}"
         )
@@ -88,7 +92,13 @@ def work(summary: Summary) -> Iterator[Block]:
     without = {"phase"} if not summary.several_phases else set()
     without |= {"mostly", "reached"} if limits is None else set()
     columns = [column for key, column in _WORK.items() if key not in without]
-    yield Table(columns, rows, "Work and limits reached, by function")
+    rest = other_groups(summary, "function", summary.functions)
+    rest = rest.assign(function=rest.index, phase="", verdict=None, work_is_about=False)
+    rest.index = pd.Index([None] * len(rest), dtype=object)
+    every = pd.concat([rows, rest])
+    marks = total_marks(rows.assign(hot=False), every)
+    caption = "Work and limits reached, by function"
+    yield Table(columns, every, caption, marks, foot=len(rest))
     unknown = without_formula(summary.layers)
     if len(unknown):
         listed = ", ".join(

@@ -70,11 +70,8 @@ def _totals(summary: Summary) -> Iterator[tuple[str, str, str]]:
     if totals.layers_s is None or share is None or framework is None:
         yield name, time(totals.layers_s), ""
     else:
-        yield (
-            name,
-            time(totals.layers_s),
-            f"{units.format_percent(1 - share)} of the profiled trial",
-        )
+        of_layers = f"{units.format_percent(1 - share)} of the profiled trial"
+        yield name, time(totals.layers_s), of_layers
         outside = "outside the layers" if on_device and not engine else where
         name = f"{between(recording).capitalize()} ({outside})"
         yield name, time(framework.mean_s), f"{units.format_percent(share)} of the profiled trial"
