@@ -85,7 +85,7 @@ class Column:
         shown = "" if is_missing(value) else self.unit.shown(value)
         if shown:
             return self.mark(row, shown) if self.mark else shown
-        if self.unknown is None and getattr(row, "Index", 0) is not None:
+        if self.unknown is None and not is_missing(getattr(row, "Index", 0)):
             return NOT_KNOWN if is_missing(value) and not self.unit.text else ""
         return self.unknown or ""
 

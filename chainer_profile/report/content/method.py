@@ -14,7 +14,7 @@ from chainer_profile.basics.words import BACKWARD, COMMUNICATION, DATA, FORWARD,
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report import text as words
 from chainer_profile.report.columns import properties
-from chainer_profile.report.document import Block, Code, Text, points, text, with_code
+from chainer_profile.report.document import Block, Code, Text, Words, code, points, text, with_code
 
 
 def experiment(summary: Summary) -> Iterator[Block]:
@@ -110,16 +110,18 @@ def command(summary: Summary) -> Iterator[Block]:
 def method(summary: Summary) -> Iterator[Block]:
     """How times were taken, and what they mean."""
     every = (_trials, _gpu, _rows, _framework, _figures)
-    yield points(with_code(sentence) for part in every for sentence in part(summary))
+    sentences = (sentence for part in every for sentence in part(summary))
+    # Names of the user's may contain backticks: such a sentence comes as words.
+    yield points(with_code(each) if isinstance(each, str) else each for each in sentences)
 
 
-def _trials(summary: Summary) -> Iterator[str]:
+def _trials(summary: Summary) -> Iterator[str | Words]:
     """How the trials were made."""
     recording, clean = summary.recording, summary.totals.clean
     settings, count = recording.settings, recording.n_trials
     if settings.engine:
         engine = words.printable(settings.engine)
-        yield f"The network ran under {engine} with the same weights, not under Chainer."
+        yield (f"The network ran under {engine} with the same weights, not under Chainer.",)
     if threads := _threads(recording):
         yield f"BLAS ran with {threads}."
     if warmups := _warmups(recording):
@@ -185,7 +187,7 @@ def _gpu(summary: Summary) -> Iterator[str]:
         )
 
 
-def _rows(summary: Summary) -> Iterator[str]:
+def _rows(summary: Summary) -> Iterator[str | Words]:
     """What is in which row."""
     recording, layers = summary.recording, summary.layers
     phases = set(layers["phase"])
@@ -223,7 +225,8 @@ def _rows(summary: Summary) -> Iterator[str]:
         )
     hooks = layers[(layers["phase"] == UPDATE) & (layers["path"] == "optimizer")]["function"]
     if names := ", ".join(map(words.printable, dict.fromkeys(hooks))):
-        yield f"The optimizer's hooks ({names}) process all parameters; their path is `optimizer`."
+        sentence = f"The optimizer's hooks ({names}) process all parameters; their path is "
+        yield (sentence, code("optimizer"), ".")
     if DATA in phases:
         yield "Loading a batch and converting it to arrays are rows at the path `data`."
 
