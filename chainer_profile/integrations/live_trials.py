@@ -96,13 +96,13 @@ class LiveTrials:
     def _trying_in(self, kind: TrialKind) -> Trying | None:
         """Return what tries changes in trials of a kind; None if another kind is preferred.
 
-        Changes are tried in one kind of trials: the first training, or else the first network.
+        Changes are tried in one kind of trials: the first training, or else the first network
+        that calls functions.
         """
         if self.trying is not None and self.trying.kind is kind:
             return self.trying
         if self.trying is not None:
-            # Leave the trials of a network as soon as there is a training.
-            if not kind.is_training or self.trying.kind.is_training:
+            if not _is_better(kind, self.trying.kind):
                 self.pause()
                 return None
             self.trying.close()
@@ -154,6 +154,14 @@ class LiveTrials:
             self._memory.close()
         if self.trying is not None:
             self.trying.close()
+
+
+def _is_better(kind: TrialKind, tried: TrialKind) -> bool:
+    """Whether changes are better tried in trials of ``kind`` than where they are tried now."""
+    if kind.is_training != tried.is_training:
+        return kind.is_training
+    # A change cannot help a network that calls no functions.
+    return not kind.is_training and kind.n_rows > 0 and tried.n_rows == 0
 
 
 class MemoryOfTrials:

@@ -156,6 +156,18 @@ def test_calls_of_a_network_are_tried_until_there_is_a_training(clock, net, trai
     assert program.live.trying.kind.name == ("train" if trains else "test")
 
 
+def test_changes_are_tried_in_a_network_that_calls_functions(clock, net):
+    """A wrapper whose call only picks an action comes first in every step of this program."""
+    empty = nets.net(lambda self, x: x)
+    x = np.ones((4, 3), np.float32)
+    with watch(clock) as program, chainer.using_config("train", False):
+        for _ in range(300):
+            empty(x)
+            net(x)
+    (tried,) = program.live.trying.turns.tried()
+    assert tried.wall.factor == pytest.approx(2.0)
+
+
 def test_memory_is_counted_of_the_program_as_it_is(clock, net):
     with watch(clock, memory=True) as program:
         a_loop(net)
