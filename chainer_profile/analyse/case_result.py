@@ -16,17 +16,17 @@ from chainer_profile.record.recording import LinkCalls, Recording, Settings
 class CaseResult:
     """One run of a sweep, which may fail. Numbers not known are NaN or None, texts empty.
 
-    The latency is of the unprofiled trials, or else of the profiled ones.
+    The latency is the one of the unprofiled trials, or of the profiled ones without those.
     """
 
-    #: That of its folder below the sweep's, such as ``resnet20-cpu-b1``.
+    #: The name of its folder in the sweep's folder, such as ``resnet20-cpu-b1``.
     name: str
     settings: Settings = field(default_factory=Settings)
     machine: str = ""
-    #: Why it failed.
+    #: The reason if it failed.
     error: str = ""
     started: str = ""
-    #: Or the GPU.
+    #: The processor, or the GPU.
     processor: str = ""
     threads: int | None = None
     #: Kind of the network's blocks, such as ``basic``.
@@ -34,7 +34,7 @@ class CaseResult:
     parameters: int | None = None
     #: Peak allocated in a trial, excluding what existed before it.
     memory_nbytes: int | None = None
-    #: Number of the trials that the latency is of, and whether these are unprofiled ones.
+    #: The number of trials with this latency, and whether they are unprofiled.
     timed: int = 0
     clean: bool = True
     mean_s: float = math.nan
@@ -44,7 +44,7 @@ class CaseResult:
 
     @property
     def input_text(self) -> str:
-        """The input's shape; of an image with three channels height and width: ``1024x2048``."""
+        """The shape of an input; without the channels of an RGB image: ``1024x2048``."""
         shape = self.settings.input_shape[1:]
         return format_input(shape) if shape else ""
 

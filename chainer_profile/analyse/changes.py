@@ -37,9 +37,9 @@ _BY_TORCH = ("ReLU",)
 MUCH = 0.05
 #: glibc gives arrays of this size and more back to the kernel.
 _LARGE_NBYTES = 128 << 10
-#: So many times the batch is tried, up to this one.
+#: The factor of a larger batch that is tried, and the largest batch.
 LARGER, LARGEST = 4, 128
-#: What to do to measure a gain, by a run or by a command.
+#: Advice to measure a gain by a command.
 MEASURE = "To measure the gain here, run."
 
 Proposals = Iterator[Finding | Untried]
@@ -58,7 +58,7 @@ def _command(summary: Summary, otherwise: str) -> str:
 
 
 def _at_limits(summary: Summary) -> float | None:
-    """The time of a trial over that of its layers at the machine's limits; None if not known."""
+    """Gain of a trial whose layers run at the machine's limits; None if the limits are unknown."""
     if summary.recording.limits is None:
         return None
     layers = summary.layers
@@ -109,7 +109,7 @@ def kernels(summary: Summary) -> Proposals:
             yield Untried(change.name, f"has no kernels for {settings.dtype}")
         return
     changes: tuple[Change, ...] = (torch, numpy)
-    # Where embeddings get gradients that accelerate() adds at once.
+    # accelerate() adds the gradients of many words at once.
     embedding = part_of_whole(summary, embeddings(summary, _are_many)["mean_s"].sum())
     share = _share(summary, _REPLACED) + embedding
     if share < MUCH:

@@ -1,4 +1,4 @@
-"""Summary -> findings: what a reader should know before believing a number, and what to do next."""
+"""Summary -> findings: doubts on the numbers, and steps that may save time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check(summary: Summary) -> tuple[Finding, ...]:
     """All findings of a run: warnings, then what may take less time, then notes."""
     checks = (*_OF_ALL_RUNS, *(() if summary.recording.by_means else _OF_EQUAL_TRIALS))
     findings = [finding for each in checks for finding in each(summary)]
-    # What could be tried follows from rates, and denormal numbers lower these.
+    # Steps follow from rates, which denormal numbers lower.
     if denormal_share(summary) < MUCH_DENORMAL:
         findings += steps(summary)
     return in_order(findings)

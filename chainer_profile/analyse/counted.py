@@ -1,4 +1,4 @@
-"""The counters pass: by layer, by function and for a trial as a whole."""
+"""Results of the counters pass for layers, functions and a whole trial."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 from chainer_profile.basics.describe import NS
 from chainer_profile.record.recording import Recording
 
-#: Columns of :func:`layer_counters` with the counter of each, and its unit in that of the column.
+#: Columns of :func:`layer_counters`: the counter of each, and the factor into the column's unit.
 _COLUMNS = {
     "counted_s": ("wall_ns", NS),
     "cpu_s": ("cpu_ns", NS),

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from chainer_profile.basics.describe import NS
 from chainer_profile.record.recording import Recording
 
-#: A run is launch bound where the host, when it has launched the last kernel, waits for the device
-#: for less than this part of the trial: the device keeps up with whatever it is given. Where it is
-#: known to be busy for nearly all of the trial, it sets the pace none the less.
+#: A run is launch bound if the host waits for the device for less than this part of the trial after
+#: it launched the last kernel. A device that is busy for nearly all of the trial sets the pace
+#: nevertheless.
 LAUNCH_BOUND = 0.1
 DEVICE = ("host_s", "gap_s", "busy_s")
 
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """A profiled trial on a GPU, in seconds; means, but for the time that the device is busy.
+    """A profiled trial on a GPU, in seconds. All times are means, except those of held trials.
 
     ``trial_s = launch_s + wait_s``, on the host's clock.
     ``span_s = layers_s + gaps_s + rest_s``, on the device's.
@@ -28,19 +28,19 @@ class DeviceUse:
 
     trial_s: float  #: From the first call to the moment when the device is done.
     launch_s: float  #: Until the host has launched everything.
-    calls_s: float  #: Of that, within the layers' calls.
-    wait_s: float  #: What the host then waits for the device.
+    calls_s: float  #: The part of it within the layers' calls.
+    wait_s: float  #: The time that the host then waits for the device.
     span_s: float  #: From the first to the last thing on the device.
-    #: Of that, within the layers: working, or waiting for the host to launch more.
+    #: The part of it within the layers: working, or waiting for the host to launch more.
     layers_s: float
-    gaps_s: float  #: Of that, between the layers.
-    rest_s: float  #: Of that, after the last layer.
-    #: What the device takes for the layers when it never waits for the host: the sum of their
-    #: medians over the held trials. None without such trials.
+    gaps_s: float  #: The part of it between the layers.
+    rest_s: float  #: The part of it after the last layer.
+    #: Time of the layers on a device that never waits for the host: the sum of their medians over
+    #: the held trials. None without held trials.
     busy_s: float | None
-    #: Median time on the device of these trials as a whole; None likewise.
+    #: Median time of a held trial on the device; None without held trials.
     held_span_s: float | None
-    held_trials: int  #: Number of those.
+    held_trials: int  #: Number of held trials.
 
     @property
     def launch_bound(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a reader of a run should know or do; all reports show the same list of findings."""
+"""Findings on a run. All reports show the same list."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEVERITIES = (WARNING, STEP, NOTE)
 LEAST_GAIN = 1.05
 #: Stands for the folder of a run, which a summary does not know.
 FOLDER = "FOLDER"
-#: What keeps freed memory in a process.
+#: Variables that keep freed memory in a process.
 _KEEP_MEMORY = (
     "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=2147483647 MALLOC_TOP_PAD_=67108864 "
     "before the command"
@@ -24,15 +24,15 @@ _KEEP_MEMORY = (
 
 @dataclass(frozen=True)
 class Change:
-    """What is done otherwise; nothing by default."""
+    """A change of a run; the default changes nothing."""
 
     #: Kernels of ``accelerate()``: ``numpy`` or ``torch``; empty for Chainer's own.
     kernels: str = ""
     keep_memory: bool = False  #: Whether freed memory stays in the process.
     engine: str = ""  #: Name of the engine that runs the network; empty for Chainer.
-    threads: int | None = None  #: BLAS threads; None for those of the run.
-    batchsize: int | None = None  #: Inputs at a time; None for those of the run.
-    dtype: str = ""  #: Chainer's ``config.dtype``; empty for that of the run.
+    threads: int | None = None  #: BLAS threads; None for the number of the run.
+    batchsize: int | None = None  #: Inputs at a time; None for the batch of the run.
+    dtype: str = ""  #: Chainer's ``config.dtype``; empty for the type of the run.
     #: Entries of ``chainer.config`` that are switched, such as ``type_check``.
     config: tuple[str, ...] = ()
 
@@ -43,7 +43,7 @@ class Change:
 
     @property
     def name(self) -> str:
-        """What a change of one kind is called."""
+        """The name of a change of one kind."""
         if self.kernels:
             return "accelerate()" if self.kernels == "numpy" else 'accelerate(kernels="torch")'
         if self.threads:
@@ -56,7 +56,7 @@ class Change:
 
     @property
     def keep(self) -> str:
-        """What to write or to type to keep a change of one kind."""
+        """The code or the option that keeps a change of one kind."""
         if self.kernels:
             return f"chainer_profile.{self.name}"
         if self.threads:
@@ -78,14 +78,14 @@ class Finding:
     #: less; ``note`` otherwise.
     severity: str
     text: str  #: The finding, with its number: one sentence or two.
-    advice: str = ""  #: What to do about it: a sentence; empty where nothing follows.
+    advice: str = ""  #: One sentence of advice; empty if there is nothing to do.
     evidence: str = ""  #: More numbers that show it, for reports; empty without any.
     command: str = ""  #: Command to type or code to write; empty if there is none.
     #: How many times as fast a trial would be, at most or as known in general (the text says
     #: which); None where that is not known.
     gain: float | None = None
-    changes: tuple[Change, ...] = ()  #: What ``advise`` tries for it.
-    #: By which part the headline may be off for a warning's cause; infinite where that is unknown.
+    changes: tuple[Change, ...] = ()  #: Changes that ``advise`` tries for it.
+    #: Relative error that the cause of a warning may have in the headline; infinite if unknown.
     off: float = 0.0
 
     @property
@@ -103,9 +103,10 @@ class Untried:
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Warnings, then what may take less time by at least :data:`LEAST_GAIN`, then notes.
+    """Sort findings: warnings, then steps that gain at least :data:`LEAST_GAIN`, then notes.
 
-    Of warnings the one comes first that moves the headline most, of steps the largest gain.
+    The warning with the largest effect on the headline comes first, and the step with the largest
+    gain.
     """
 
     def place(finding: Finding) -> tuple[int, float]:
@@ -128,7 +129,7 @@ def gain_without(share: float) -> float | None:
 
 
 def takes_options(settings: Settings) -> bool:
-    """Whether advice may name options of our command line: where that made the run."""
+    """Whether our command line made the run, so that advice may name its options."""
     return is_run(settings.command) and not settings.engine
 
 

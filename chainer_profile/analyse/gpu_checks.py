@@ -46,7 +46,7 @@ def gpu_clock(summary: Summary) -> Iterator[Finding]:
             "An idle GPU has a low clock and raises it during the warm-up. If the first trials are "
             "slower than later ones, use more warm-up trials.",
         )
-    elif not _throttles(summary.recording):  # which say that it fell
+    elif not _throttles(summary.recording):  # throttled() reports those
         yield Finding(
             "gpu-clock",
             WARNING,

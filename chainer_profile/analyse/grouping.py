@@ -1,4 +1,4 @@
-"""The layers added up: by function, link, block or shape, by phase, and as the tree of links."""
+"""Layers added up by function, link, block, shape or phase, and as the tree of links."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def time_of_shares(recording: Recording, layers_s: float) -> float:
 def framework_by_phase(recording: Recording) -> dict[str, NDArray[np.int64]]:
     """Time between the rows of each phase, and :data:`OUTSIDE` of all, in ns, (trials,) each.
 
-    Where it is not known by phase it is that of the only phase, or outside of several. Empty
-    where trials were not timed.
+    If it is not known by phase, it belongs to the only phase, or is :data:`OUTSIDE` of several.
+    The result is empty if trials were not timed.
     """
     if recording.trial_ns is None:
         return {}
@@ -146,9 +146,10 @@ def common_link(paths: Sequence[str]) -> str:
 def block_of(path: str, above: str = "/", *, holds_links: bool = False) -> str:
     """The block of a network that a link path belongs to; one without a slash is its own.
 
-    That is the path up to its first number (``/res2/0`` for ``/res2/0/conv1``), or without any
-    the first two of three or more names (``/res2/a`` for ``/res2/a/conv1``), or the first name;
-    what all paths begin with is no name. A link that holds links belongs to its own block.
+    The block is the path up to its first number (``/res2/0`` for ``/res2/0/conv1``). Without a
+    number it is the first two of three or more names (``/res2/a`` for ``/res2/a/conv1``), or else
+    the first name. Names that all paths begin with do not count. A link that holds links belongs
+    to its own block.
     """
     below = above.rstrip("/") + "/"
     if not path.startswith(below) or path == "/":
@@ -166,11 +167,11 @@ def by_phase(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
         One row a phase, indexed by its name. Columns: ``layers`` (their number), ``layers_s``,
         ``framework_s`` (time between its rows; NaN where trials were not timed), ``total_s``
         and ``share`` of the profiled trial (of the layers' time where trials were not timed).
-        Framework time outside of all phases has a row ``outside``; so has that of a trial of
-        several phases where it is not known by phase.
+        Framework time outside of all phases has a row ``outside``. If framework time is not known
+        by phase, all of it is in that row.
     """
     of_layers = [layer.phase for layer in recording.layers]
-    # Whole nanoseconds: a difference of means would leave a rest where there is none.
+    # Whole nanoseconds, because a difference of means would leave a small rest.
     framework = framework_by_phase(recording).items()
     spent_ns = {phase: float(times_ns.sum()) for phase, times_ns in framework}
     rows, add = _adding(of_layers, [*of_layers, *recording.phases, *spent_ns])
@@ -192,15 +193,15 @@ def by_phase(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
 def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
     """The tree of links, every link before those below it, in the order of their first call.
 
-    A link's exclusive time is that of the functions that it calls itself, its inclusive time that
-    of the links below it as well. Both are sums of layers' self times, so the exclusive times of
-    all links add up to the layers' time, and so do the inclusive times at depth 0: of the network
-    (``/``) and of what is outside of it (``loss``, ``cleargrads``, ``optimizer``, ``data``).
+    The exclusive time of a link is the self time of all functions that it calls itself. Its
+    inclusive time also contains the links below it. The exclusive times of all links add up to
+    the layers' time. So do the inclusive times at depth 0: the network (``/``) and all paths
+    outside of it (``loss``, ``cleargrads``, ``optimizer``, ``data``).
 
     Returns:
         One row a link, indexed by its path. Columns: ``name`` (last part of the path), ``kind``
         (its class, where it is known), ``depth``, ``calls`` in a trial (<NA> where not known),
-        ``parameters`` (with those of the links below; <NA> likewise), ``inclusive_s``,
+        ``parameters`` (including the links below; <NA> if not known), ``inclusive_s``,
         ``exclusive_s``, ``share`` (of :func:`time_of_shares`, inclusive), ``hot`` (hot layers,
         inclusive), and ``<phase>_inclusive_s``, ``<phase>_exclusive_s`` for every phase.
     """

@@ -1,4 +1,4 @@
-"""Which layers are hot, by a rule that the user chooses."""
+"""Hot layers by a rule that the user chooses."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _NEARBY = 0.9
 class Rule:
     #: ``time`` (mean time at or above value, seconds), ``share`` (part of the trial at or
     #: above value, a fraction), ``top`` (the value slowest layers), or ``pareto``
-    #: (the fewest layers that hold at least value, a fraction, of the layers' time, and those below
-    #: them down to the largest gap nearby: of layers that take the same time all are hot, or none).
+    #: (the fewest layers that take at least value, a fraction, of the layers' time, and those below
+    #: them down to the largest gap nearby, so that equally slow layers are all hot, or none).
     kind: str
     value: float
     text: str  #: As the user wrote it.
@@ -44,7 +44,9 @@ class Rule:
 class Hotspots:
     rule: Rule
     hot: NDArray[np.bool_]  #: Whether each layer is hot, (layers,).
-    line_s: float | None  #: Mean time from which a layer is hot; None where there is no line.
+    line_s: (
+        float | None
+    )  #: Mean time from which a layer is hot; None for rules without such a time.
 
     @property
     def indices(self) -> list[int]:
@@ -79,7 +81,7 @@ def find_hotspots(mean_s: NDArray[np.float64], rule: Rule, whole_s: float) -> Ho
 
     hot = np.zeros(len(mean_s), bool)
     line_s: float | None = None
-    # Of equal times the earlier call comes first.
+    # The earlier one of two equal calls comes first.
     order = np.argsort(-mean_s, kind="stable")
     if rule.kind == "time":
         line_s = rule.value
@@ -97,7 +99,7 @@ def find_hotspots(mean_s: NDArray[np.float64], rule: Rule, whole_s: float) -> Ho
 
 
 def _down_to_gap(slowest_first: NDArray[np.float64], fewest: int) -> int:
-    """How many of the layers stand above the largest gap that is near the last one needed."""
+    """The number of layers above the largest gap near the last layer that the rule needs."""
     import numpy as np
 
     most = int((slowest_first >= _NEARBY * slowest_first[fewest - 1]).sum())

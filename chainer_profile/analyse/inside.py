@@ -23,7 +23,7 @@ CALLS = "call overhead"
 WAITING = "waiting"
 COLLECTION = "garbage collection"
 CAUSES = (COPYING, PRODUCT, ELEMENTWISE, ALLOCATION, CALLS, WAITING, COLLECTION)
-#: Kinds of framework time, beside garbage collection.
+#: Kinds of framework time other than garbage collection.
 GRAPH = "apply and graph"
 VARIABLES = "Variables"
 TYPE_CHECKS = "type checks"
@@ -61,7 +61,7 @@ NAMED = (
     ("chainer/utils/conv_nd.py", "im2col_nd_cpu", "", "im2col's copy of windows", COPYING),
     ("chainer/utils/conv_nd.py", "col2im_nd_cpu", "", "col2im's adding to windows", COPYING),
 )
-#: Causes by what stands on a line; the first that fits.
+#: Causes by the source of a line; the first that fits.
 _CAUSES = tuple(
     (cause, re.compile(pattern))
     for cause, pattern in (
@@ -89,7 +89,7 @@ REST = "the rest"
 _LONGEST = 60
 #: Smaller parts are put together.
 _LEAST = 0.01
-#: By how much sampling itself may move a share, as measured (docs/why.md).
+#: Measured change of a share that sampling itself causes (docs/why.md).
 _MOVED = 0.03
 #: A layer or function with fewer samples is left out: its parts would be off by 10 points.
 LEAST_SAMPLES = 100
@@ -106,11 +106,11 @@ class Part:
     #: effect of sampling itself; None for the rest.
     low: float | None = None
     high: float | None = None  #: Upper end.
-    #: What causes it: ``copying``, ``matrix product``, ``elementwise arithmetic``, ``allocation``,
+    #: Its cause: ``copying``, ``matrix product``, ``elementwise arithmetic``, ``allocation``,
     #: ``call overhead``, ``waiting``, ``garbage collection``; empty where that is not known.
     cause: str = ""
     where: str = ""  #: File and line of the largest of it, or the function.
-    source: str = ""  #: What is on that line; empty where lines are not known.
+    source: str = ""  #: The source of that line; empty if lines are not known.
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Parts:
     name: str  #: The layer's label, the function's name, or ``framework``.
     phase: str  #: Its phase; empty for the framework.
     row: int | None  #: The layer's index; None for others.
-    #: Median self time in the timed trials, in seconds, including calls within it; of a function,
+    #: Median self time in the timed trials, in seconds, including calls within it. A function has
     #: the sum over its layers.
     seconds: float
     samples: int  #: How often it was seen.
@@ -140,8 +140,8 @@ class Parts:
 class InsideParts:
     """The result of the pass inside the layers."""
 
-    functions: tuple[Parts, ...]  #: By function and phase, slowest first.
-    layers: tuple[Parts, ...]  #: In the order of the calls, of those that were seen often enough.
+    functions: tuple[Parts, ...]  #: One for each function and phase, slowest first.
+    layers: tuple[Parts, ...]  #: Layers with enough samples, in the order of the calls.
     framework: Parts | None  #: Between the layers, by kind; None where not seen often enough.
 
     def layer(self, row: int) -> Parts | None:
@@ -155,7 +155,7 @@ def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideP
     if inside is None:
         return None
     layers, times = recording.layers, [float(value) for value in median_s]
-    # Stacks do not tell a layer's time from that of the calls within it.
+    # A stack does not show whether a layer or a call within it takes the time.
     whole = list(times)
     for layer in reversed(layers):
         if layer.parent is not None:
@@ -205,7 +205,7 @@ def _parts(
 ) -> Parts | None:
     """The parts that stacks show, of a time of no layer by kind; None of few samples."""
     spent: Counter[tuple[str, str]] = Counter()
-    # Of each, the time by place.
+    # The time of each part by place.
     places: dict[tuple[str, str], Counter[Place]] = {}
     for stack in stacks:
         chain = [inside.places[place] for place in stack.places]
@@ -244,9 +244,9 @@ def _interval(share: float, samples: float) -> tuple[float, float]:
 def part_of(chain: Sequence[Place]) -> tuple[str, str, Place]:
     """Name and cause of the part that a stack within a layer ends in, and its place.
 
-    That is a line where lines are known, else a function; parts with one name are one.
+    The part is a line if lines are known, or else a function. Parts with one name are one part.
     """
-    # What NumPy does goes by the line that called it.
+    # Time within NumPy counts for the line that called it.
     at = len(chain) - 1
     while at and chain[at].file.startswith("numpy/"):
         at -= 1
@@ -274,12 +274,12 @@ def _name(place: Place) -> str:
 
 
 def cause_of(source: str) -> str:
-    """The cause of a line's time, by what stands on it; empty if that does not show it."""
+    """The cause of a line's time, from its source; empty if the source does not show it."""
     return next((cause for cause, pattern in _CAUSES if pattern.search(source)), "")
 
 
 def kind_of(chain: Sequence[Place]) -> str:
-    """Kind of framework time that a stack is, by the innermost frame that tells."""
+    """The kind of framework time of a stack, from the innermost frame that has a kind."""
     for place in reversed(chain):
         if place.function == "<GC>":
             return COLLECTION

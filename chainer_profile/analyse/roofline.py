@@ -24,11 +24,11 @@ WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 def layer_work(recording: Recording, median_s: NDArray[np.float64]) -> dict[str, Any]:
     """The work of every layer, and how near to the machine's limits it is done.
 
-    :data:`WORK` is <NA> without a formula, what follows from it NaN. Rates are those of the median
-    call: a few calls that wait for the system to hand out memory can take ten times as long, and
-    say nothing about the function. ``bound_s`` is the least time at the machine's limits,
-    ``reached`` that over the median time (above 1 where arrays stay in a cache), ``bound`` the
-    nearer limit, empty where it is not known.
+    :data:`WORK` is <NA> without a formula, and what follows from it is NaN. Rates use the median
+    call, because a few calls that wait for the system to allocate memory can take ten times as
+    long. ``bound_s`` is the least time at the machine's limits, ``reached`` its ratio to the
+    median time (above 1 if arrays stay in a cache), and ``bound`` the nearer limit, empty if it is
+    not known.
     """
     layers, limits = recording.layers, recording.limits
     columns: dict[str, Any] = {
@@ -76,8 +76,8 @@ def has_plot(recording: Recording, layers: pd.DataFrame) -> bool:
 def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
     """The work of all calls of a function in a phase, most time first.
 
-    Sums are NaN where a layer has no formula, and about where one is; the verdict is that of more
-    than half of the time.
+    Sums are NaN if a layer has no formula, and estimates if one layer is an estimate. The verdict
+    is the one of more than half of the time.
     """
     rows = []
     for (function, phase), part in layers.groupby(["function", "phase"], sort=False):

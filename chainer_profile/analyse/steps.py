@@ -1,4 +1,4 @@
-"""Summary -> steps: what takes time and may take less."""
+"""Summary -> steps: findings on time that could be saved."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from chainer_profile.basics.words import FORWARD
 from chainer_profile.record.checking import check
 from chainer_profile.record.recording import Layer, Recording
 
-#: Fields that the table of layers takes from a layer as they are.
+#: Fields that the table of layers copies from a layer.
 _DESCRIPTION = (
     *("label", "path", "function", "phase"),
     *("input_shapes", "output_shapes", "dtype", "calls"),
@@ -101,8 +101,8 @@ def layer_memory(recording: Recording) -> dict[str, Any]:
     """The memory of every layer in bytes, <NA> where not known.
 
     ``peak_nbytes`` and ``retained_nbytes`` as :class:`.MemoryUse` has them, ``input_nbytes``,
-    ``parameter_nbytes`` and ``output_nbytes`` by the sizes of arrays, and ``workspace_nbytes``:
-    what a forward call allocates at most beyond its outputs.
+    ``parameter_nbytes`` and ``output_nbytes`` by the sizes of arrays, and ``workspace_nbytes``,
+    the peak that a forward call allocates beyond its outputs.
     """
     layers, use = recording.layers, recording.memory
     data = {
@@ -125,7 +125,7 @@ def _output_nbytes(layer: Layer) -> int | None:
     try:
         # NumPy knows bfloat16 only where another package has taught it.
         itemsize = 2 if layer.dtype == "bfloat16" else np.dtype(layer.dtype).itemsize
-    except (TypeError, ValueError, SyntaxError):  # one that NumPy does not know
+    except (TypeError, ValueError, SyntaxError):  # NumPy does not know the type
         return None
     return sum(math.prod(shape) * itemsize for shape in layer.output_shapes)
 
@@ -149,8 +149,8 @@ def _totals(recording: Recording, layers_s: float) -> Totals:
 
 def _overhead(recording: Recording) -> Overhead | None:
     """Profiled over clean time, from neighbouring blocks, so that slow drift cancels."""
-    # Each clean block's median is compared with that of the profiled trials next to it, half a
-    # block before and half a block behind; the median of these ratios is the result.
+    # The median of each clean block is compared with the median of the profiled trials next to it,
+    # half a block before and half a block after. The median of these ratios is the result.
     if recording.trial_ns is None or recording.start_ns is None or not len(recording.clean_ns):
         return None
     starts = np.concatenate([recording.start_ns, recording.clean_start_ns])
@@ -159,7 +159,7 @@ def _overhead(recording: Recording) -> Overhead | None:
     order = np.argsort(starts, kind="stable")
     times, is_clean = times[order], is_clean[order]
     edges = np.flatnonzero(np.diff(is_clean.astype(np.int8))) + 1
-    # Nothing is before the first block and behind the last.
+    # There is no block before the first and after the last.
     blocks: list[NDArray[np.int64]] = [times[:0], *np.split(times, edges), times[:0]]
     ratios = []
     for at in range(1 if is_clean[0] else 2, len(blocks) - 1, 2):

@@ -30,10 +30,10 @@ class Overhead:
 
 @dataclass(frozen=True)
 class Totals:
-    """A trial as a whole. Of the means, ``layers_s + framework.mean_s = profiled.mean_s``."""
+    """A trial as a whole; the means add up: ``layers_s + framework.mean_s = profiled.mean_s``."""
 
-    #: Sum of the layers' mean self times, in seconds; None where the times of calls hold those of
-    #: the calls within them, and add up to no trial.
+    #: Sum of the layers' mean self times, in seconds; None for inclusive times, which add up to no
+    #: trial.
     layers_s: float | None
     #: Wall time of the profiled trials; None where only functions were timed.
     profiled: Statistics | None
@@ -63,10 +63,10 @@ class Totals:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Summary(Displayable):
-    """All that the renderers show; a pure function of a recording and a rule for hotspots.
+    """The content of all reports; a pure function of a recording and a rule for hotspots.
 
     Attributes:
-        recording: Where it came from.
+        recording: The recording that it was made from.
         layers: One row per layer in the order of the calls, indexed by it. Columns: ``label``,
             ``path``, ``function``, ``phase``, ``input_shapes``, ``output_shapes``, ``dtype``,
             ``calls``, ``forward`` (index of the call that a backward goes back through, or None);
@@ -142,10 +142,10 @@ class Summary(Displayable):
 
         Args:
             folder: Where to; it is made. Files that were written this way before are replaced.
-            formats: Files beside these: ``json``, ``trace``, ``folded`` or ``all``.
+            formats: Additional files: ``json``, ``trace``, ``folded`` or ``all``.
             title: Title of the report.
             author: Who wrote it.
-            course: What it was written for.
+            course: The course it was written for.
 
         Returns:
             list[Path]: The files.

@@ -50,10 +50,10 @@ class Slice:
     """Something that takes its time in a trial, with what lies within it, in order."""
 
     kind: str
-    name: str  #: Of a link its path.
+    name: str  #: The path of a link, or the name of a function or phase.
     begin_ns: int = 0  #: From the begin of the trial.
     end_ns: int = 0
-    layer: int | None = None  #: Of a function.
+    layer: int | None = None  #: The index of a function's layer.
     calls_ns: int = 0  #: Time of calls within it, of its own too; not of what lies between them.
     inner: list[Slice] = field(default_factory=list)
 
@@ -82,14 +82,14 @@ def median_trial(recording: Recording) -> int:
 
 
 def evenly(total: int, parts: int) -> list[int]:
-    """A number of nanoseconds in so many parts that differ by one at most, the larger first."""
+    """Divide nanoseconds into parts that differ by one at most, the larger ones first."""
     size, rest = divmod(max(0, total), parts)
     return [size + (part < rest) for part in range(parts)]
 
 
 def bounded(framework_ns: Mapping[str, int]) -> tuple[dict[str, int], int]:
     """Framework time of the phases for which it is known, and what is outside of all phases."""
-    # A phase gets no more than there is: the clocks of a host and a device may differ a bit.
+    # The clocks of a host and a device may differ a bit: a phase gets at most what is left.
     left = max(0, sum(framework_ns.values()))
     by_phase: dict[str, int] = {}
     for phase, spent in framework_ns.items():
@@ -121,8 +121,8 @@ def lay_out_device(recording: Recording, trial: int) -> Slice | None:
     if recording.gap_ns is None or recording.span_ns is None:
         return None
     calls = _Calls(recording, recording.self_ns[trial].tolist())
-    # The time before a nested call is the outer call's; what there is of it all the same lies
-    # before the outermost.
+    # The time before a nested call belongs to the outer call. A recorded gap before a nested call
+    # is placed before the outermost one.
     before = dict.fromkeys(calls.outermost, 0)
     for outermost, gap in zip(calls.outermost, recording.gap_ns[trial].tolist(), strict=True):
         before[outermost] += max(0, gap)
@@ -130,7 +130,7 @@ def lay_out_device(recording: Recording, trial: int) -> Slice | None:
     return calls.laid(calls.gaps(before.values()), max(0, wall_ns(recording)[trial] - span), span)
 
 
-#: Of each phase the time before it; and in it before each of its calls, and behind the last.
+#: For each phase: the time before it, and the times before each of its calls and after the last.
 _Gaps = list[tuple[int, list[int]]]
 
 
@@ -145,7 +145,7 @@ class _Calls:
             for index, layer in enumerate(recording.layers)
         ]
         parents = [parent_of(layer, index) for index, layer in enumerate(recording.layers)]
-        self.outermost = list(range(len(calls)))  # of each call the one that it lies in
+        self.outermost = list(range(len(calls)))  # the outermost call around each call
         for index, parent in enumerate(parents):
             if parent is not None:
                 calls[parent].inner.append(calls[index])
@@ -160,7 +160,7 @@ class _Calls:
         ]
 
     def gaps(self, before_ns: Iterable[int]) -> _Gaps:
-        """So much time before each of the outermost calls."""
+        """Gaps with these times before the outermost calls."""
         times = iter(before_ns)
         return [(next(times), [0, *islice(times, len(part.inner) - 1), 0]) for part in self._parts]
 
@@ -196,7 +196,7 @@ class _Calls:
         return Slice(TRIAL, self._name, begin_ns, end_ns, calls_ns=calls_ns, inner=self._parts)
 
     def _place(self, calls: Iterable[Slice], at: int, before: Sequence[int]) -> int:
-        """Place calls one behind the other, with time before each; gives the end of the last."""
+        """Place calls one after the other, each after a gap; return the end of the last one."""
         for call, gap in zip(calls, before, strict=False):
             call.begin_ns = at + gap
             at = call.end_ns = call.begin_ns + call.calls_ns

@@ -22,9 +22,9 @@ DENORMAL = "denormal numbers"
 BELOW = "unknown"
 #: A part of a layer's time that is large enough to be named.
 MUCH = 0.25
-#: Counters say nothing of a layer that takes less than so many of their readings.
+#: Counters are unreliable for a layer that takes less time than this number of readings.
 _READINGS = 20
-#: A call below so many times the quickest call is little but the cost of any call.
+#: A call that takes less than this multiple of the quickest call is mostly call overhead.
 _QUICK = 3
 #: Functions that Chainer does by im2col on a CPU.
 _WINDOWS = ("Convolution2D", "Deconvolution2D")
@@ -40,7 +40,7 @@ def verdicts(
     with denormal numbers that reach no limit are :data:`DENORMAL`.
     """
     measured, estimated = _measured(recording, columns, inside), _estimated(recording, columns)
-    # Where the pass inside saw a layer nothing is estimated of it.
+    # Measured parts of the pass inside replace estimates.
     seen = ~np.isnan(measured[COPYING])
     names = [*measured, *estimated]
     rows = [*measured.values(), *(np.where(seen, np.nan, row) for row in estimated.values())]
@@ -65,8 +65,8 @@ def _measured(
     recording: Recording, columns: Mapping[str, Any], inside: InsideParts | None
 ) -> dict[str, NDArray[np.float64]]:
     """Measured parts of the time of every layer, by name; NaN where not known. They may overlap."""
-    # A layer that takes little more than reading the counters has no counted parts. One that the
-    # pass inside saw too seldom has those of its function.
+    # A layer that takes little more than reading the counters has no counted parts. A layer with
+    # few samples of the pass inside has the parts of its function.
     calls = np.array([layer.calls for layer in recording.layers])
     wall = None if recording.counters is None else recording.counters["wall_ns"]
     reading_s = 0.0 if wall is None else _READINGS * wall.window * NS
@@ -93,8 +93,8 @@ def _measured(
 def _estimated(recording: Recording, columns: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
     """Estimates of parts of the time of every layer, on a CPU under Chainer; NaN likewise."""
     # The copying of windows: writing and reading a convolution's workspace at the rate of new
-    # memory, where that takes longer than its arithmetic. What a call costs: all of a layer whose
-    # calls take hardly longer than the quickest of all.
+    # memory, where that takes longer than its arithmetic. Call overhead: all of a layer whose
+    # calls take hardly longer than the quickest call.
     if recording.on_device or recording.settings.engine:
         return {}
     layers, limits = recording.layers, recording.limits
