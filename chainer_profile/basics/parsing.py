@@ -143,25 +143,13 @@ def input_shape(args: argparse.Namespace, usual: tuple[int, ...] | None) -> tupl
     width if the usual shape has channels, too.
     """
     option = args.input_shape
-    first = option[0].shape if isinstance(option, list) else option
-    shape: tuple[int, ...] | None = first or usual
+    shape: tuple[int, ...] | None = option[0].shape if option else usual
     if shape is None:
         raise UsageError(
             f"--model {args.model}: give the shape of its input, such as --input-shape 3x32x32"
         )
     is_size = usual is not None and len(usual) == 3 and len(shape) == 2
     return (usual[0], *shape) if usual is not None and is_size else shape
-
-
-_ARRAY_DTYPES = ("float32", "float16", "float64", "int32", "int64")
-
-
-def parse_array(text: str) -> tuple[tuple[int, ...], str]:
-    """Parse ``SHAPE[:DTYPE]``, such as ``20:int32``; the data type defaults to ``float32``."""
-    shape, _, dtype = text.partition(":")
-    if dtype not in ("", *_ARRAY_DTYPES):
-        raise UsageError(f"unknown data type {dtype!r}: choose {', '.join(_ARRAY_DTYPES)}")
-    return parse_shape(shape), dtype or _ARRAY_DTYPES[0]
 
 
 def cifar10_index(name: str) -> int | None:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.parsing import cifar10_index, input_shape
 from chainer_profile.cli.main import Context
 from chainer_profile.cli.options import settings_of
@@ -19,8 +20,7 @@ from chainer_profile.record.parts import Settings
 
 def find_source(args: argparse.Namespace, context: Context) -> ModelSource:
     """The network that ``--model`` names."""
-    literals = getattr(args, "model_args", "")
-    return loading.find_model(args.model, context.registry, args.classes, literals)
+    return loading.find_model(args.model, context.registry, args.classes, args.model_args)
 
 
 def build(source: ModelSource, args: argparse.Namespace) -> Any:
@@ -49,6 +49,15 @@ def read_input(args: argparse.Namespace, source: ModelSource) -> InputBatch:
         mean=source.mean,
         std=source.std,
     )
+
+
+def arrays_by_position(batch: InputBatch) -> tuple[Any, ...]:
+    """The arrays of a batch for an engine, which takes neither names nor lists of sequences."""
+    if batch.kwargs or any(isinstance(value, list) for value in batch.args):
+        raise UsageError(
+            "engines take arrays by position: give --input-shape without a name, and no sequences"
+        )
+    return batch.args
 
 
 def arguments_of(batch: InputBatch) -> Arguments:

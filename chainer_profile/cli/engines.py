@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli import WRONG, asked
 from chainer_profile.cli.main import Context, Interrupts
@@ -17,9 +17,11 @@ from chainer_profile.engines import race
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.measuring import measure
 from chainer_profile.engines.results import EnginesRun
+from chainer_profile.measure.arguments import Arguments
 from chainer_profile.measure.clock import HOST_CLOCK
 from chainer_profile.measure.devices import move_to_gpu
 from chainer_profile.measure.progress import ProgressBar
+from chainer_profile.networks import loading
 from chainer_profile.record.recording import Recording
 from chainer_profile.report.content.engines import other_line, wrong_lines
 from chainer_profile.runs import engines as run_folder
@@ -32,9 +34,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     contestants = race.choose(args.engines)
     source = asked.find_source(args, context)
     batch = asked.read_input(args, source)
-    array = batch.array
-    if batch.kwargs or len(batch.args) > 1 or isinstance(batch.args[0], list):
-        raise UsageError("engines take one array: give one --input-shape")
+    given = Arguments(asked.arrays_by_position(batch), {})
     settings = asked.settings_for(source, batch, args, context, clean_trials=args.trials)
     if args.load_engine is not None:
         race.load_from(args.load_engine, contestants)
@@ -42,12 +42,13 @@ def run(args: argparse.Namespace, context: Context) -> int:
     names = [contestant.name for contestant in contestants]
     with run_folder.taken(args.out, default, args.force, names) as place:
         model = asked.build(source, args)
+        loading.check_arguments(model, given.args, {})
         clock = HOST_CLOCK
         if args.gpu >= 0:
-            array, clock = move_to_gpu(model, array, args.gpu)
+            given, clock = move_to_gpu(model, given, args.gpu)
         results, recordings, failure = measure(
             model,
-            array,
+            given.args,
             settings,
             contestants,
             layer_trials=min(args.trials, _MAX_LAYER_TRIALS),

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import write_file
-from chainer_profile.basics.parsing import input_shape
 from chainer_profile.basics.units import format_nbytes, format_scientific
 from chainer_profile.cli import WRONG, asked
 from chainer_profile.cli.main import Context, printing
@@ -21,7 +20,7 @@ from chainer_profile.engines.runtimes.chainer_engine import ChainerEngine
 from chainer_profile.engines.runtimes.onnxruntime_engine import OnnxRuntimeEngine
 from chainer_profile.measure.step_session import StepError, learned
 from chainer_profile.measure.steps import ForwardStep
-from chainer_profile.networks.inputs import make_input
+from chainer_profile.networks import loading
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -54,18 +53,16 @@ def run(args: argparse.Namespace, context: Context) -> int:
 def _network(args: argparse.Namespace, context: Context) -> Network:
     """The network of ``--model`` with its input."""
     source = asked.find_source(args, context)
-    shape = input_shape(args, source.input_shape)
-    batch = make_input(
-        "random", shape, args.batchsize or 1, seed=args.seed, mean=source.mean, std=source.std
-    )
+    inputs = asked.arrays_by_position(asked.read_input(args, source))
     model = asked.build(source, args)
-    step = ForwardStep(model, (batch.array,))
+    loading.check_arguments(model, inputs, {})
+    step = ForwardStep(model, inputs)
     with step.configured():
         try:
             layers = learned(step).layers
         except StepError as error:
-            raise error.with_input(batch.array.shape) from error
-    return Network(source.name, model, (batch.array,), layers)
+            raise error.with_input(inputs[0].shape) from error
+    return Network(source.name, model, inputs, layers)
 
 
 def _write(network: Network, path: Path, any_batch: bool) -> tuple[OutputDifference, str]:

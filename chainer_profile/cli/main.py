@@ -19,6 +19,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import with_nearest
 from chainer_profile.basics.words import COMMAND, PROG, REQUIREMENTS, TRAIN_PROG, TYPED
 from chainer_profile.cli import COMMANDS, INSTEAD, PROFILE
+from chainer_profile.integrations.numpy_changes import OldNames
 
 
 class Interrupted(BaseException):
@@ -109,9 +110,23 @@ def main(argv: list[str], registry: Mapping[str, Any]) -> int:
         context = Context(words, line, interrupts, registry)
         instead = (module for option, module in INSTEAD.items() if getattr(args, option, None))
         module = import_module(f"{__package__}.{next(instead, word)}")
-        return int(module.run(args, context))
+        if "model" not in args:
+            return int(module.run(args, context))
+        with _old_names(quiet=getattr(args, "quiet", False)):
+            return int(module.run(args, context))
 
     return run_command(TRAIN_PROG if argv[:1] == ["train"] else PROG, argv, command)
+
+
+@contextmanager
+def _old_names(quiet: bool) -> Iterator[None]:
+    """Restore names that NumPy has removed, for the user's networks, and say which they use."""
+    with OldNames() as names:
+        try:
+            yield
+        finally:
+            if names.note and not quiet:
+                print(f"{PROG}: {names.note}", file=sys.stderr)
 
 
 def _split(argv: list[str]) -> tuple[str, list[str]]:

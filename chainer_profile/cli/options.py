@@ -125,7 +125,9 @@ OPTIONS: dict[str, Keywords] = {
         ".npz file of the arguments, batch included (default: %(default)s)",
         default="random",
     ),
-    "--data-dir DIR": _value("folder with cifar-10-python.tar.gz"),
+    "--data-dir DIR": _value(
+        "folder with cifar-10-python.tar.gz, or cifar-10.npz of your own (docs/training.md)"
+    ),
     "--input-shape SPEC": _value(
         "shape of one input without the batch, required for your own network, once for each "
         "argument: [NAME=]SHAPE[:DTYPE[:RANGE]], such as 3x224x224, 20:int32:10000 (integers "
@@ -311,7 +313,10 @@ OPTIONS: dict[str, Keywords] = {
 #: Options of a sweep that take a list. Each combination of the lists' entries is a case.
 LISTS = ("model", "input-shape", "batchsize", "device", "phase")
 #: Options of a sweep that hold for all of its cases.
-SINGLES = ("trials", "warmups", "threads", "seed", "dtype", "max-seconds", "skip")
+SINGLES = (
+    *("model-args", "classes", "weights", "trials", "warmups", "threads", "seed", "dtype"),
+    *("max-seconds", "skip"),
+)
 
 
 def _by_name() -> dict[str, tuple[list[str], Keywords]]:

@@ -14,17 +14,13 @@ from chainer_profile.basics.parsing import (
     Parser,
     cifar10_index,
     folder,
-    parse_array,
-    parse_shape,
 )
 from chainer_profile.basics.words import DEFAULT_DEPTH, PROG, TRAIN_PROG, TYPED, VERSION
 from chainer_profile.cli import COMMANDS, INSTEAD, PROFILE
 from chainer_profile.cli.options import LISTS, SINGLES, Keywords, keywords, skipping, take
 
 #: Options that go together.
-_NETWORK = "model classes weights"
 _TRIAL = "phase loss train-mode"
-_INPUT = "input data-dir input-shape batchsize"
 _DEVICE = "threads gpu device"
 _MESSAGES = "quiet debug"
 _SHOWN = {
@@ -53,6 +49,13 @@ def _command(about: str, groups: Mapping[str, str], **own: str | Keywords) -> _C
     return _Command(about, groups, own)
 
 
+def _of_network(also: str = "", **between: str) -> dict[str, str]:
+    """The groups of the options of a network and of its input, the same for all commands."""
+    network = f"model model-args classes weights {also}".strip()
+    groups = {title.replace("_", " "): names for title, names in between.items()}
+    return {"network": network, **groups, "input": "input data-dir input-shape batchsize"}
+
+
 def _results(default: str) -> str:
     return f"folder of the results (default: {default})"
 
@@ -66,9 +69,7 @@ _TABLE = {
     PROFILE: _command(
         "Profiles a Chainer network layer by layer and writes tables, plots and a report.",
         {
-            "network": "model model-args list-models classes weights dtype fast keep-memory",
-            "what a trial is": _TRIAL,
-            "input": _INPUT,
+            **_of_network("list-models dtype fast keep-memory", what_a_trial_is=_TRIAL),
             "measuring": f"trials clean-trials warmups max-seconds until-ci {_DEVICE} why "
             "counters skip machine layer-frames seed",
             "output": "out force",
@@ -133,9 +134,7 @@ _TABLE = {
         "and how to keep it.",
         {
             "": "run",
-            "network": "model model-args classes weights dtype",
-            "what a trial is": _TRIAL,
-            "input": _INPUT,
+            **_of_network("dtype", what_a_trial_is=_TRIAL),
             "measuring": "threads seed",
             "trying": "budget",
             "output": f"out force full {_MESSAGES}",
@@ -153,8 +152,7 @@ _TABLE = {
         "Runs a network under several engines, compares their outputs with Chainer's, and shows "
         "how fast each engine is and what became of each layer.",
         {
-            "network": _NETWORK,
-            "input": _INPUT,
+            **_of_network(),
             "engines": "engines list-engines tolerance load-engine",
             "measuring": f"trials warmups max-seconds {_DEVICE} seed",
             "output": f"out force full {_MESSAGES}",
@@ -182,7 +180,10 @@ _TABLE = {
             "file with the cases, instead of the lists", metavar="FILE.toml", nargs="?", type=Path
         ),
         model=keywords("networks, as profile.py takes them", **_LIST),
-        input_shape=keywords("shapes without the batch, or sizes of images", **_LIST),
+        input_shape=keywords(
+            "shapes without the batch, or sizes of images; once for each argument",
+            **{**_LIST, "action": "append"},
+        ),
         batchsize=keywords("inputs per trial (default: 1)", **_LIST),
         device=keywords("cpu, gpu:0 and so on (default: cpu)", **_LIST, dest="device"),
         phase=keywords("phases (default: forward)", **_LIST, metavar="PHASE"),
@@ -194,18 +195,10 @@ _TABLE = {
     "summary": _command(
         "Shows a network's layers, parameters, operations, bytes and memory. Nothing is timed.",
         {
-            "network": "model classes phase",
-            "input": "input-shape batchsize",
+            **_of_network("phase seed"),
             "what is shown": "tree columns limit format debug",
         },
-        input_shape=keywords(
-            "shape of one input without the batch, or the size alone of images; required for your "
-            "own network; integers, as in 20:int32, are all 0",
-            metavar="CxHxW[:DTYPE]",
-            action="store",
-            type=parse_array,
-        ),
-        batchsize=keywords("inputs in the batch (default: 1)", default=1),
+        batchsize="inputs in the batch (default: 1)",
         phase=keywords("inference, the only choice here", choices=("forward",)),
         tree="one row per link, so many levels deep, instead of one per layer (default: "
         f"{DEFAULT_DEPTH})",
@@ -225,18 +218,10 @@ _TABLE = {
         "Chainer's.",
         {
             "": "file",
-            "network": f"{_NETWORK} seed",
-            "input": "input-shape batchsize",
+            **_of_network("seed"),
             "output": f"force {_MESSAGES}",
         },
         file=keywords("the file to write", metavar="FILE.onnx", type=Path),
-        input_shape=keywords(
-            "shape of one input without the batch, or the size alone of images; required for your "
-            "own network",
-            metavar="CxHxW",
-            action="store",
-            type=parse_shape,
-        ),
         batchsize="make a file for this batch size alone (default: for any, if the network allows "
         "it, else for 1)",
         force="replace an existing file",
@@ -245,15 +230,15 @@ _TABLE = {
         "Trains a network with Chainer's Trainer: momentum SGD, the learning rate divided by ten "
         "after half and three quarters of the epochs.",
         {
-            "network and data": "model dataset data-dir no-augmentation",
+            "network and data": "model model-args dataset data-dir no-augmentation",
             "training": f"epoch batchsize learning-rate seed {_DEVICE} fast profile",
             "output": f"out force resume snapshot {_MESSAGES}",
         },
         model=f"a name from {PROG} --list-models, package.module:Callable or "
         "path/to/file.py:Callable (default: %(default)s)",
         data_dir=keywords(
-            "folder with the archive, such as cifar-10-python.tar.gz (default: Chainer's copy, "
-            "downloaded if necessary)",
+            "folder with the archive, such as cifar-10-python.tar.gz, or with cifar-10.npz or "
+            "cifar-100.npz of your own (default: Chainer's copy, downloaded if necessary)",
             type=folder,
         ),
         batchsize="images per iteration (default: 128, or 32 for synthetic)",
@@ -355,7 +340,7 @@ def _refusals(word: str, args: argparse.Namespace) -> Iterator[tuple[object, str
     if word in (PROFILE, "run", "advise", "engines"):
         replaces = args.force and args.out is None
         yield replaces, "--force replaces the run in a folder: name it with --out"
-    if word in (PROFILE, "advise", "engines"):
+    if word in (PROFILE, "advise", "engines", "summary", "export"):
         is_cifar = cifar10_index(args.input) is not None
         yield args.data_dir and not is_cifar, "--data-dir is for CIFAR-10: add --input cifar10"
         is_other = args.input != "random" and asks_for_more(args)

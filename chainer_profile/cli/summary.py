@@ -6,11 +6,11 @@ import argparse
 from typing import Any
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.parsing import input_shape, split_names
+from chainer_profile.basics.parsing import split_names
 from chainer_profile.cli import asked
 from chainer_profile.cli.main import Context, printing
 from chainer_profile.cli.shown import ALL_ROWS, show
-from chainer_profile.measure.network import summary
+from chainer_profile.measure.network import summary_of
 from chainer_profile.networks import loading
 from chainer_profile.report.content import network as content
 from chainer_profile.report.writers import markdown
@@ -24,11 +24,11 @@ def run(args: argparse.Namespace, context: Context) -> int:
         # Before the network is built: a name is soon mistyped.
         columns = content.choose_columns(view, split_names(args.columns))
     source = asked.find_source(args, context)
-    args.input_shape, dtype = args.input_shape or (None, "float32")
-    shape = args.batchsize, *input_shape(args, source.input_shape)
-    model = loading.build_model(source, 0)
+    given = asked.arguments_of(asked.read_input(args, source))
+    model = asked.build(source, args)
+    loading.check_arguments(model, given.args, given.kwargs)
     try:
-        network = summary(model, shape, dtype, name=source.name)
+        network = summary_of(model, given, source.name)
     except ProfileError as error:
         if "dtype.kind == i" in str(error):  # Chainer's words for a function that takes indices
             hint = "for whole numbers give --input-shape SHAPE:int32"

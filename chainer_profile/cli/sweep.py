@@ -24,8 +24,10 @@ from chainer_profile.basics.units import format_duration, format_significant, pl
 from chainer_profile.basics.words import COMMAND, DEFAULT_MODEL, DTYPES, PHASES, PROG
 from chainer_profile.cli.main import Context, Interrupted, printing
 from chainer_profile.cli.options import LISTS, SINGLES, settings_of, take
+from chainer_profile.cli.parsers import asks_for_more
 from chainer_profile.cli.shown import show
 from chainer_profile.measure.progress import ProgressBar
+from chainer_profile.networks.inputs import make_arguments
 from chainer_profile.networks.loading import find_model
 from chainer_profile.report import page
 from chainer_profile.report.content import sweep as content
@@ -43,8 +45,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-#: Gives a network's name for folders, and the usual shape of its input, for the user's words.
-FindModel = Callable[[str], tuple[str, "tuple[int, ...] | None"]]
+#: Gives a network's name for folders, and the usual shape of its input, by the user's words: its
+#: name, number of classes and arguments.
+FindModel = Callable[[str, "int | None", str], tuple[str, "tuple[int, ...] | None"]]
 #: The values of options by name: texts, numbers, or lists of them.
 Options = Mapping[str, Any]
 
@@ -94,12 +97,14 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 def _cases(args: argparse.Namespace, registry: Mapping[str, Any]) -> tuple[str, list[Case]]:
     @cache
-    def find(model: str) -> tuple[str, tuple[int, ...] | None]:
-        source = find_model(model, registry)
+    def find(model: str, classes: int | None, words: str) -> tuple[str, tuple[int, ...] | None]:
+        source = find_model(model, registry, classes, words)
         return source.name, source.input_shape
 
     values = {name: getattr(args, name.replace("-", "_")) for name in OPTIONS}
     options = {name: value for name, value in values.items() if value is not None}
+    if "input-shape" in options:
+        options["input-shape"] = tuple(options["input-shape"])
     if args.file is None:
         if "model" not in options:
             raise UsageError("give --model, or a TOML file with the cases")
@@ -127,27 +132,52 @@ def cases_of(options: Options, find: FindModel, where: str = "") -> list[Case]:
     own = {"threads": {"type": whole(1)}}
     take(parser, " ".join(OPTIONS), own, short=False, default=argparse.SUPPRESS)
     try:
-        choices = [
-            [[f"--{name}", str(entry)] for entry in entries] for name, entries in values.items()
-        ]
+        choices = [[_option(name, entry) for entry in values[name]] for name in values]
         cases = []
         for combination in itertools.product(*choices):
-            args = argparse.Namespace(input_shape=None)
+            words = list(itertools.chain(*combination))
+            args = argparse.Namespace(input_shape=None, classes=None, model_args="")
             # Joined, so that a value may begin with a dash.
-            parser.parse_args(list(map("=".join, combination)), args)
-            network, usual_shape = find(args.model)
-            shape = (args.batchsize, *input_shape(args, usual_shape))
+            parser.parse_args(list(map("=".join, words)), args)
+            network, usual_shape = find(args.model, args.classes, args.model_args)
+            shape = _batch_shape(args, usual_shape)
             settings = settings_of(args, model=network, input_shape=shape)
-            cases.append(Case(args.model, settings, tuple(itertools.chain(*combination))))
+            arguments = _arguments(args)
+            cases.append(Case(args.model, settings, tuple(itertools.chain(*words)), arguments))
     except UsageError as error:
         raise UsageError(f"{where}{error}") from None
     return cases
+
+
+def _option(name: str, entry: Any) -> list[tuple[str, str]]:
+    """An option with its value; a list has the shapes of several arguments."""
+    is_list = name == "input-shape" and isinstance(entry, list)
+    return [(f"--{name}", str(value)) for value in (entry if is_list else [entry])]
+
+
+def _batch_shape(args: argparse.Namespace, usual: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The shape of a case's first array, batch included."""
+    if asks_for_more(args):
+        batch = make_arguments(args.input_shape, args.batchsize, args.seed)
+        return tuple(map(int, batch.array.shape))
+    return (args.batchsize, *input_shape(args, usual))
+
+
+def _arguments(args: argparse.Namespace) -> str:
+    """The part of a case's arguments that its settings do not say."""
+    words = [args.model_args] if args.model_args else []
+    words += [f"{args.classes} classes"] if args.classes else []
+    words += list(map(str, args.input_shape)) if asks_for_more(args) else []
+    return "; ".join(words)
 
 
 def _entries(value: Any, name: str, where: str) -> list[Any]:
     """The entries of an option's list; of any other option its value alone."""
     if name not in LISTS:
         return [value]
+    if name == "input-shape" and isinstance(value, tuple):  # one option for each argument
+        lists = [split_names(entries) for entries in value]
+        return list(map(list, itertools.product(*lists))) if len(lists) > 1 else lists[0]
     entries = split_names(value) if isinstance(value, str) else value
     if not isinstance(entries, list):
         return [entries]

@@ -76,7 +76,9 @@ def run(args: argparse.Namespace, context: Context) -> int:
     classes = DATASETS[dataset].classes
     # A user's own network has a number of classes, which a first batch shows.
     is_own = args.model not in context.registry
-    source = loading.find_model(args.model, context.registry, None if is_own else classes)
+    source = loading.find_model(
+        args.model, context.registry, None if is_own else classes, args.model_args
+    )
     out = args.out or Path("results") / f"{source.name}-{dataset}"
     if args.resume and not out.is_dir():
         raise UsageError(f"--resume: there is no folder {out}; name it with --out")

@@ -31,7 +31,7 @@ _NUMBERS_PER_TRIAL = 20
 
 def measure(
     model: Any,
-    array: Any,
+    inputs: tuple[Any, ...],
     settings: Settings,
     contestants: Sequence[Contestant],
     *,
@@ -48,7 +48,7 @@ def measure(
         The results; the engines' recordings by their names; the error that ended the run, if
         Chainer itself failed.
     """
-    step = make_step("forward", model, (array,))
+    step = make_step("forward", model, inputs)
     with limit_blas_threads(settings.threads), step.configured():
         session = learn(step, settings, clock)
         check_samples(settings, _NUMBERS_PER_TRIAL * len(contestants))
@@ -60,7 +60,7 @@ def measure(
         network = Network(
             name=settings.model,
             model=model,
-            inputs=(array,),
+            inputs=inputs,
             layers=session.layers,
             device=settings.device,
             threads=settings.threads,

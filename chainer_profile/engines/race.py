@@ -179,6 +179,8 @@ class Race:
                 self._cases.append(_Case(inputs, copies, outputs))
         for case in self._cases:
             self._compare(contestant, case)
+        if contestant.wrong and contestant.file is not None:
+            _refuse_other_weights(contestant, contestant.file)
         if is_baseline and contestant.wrong:
             raise EngineError(
                 "the network returns different outputs for the same input (for example, it draws "
@@ -277,6 +279,17 @@ class Race:
         reason = (self.stop() if self.stop else "") or TIME_LIMIT * time_is_over
         self.ended = reason or self.ended
         return bool(reason)
+
+
+def _refuse_other_weights(contestant: Contestant, file: Path) -> None:
+    """Refuse wrong outputs of an engine from a file as such if they come from other weights."""
+    path = getattr(contestant.engine, "other_weights", str)()
+    if path:
+        contestant.differences = ()
+        raise EngineError(
+            f"the weights in {file} are not the network's (the first to differ is {path}): give "
+            "--weights, or --seed, as for export"
+        )
 
 
 @contextmanager

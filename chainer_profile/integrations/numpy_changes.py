@@ -1,4 +1,4 @@
-"""NumPy's changes since Chainer 7: old names for programs under ``run``, and advice on errors."""
+"""NumPy's changes since Chainer 7: old names for a user's code, and advice on errors."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ class OldNames:
 
     @property
     def note(self) -> str:
-        """Advice on the old names that the program used; empty without any, and in a fork."""
+        """Advice on the old names that were used; empty without any, and in a fork."""
         if not self._used or os.getpid() != self._process:
             return ""
         write = ", ".join(
             f"{WRITE[name]} for np.{name} ({line}, gone since NumPy {GONE_SINCE[name]})"
             for name, line in self._used.items()
         )
-        return f"run gave the program names back that NumPy removed. Write {write}"
+        return f"names that NumPy removed were restored. Write {write}"
 
 
 _NUMBERS = (

@@ -51,11 +51,21 @@ def summary(
         UsageError: The shape or data type is invalid.
     """
     text("name", name)
-    is_array = bool(arrays_in(shape))
-    arguments = Arguments.from_input(shape if is_array else tuple(_make_inputs(shape, dtype)))
+    if arrays_in(shape):
+        return summary_of(model, Arguments.from_input(shape), name)
+    return summary_of(model, Arguments(tuple(_make_inputs(shape, dtype)), {}), name, sends=True)
+
+
+def summary_of(
+    model: Any, arguments: Arguments, name: str = "", *, sends: bool = False
+) -> ModelSummary:
+    """The summary of a network with these arguments; see :func:`summary`.
+
+    With ``sends``, the arguments are sent to the network's device.
+    """
     with preserved_state(model, arguments.args, arguments.kwargs):
         model = as_network(model, arguments.arrays)
-        if not is_array:
+        if sends:
             arguments = Arguments(tuple(map(model.device.send, arguments.args)), {})
         inputs = arguments.arrays
         step = ForwardStep(model, arguments.args, keywords=arguments.kwargs)

@@ -172,6 +172,8 @@ def _cifar10(
     if index < 0 or last >= _TEST_IMAGES:
         raise UsageError(f"CIFAR-10 has test images 0 to {_TEST_IMAGES - 1}, not {wanted}")
     all_images, labels = load_cifar10_test(None if data_dir is None else Path(data_dir))
+    if last >= len(all_images):
+        raise UsageError(f"{data_dir} has test images 0 to {len(all_images) - 1}, not {wanted}")
     images = all_images[index : last + 1]
     description = f"CIFAR-10 test {wanted}"
     if batchsize == 1:

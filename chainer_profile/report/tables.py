@@ -196,7 +196,9 @@ def _true_digits(row: Any) -> int:
 
     The last digit is worth at most a thousandth of the 95 % interval of the row's median.
     """
-    width_s = getattr(row, "ci_high_s", math.nan) - getattr(row, "ci_low_s", math.nan)
+    ends_s = (getattr(row, f"ci_{end}_s", None) for end in ("high", "low"))
+    high_s, low_s = (math.nan if end is None else end for end in ends_s)
+    width_s = high_s - low_s
     if width_s > 0 and row.median_s > 0:
         return 4 + math.ceil(math.log10(row.median_s / width_s))
     return _DIGITS

@@ -57,12 +57,15 @@ class Case:
     settings: Settings
     #: The arguments of the program that runs it.
     words: tuple[str, ...] = field(compare=False)
+    #: Arguments of the network, and of its call, that the settings do not say.
+    arguments: str = ""
 
     @property
     def key(self) -> dict[str, Any]:
         shape = list(self.settings.input_shape[1:])
         determined = {name: getattr(self.settings, name) for name in _DETERMINED}
-        return {**determined, "model": self.model, "input_shape": shape}
+        key = {**determined, "model": self.model, "input_shape": shape}
+        return key | ({"arguments": self.arguments} if self.arguments else {})
 
     @property
     def name(self) -> str:

@@ -21,7 +21,7 @@ R3 = {
 }
 
 
-def find(model):
+def find(model, classes, arguments):
     return model.replace(":", "-"), None if ":" in model else (3, 224, 224)
 
 

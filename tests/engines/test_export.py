@@ -36,6 +36,23 @@ def check(network):
     return engine.model
 
 
+class WithParameter(chainer.Chain):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        with self.init_scope():
+            self.b = chainer.Parameter(images(4, 1, 1, seed=1))
+
+    def forward(self, x):
+        return self.function(x, self.b)
+
+
+def test_an_array_and_a_parameter_in_either_order(subtests):
+    for name, function in WITH_PARAMETER.items():
+        with subtests.test(name):
+            check(network_of(WithParameter(function), X))
+
+
 def check_function(function, *inputs):
     """The same of a network that is one function."""
     return check(network_of(net(lambda net, *given: function(*given)), *inputs))
@@ -72,6 +89,17 @@ FUNCTIONS = {
     "softplus": lambda x: F.softplus(x) + F.softplus(x, beta=2.0),
     "swish": lambda x: F.swish(x, np.array([0.5, 1, 2, 3], "f")),
     "transpose": lambda x: F.transpose(F.transpose(x, (0, -1, 1, 2))),
+}
+#: Operations of an array and a parameter, in which Chainer may swap the two.
+WITH_PARAMETER = {
+    "x + b": lambda x, b: x + b,
+    "b + x": lambda x, b: b + x,
+    "x * b": lambda x, b: x * b,
+    "x - b": lambda x, b: x - b,
+    "x / b": lambda x, b: x / (b + 9),
+    "b of another rank": lambda x, b: x[:, :, 0, 0] + b[0],
+    "x twice": lambda x, b: x * (x + b),
+    "after a function": lambda x, b: x + F.relu(x) * (x + b),
 }
 LINKS = {
     "convolution_nd": lambda: L.ConvolutionND(2, 4, 6, 3, pad=1, dilate=2),

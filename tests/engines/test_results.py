@@ -139,7 +139,7 @@ def measured(*engines):
     contestants = [Contestant(name=e.name, engine=e, version="1") for e in engines]
     settings = Settings(model="net", trials=12, warmups=1)
     x, clock = np.ones((1, 3), np.float32), engines[0].clock
-    return measure(Net(), x, settings, contestants, layer_trials=5, clock=clock)
+    return measure(Net(), (x,), settings, contestants, layer_trials=5, clock=clock)
 
 
 def fused(*covers):

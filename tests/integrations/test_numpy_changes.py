@@ -55,7 +55,7 @@ def test_the_note_lists_old_names_with_the_lines_of_the_program():
         use("/home/me/net.py")
         exec(compile("from numpy import product", "net.py", "exec"))
     assert names.note == (
-        "run gave the program names back that NumPy removed. Write "
+        "names that NumPy removed were restored. Write "
         f"float for np.float (train.py:3, gone since NumPy {GONE_SINCE['float']}), "
         "np.nan for np.NaN (train.py:3, gone since NumPy 2.0), "
         "np.prod for np.product (net.py:1, gone since NumPy 2.0)"

@@ -32,7 +32,7 @@ def free(monkeypatch):
 def race_of_many():
     settings = Settings(model="net", trials=MANY, clean_trials=MANY)
     contestants = [Contestant(name="chainer", engine=FakeEngine(FakeClock()))]
-    return measure(Net(), X, settings, contestants, layer_trials=1)
+    return measure(Net(), (X,), settings, contestants, layer_trials=1)
 
 
 def test_too_many_trials():

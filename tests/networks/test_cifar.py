@@ -74,3 +74,41 @@ def test_only_the_right_archive_is_unpickled(archive, tmp_path, root):
     said = refusal(load_cifar, "cifar100", archive.parent)
     assert said.startswith(f"{archive} is not the known archive (its MD5")
     assert not (root / COPY).exists()
+
+
+def test_images_of_one_s_own_are_read_from_a_file_of_arrays(tmp_path, root):
+    rng, path = np.random.default_rng(1), tmp_path / "cifar-10.npz"
+    images = rng.integers(0, 256, (12, 3, 32, 32), np.uint8)
+    labels = np.arange(12) % 10
+    flat = images[:5].reshape(5, 3072)
+    np.savez(path, train_x=images, train_y=labels, test_x=flat, test_y=labels[:5])
+    train, test = load_cifar("cifar10", tmp_path)
+    assert (len(train), len(test)) == (12, 5)
+    for dataset in (train, test):
+        for (image, label), own, number in zip(dataset, images, labels, strict=False):
+            np.testing.assert_allclose(image, own / 255, rtol=1e-6)
+            assert (image.dtype, label.dtype, label) == (np.float32, np.int32, number)
+    of_test, their_labels = cifar.load_cifar10_test(tmp_path)
+    np.testing.assert_array_equal(of_test, images[:5])
+    assert their_labels.tolist() == labels[:5].tolist()
+    assert not root.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"train_x": np.zeros((4, 3, 32, 32), "f")}, "train_x does not fit: it has train_x and"),
+        ({"train_x": np.zeros((4, 3, 30, 30), np.uint8)}, "train_x does not fit"),
+        ({"test_y": np.array([10, 0])}, "test_y must be whole numbers from 0 to 9"),
+        ({"test_y": np.array([0.5, 1])}, "test_y must be whole numbers from 0 to 9"),
+        ({"train_y": np.array([None] * 4)}, "cannot be read"),
+    ],
+)
+def test_a_file_of_one_s_own_with_other_arrays_is_refused(tmp_path, change, said):
+    arrays = {"train_x": np.zeros((4, 3072), np.uint8), "train_y": np.zeros(4, int)}
+    arrays |= {"test_x": np.zeros((2, 3072), np.uint8), "test_y": np.zeros(2, int)}
+    path = tmp_path / "cifar-10.npz"
+    np.savez(path, **arrays | change)
+    message = refusal(load_cifar, "cifar10", tmp_path)
+    assert message.startswith(f"{path}")
+    assert said in message

@@ -21,6 +21,7 @@ import onnx
 
 from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.replacements import Replacements
+from chainer_profile.basics.units import format_shapes
 from chainer_profile.engines.equality import in_test_mode, other_inputs
 from chainer_profile.engines.onnx.nodes import Origin, node_name, write_origin
 from chainer_profile.engines.protocol import EngineError, Network, leaves
@@ -134,13 +135,16 @@ class _Calls:
             if not waiting:
                 return
             layer = waiting[-1]
-            if (call.function, call.input_shapes) == (layer.function, layer.input_shapes):
+            if call.function == layer.function and _same_inputs(
+                call.function, call.input_shapes, layer.input_shapes
+            ):
                 call.index = waiting.pop().index
         if waiting:
-            difference = _difference(self.names, [layer.function for layer in layers])
+            layer = waiting[-1]
             raise EngineError(
-                "the network treats a chainer.Variable differently from an array: "
-                f"{difference or 'shapes differ'}"
+                "the network treats a chainer.Variable differently from an array: given a "
+                f"Variable it does not call {layer.function} of "
+                f"{format_shapes(layer.input_shapes)} (layer {layer.label} at {layer.path})"
             )
 
 
@@ -252,6 +256,18 @@ class _Exporter:
             return nodes
 
         return convert
+
+
+#: Operations whose inputs Chainer swaps where the first one is an array: ``x + b`` is then
+#: ``b.__radd__(x)``.
+_SWAPPED = ("Add", "Mul")
+
+
+def _same_inputs(function: str, some: Sequence[Shape], others: Sequence[Shape]) -> bool:
+    """Whether the shapes of a function's inputs are the same, but for swapped operands."""
+    if function in _SWAPPED:
+        return sorted(some) == sorted(others)
+    return tuple(some) == tuple(others)
 
 
 def _names(name: str, count: int) -> list[str]:

@@ -119,7 +119,7 @@ def read_origin(model: Any) -> Origin:
             return Origin.from_json(entry.value)
     raise EngineError(
         "the file was made by another program, so it does not say whose layer each node is: make "
-        f"it with {TYPED} export"
+        f"it with {TYPED} export FILE.onnx and this run's --model, --weights and --input-shape"
     )
 
 

@@ -17,6 +17,7 @@ from chainer_profile.basics.files import replacing
 from chainer_profile.basics.units import plural
 from chainer_profile.engines.onnx.fusion import blocked_by, done_by, steps_of
 from chainer_profile.engines.onnx.nodes import Origin, read_model, read_origin
+from chainer_profile.engines.onnx.weights import other_parameter
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 
 # Events of a profile, which ONNX Runtime writes as text: so many are parsed at a time.
@@ -68,6 +69,10 @@ class OnnxRuntimeEngine:
         """Prepare the engine from a file, with the weights of that file."""
         self._refuse(network)
         self.start(network, read_model(path))
+
+    def other_weights(self) -> str:
+        """The path of the first parameter of which the model has other values; empty for none."""
+        return other_parameter(self.model, self.network.model)
 
     def _refuse(self, network: Network) -> None:
         if network.gpu:
