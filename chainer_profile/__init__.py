@@ -80,7 +80,8 @@ def __getattr__(name: str) -> object:
         # `from chainer_profile import optimize` would hide the words of an AttributeError.
         raise ImportError(
             "chainer_profile has no optimize() any more: call the network within accelerate(), or "
-            "run it under ONNX Runtime (chainer-profile engines --engines onnxruntime)"
+            "run it under ONNX Runtime (chainer-profile engines --model FILE.py:NETWORK "
+            "--input-shape SHAPE --engines onnxruntime)"
         )
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -193,7 +193,7 @@ def variables(change: Change) -> str:
         words += [f"{name}={change.threads}" for name in names]
     words += [_CONFIG[name].variable for name in change.config if _CONFIG[name].variable]
     if change.keep_memory and not change.kernels:
-        words.append(Change(keep_memory=True).keep.removesuffix(f" {BEFORE}"))
+        words.append(Change(keep_memory=True).keep().removesuffix(f" {BEFORE}"))
     return " ".join(words)
 
 
@@ -252,6 +252,7 @@ class Possible:
     threads: int  #: BLAS threads of the run.
     cores: int  #: Threads that BLAS takes by itself.
     asked: bool = False  #: Whether the user asked for the run's number of threads.
+    export: str = ""  #: The command that exports the run's network.
 
 
 def propose(summary: Summary, possible: Possible) -> tuple[list[Candidate], list[Untried]]:
@@ -275,7 +276,7 @@ def _of_findings(summary: Summary, possible: Possible) -> Iterator[Candidate | U
             if lacks := possible.lacks.get(needs.get(change, ""), ""):
                 yield Untried(change.name, lacks)
                 continue
-            keep = change.keep
+            keep = change.keep(possible.export)
             if change.batchsize and trains:
                 keep += " (this changes the training: choose the learning rate again)"
             yield Candidate(
@@ -296,7 +297,7 @@ def _of_threads(possible: Possible) -> Iterator[Candidate | Untried]:
     single, every = Change(threads=1), Change(threads=cores)
     many = cores if has_one else possible.threads
     reason = f"small products lose more by waiting for {many} threads than they gain"
-    fewer = Candidate(single.name, reason, single.keep, single, decides=WALL, alone=False)
+    fewer = Candidate(single.name, reason, single.keep(), single, decides=WALL, alone=False)
     if not has_one:
         yield fewer
     elif possible.asked:

@@ -21,8 +21,14 @@ from chainer_profile.analyse.findings import Untried as Untried
 from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
 from chainer_profile.analyse.shares import part_of_whole, whole
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.units import format_duration, format_nbytes, format_percent, plural
-from chainer_profile.basics.words import BACKWARD, TYPED, is_run, same_command_with_try
+from chainer_profile.basics.units import (
+    format_duration,
+    format_nbytes,
+    format_percent,
+    format_shape,
+    plural,
+)
+from chainer_profile.basics.words import BACKWARD, TYPED, run_words, same_command_with_try
 from chainer_profile.kernels.numpy_kernels import FEWEST_WORDS, MOST_NUMBERS
 from chainer_profile.record.parts import Shape
 
@@ -53,7 +59,7 @@ def proposed(summary: Summary) -> Proposals:
 
 def _command(summary: Summary, otherwise: str) -> str:
     """The command that tries a change of a run of ours; another one of other runs."""
-    ours = is_run(summary.recording.settings.command)
+    ours = run_words(summary.recording.settings.command) is not None
     return f"{TYPED} advise {FOLDER}" if ours else otherwise
 
 
@@ -143,7 +149,7 @@ def _use_of_kernels(summary: Summary, name: str) -> tuple[str, str]:
     typed = summary.recording.settings.command
     if tries := same_command_with_try(typed):
         return "To measure the gain, run.", tries
-    if is_run(typed):
+    if run_words(typed) is not None:
         return MEASURE, _command(summary, "")
     if summary.recording.of_program:
         advice = (
@@ -171,6 +177,9 @@ def engines(summary: Summary) -> Proposals:
             "At this machine's limits of arithmetic and memory, the layers would take "
             f"{format_duration(whole_s / factor)}, {format_percent(1 / factor)} of the {of}."
         )
+    shape = format_shape(settings.input_shape[1:]) if settings.input_shape[1:] else "SHAPE"
+    batch = f" -b {settings.batchsize}" if settings.batchsize > 1 else ""
+    own = f"{TYPED} engines --model FILE.py:NETWORK --input-shape {shape}{batch}"
     yield Finding(
         "engines",
         STEP,
@@ -178,7 +187,7 @@ def engines(summary: Summary) -> Proposals:
         "convolutions.",
         MEASURE,
         evidence,
-        command=_command(summary, f"{TYPED} engines --model FILE.py:NETWORK"),
+        command=_command(summary, own),
         gain=None if factor is None else max(1.0, factor),
         changes=(Change(engine="onnxruntime"),),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from chainer_profile.basics.words import TYPED, is_run
+from chainer_profile.basics.words import run_words
 from chainer_profile.record.recording import Settings
 
 #: A number may mislead; something takes time, and may take less; worth knowing.
@@ -54,16 +54,19 @@ class Change:
             return f"chainer.config.{self.config[0]}"
         return self.engine or ("memory kept" if self.keep_memory else self.dtype)
 
-    @property
-    def keep(self) -> str:
-        """The code or the option that keeps a change of one kind."""
+    def keep(self, export: str = "") -> str:
+        """Return the code, option or command that keeps a change of one kind.
+
+        Args:
+            export: The command that writes the file for an engine.
+        """
         if self.kernels:
             return f"chainer_profile.{self.name}"
         if self.threads:
             n = self.threads
             return f"OPENBLAS_NUM_THREADS={n} (or MKL_NUM_THREADS={n}) before the command"
         if self.engine:
-            return f"{TYPED} export net.onnx, with the network's options"
+            return export
         if self.batchsize:
             return f"-b {self.batchsize}"
         return _KEEP_MEMORY if self.keep_memory else f"--dtype {self.dtype} (chainer.config.dtype)"
@@ -130,18 +133,23 @@ def gain_without(share: float) -> float | None:
 
 def takes_options(settings: Settings) -> bool:
     """Whether our command line made the run, so that advice may name its options."""
-    return is_run(settings.command) and not settings.engine
+    return run_words(settings.command) is not None and not settings.engine
 
 
 def in_python(settings: Settings) -> bool:
-    """Whether a call in Python made the run: ``profile()``, or a notebook."""
-    command = settings.command
-    return (not command or command.startswith("%")) and not settings.engine
+    """Whether ``profile()`` made the run. Hooks and blocks of code take no number of trials."""
+    asked = settings.warmups or settings.clean_trials
+    return not settings.command and bool(asked) and not settings.engine
+
+
+#: Settings that the notebook's magics take, too.
+_OF_MAGICS = ("trials", "warmups")
 
 
 def option(settings: Settings, name: str, value: object) -> str:
     """How a user asks for a setting: ``--trials 1000``, ``trials=1000``, or nothing."""
-    if takes_options(settings):
+    is_of_magic = settings.command.startswith("%") and name in _OF_MAGICS
+    if takes_options(settings) or (is_of_magic and not settings.engine):
         return f"--{name.replace('_', '-')} {value}"
     return f"{name}={value}" if in_python(settings) else ""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 #: The package's version; ``pyproject.toml`` reads it from here.
@@ -69,16 +71,38 @@ def _arguments(command: str) -> list[str] | None:
     return None if name is None else words[name + 1 :]
 
 
-def is_run(command: str) -> bool:
-    """Whether a recording's command line profiles a network, not a training or a program."""
-    arguments = _arguments(command)
-    return arguments is not None and arguments[:1] not in (["train"], ["run"])
-
-
 def run_words(command: str) -> list[str] | None:
     """Arguments of a command line that profiles a network; None for other commands."""
     arguments = _arguments(command)
     return None if arguments and not arguments[0].startswith("-") else arguments
+
+
+#: Options of the network and of its input, with their short forms. All commands that build a
+#: network take them, and each has a value.
+_NETWORK_OPTIONS = (
+    *("-m --model", "--model-args", "--classes", "--weights", "--seed"),
+    *("-i --input", "--data-dir", "--input-shape", "-b --batchsize"),
+)
+
+
+def export_command(words: Sequence[str]) -> str:
+    """The command that exports the network of a command line with these arguments."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for option in _NETWORK_OPTIONS:
+        parser.add_argument(*option.split(), action="append", default=[])
+    given, _ = parser.parse_known_args(list(words))
+    network = []
+    for name, values in vars(given).items():
+        option = f"--{name.replace('_', '-')}"
+        # The last value of an option counts, but each --input-shape is an argument.
+        for value in values if name == "input_shape" else values[-1:]:
+            network += [f"{option}={value}"] if value.startswith("-") else [option, value]
+    return shlex.join([*COMMAND, "export", "net.onnx", *network])
+
+
+def export_command_of(command: str) -> str:
+    """The same for a recording's command line."""
+    return export_command(_arguments(command) or [])
 
 
 #: These arguments of ``run`` come immediately before the name or text of a program.

@@ -18,7 +18,13 @@ from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.files import is_free, numbered
 from chainer_profile.basics.free_memory import free_nbytes
-from chainer_profile.basics.words import COMMAND, command_with_try, run_words, same_command_with_try
+from chainer_profile.basics.words import (
+    COMMAND,
+    command_with_try,
+    export_command,
+    run_words,
+    same_command_with_try,
+)
 from chainer_profile.cli import PROFILE, asked
 from chainer_profile.cli.main import Context
 from chainer_profile.cli.options import settings_of
@@ -141,7 +147,7 @@ def _advise(
 
     recording = load_run(folder)
     summary = summarise(recording)
-    possible = _possible(recording)
+    possible = replace(_possible(recording), export=export_command(words))
     stop, say = context.interrupts.reason, ProgressBar(args.quiet).say
     one_thread = Change(threads=1)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from chainer_profile.analyse.summaries import summarise
+from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.words import DEFAULT_DEPTH, run_words
 from chainer_profile.cli.main import Context, printing
@@ -16,6 +17,7 @@ from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.cli.shown import ALL_ROWS, FULL, row_limit, say_report, say_written, show
 from chainer_profile.engines.results import RESULTS, EnginesRun
 from chainer_profile.record.recording import Recording
+from chainer_profile.report.content.beside import Beside
 from chainer_profile.report.content.first_screen import first_screen
 from chainer_profile.report.content.layer_section import Shown
 from chainer_profile.report.content.profile import ReportTitle, overview
@@ -49,10 +51,18 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if not run.is_dir():
         _refuse_reports(run)
     recording = load_run(run)
+    prints = not _asks_for_title_alone(args)
     _keep_title(args, recording.settings.command)
     trace_trial(args.formats, recording.n_trials)  # which refuses others
-    show_run(recording, run if run.is_dir() else run.parent, args)
+    show_run(recording, run if run.is_dir() else run.parent, args, prints=prints)
     return 0
+
+
+def _asks_for_title_alone(args: argparse.Namespace) -> bool:
+    """Whether options give a title, author or course, and none of them asks for tables."""
+    of_tables = (args.columns, args.full, args.group_by, args.tree, args.limit)
+    is_asked = any(value not in (None, False) for value in of_tables)
+    return any((args.title, args.author, args.course)) and not is_asked
 
 
 def _refuse_reports(file: Path) -> None:
@@ -75,7 +85,12 @@ def _keep_title(args: argparse.Namespace, command: str) -> None:
 
 
 def show_run(
-    recording: Recording, folder: Path | None, args: argparse.Namespace, written: str = ""
+    recording: Recording,
+    folder: Path | None,
+    args: argparse.Namespace,
+    written: str = "",
+    *,
+    prints: bool = True,
 ) -> None:
     """Write a recording's reports if there is a folder for them, and print its tables."""
     summary = summarise(recording, args.hotspots)
@@ -94,34 +109,41 @@ def show_run(
             with printing():
                 sys.stdout.write(json_report.render(summary))
         quiet = args.quiet or args.json
-        asked: dict[str, Any] = {
-            "sort": args.sort,
-            "limit": row_limit(args),
-            "tree": args.tree is not None,
-            "depth": DEFAULT_DEPTH if args.tree is None else args.tree,
-            "columns": args.columns,
-            "hint": ALL_ROWS,
-            **({"group_by": args.group_by} if args.group_by else {}),
-        }
-        of_folder = None if folder is None else beside(folder, recording)
-        if args.full:
-            show(overview(summary, of_folder, **asked), quiet)
-        elif args.group_by:
-            show(groups(summary, Shown(**asked)), quiet)
-        else:
-            tables = _tables(args) or ("functions", "slowest")
-            show(first_screen(summary, of_folder, Shown(**asked), tables=tables), quiet)
+        if prints:
+            _print(summary, None if folder is None else beside(folder, recording), args, quiet)
     names = [*filter(None, [written]), *(file.name for file in files)]
     if folder is not None and names:
         (say_written if args.full or args.formats else say_report)(folder, names, quiet)
 
 
+def _print(
+    summary: Summary, of_folder: Beside | None, args: argparse.Namespace, quiet: bool
+) -> None:
+    """Print the tables that the options ask for."""
+    asked: dict[str, Any] = {
+        "sort": args.sort,
+        "limit": row_limit(args),
+        "tree": args.tree is not None,
+        "depth": DEFAULT_DEPTH if args.tree is None else args.tree,
+        "columns": args.columns,
+        "hint": ALL_ROWS,
+        **({"group_by": args.group_by} if args.group_by else {}),
+    }
+    if args.full:
+        show(overview(summary, of_folder, **asked), quiet)
+    elif args.group_by:
+        show(groups(summary, Shown(**asked)), quiet)
+    else:
+        show(first_screen(summary, of_folder, Shown(**asked), tables=_tables(args)), quiet)
+
+
 def _tables(args: argparse.Namespace) -> tuple[str, ...]:
-    """The tables of a first screen that the options ask for."""
-    if args.tree is not None:
-        return ("tree",)
+    """The tables of a first screen: the usual ones, or those that the options ask for."""
     asks_for_layers = args.limit is not None or args.columns or args.sort != SORT_KEYS[0]
-    return ("layers",) if asks_for_layers else ()
+    tables = ("functions", "slowest")
+    if args.tree is not None or asks_for_layers:
+        tables = ("tree" if args.tree is not None else "layers",)
+    return (*tables, "inside") if getattr(args, "why", False) else tables
 
 
 def show_engines(

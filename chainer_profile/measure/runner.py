@@ -2,8 +2,8 @@
 
 The order is: structure passes; on a CPU, a few trials that choose the number of BLAS threads;
 warm-up trials; profiled trials, in blocks that alternate with unprofiled ("clean") ones; on a GPU,
-a few held trials; then the passes in :data:`PASSES`. Each measurement runs alone, so none of them
-disturbs another.
+a few held trials; then those of the :data:`PASSES` that are asked for. :func:`profile` never asks
+for the machine's limits. Each measurement runs alone, so none of them disturbs another.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def profile(
         trials: Number of profiled trials; an upper bound with max_seconds or until_ci.
         warmups: Trials before the profiled ones, which are not counted; fewer if they take more
             than ten seconds.
-        clean_trials: Unprofiled trials in addition. Default: a tenth of trials, but at least 30 or
-            as many as trials.
+        clean_trials: Unprofiled trials in addition. Default: a tenth of trials, but at least 30;
+            as many as trials if these are fewer, but at least 5.
         phase: ``forward``, ``forward-backward``, or ``train`` (forward, loss, backward, update).
         loss: A callable from the network's output to a scalar variable, or a name. ``auto`` is
             softmax cross-entropy against random labels, or the output itself if it is one number;
@@ -147,7 +147,7 @@ def profile(
             pass. At least one unprofiled and one profiled trial are made.
         until_ci: Stop when half of the 95 % confidence interval of the median profiled trial is at
             most this fraction of the median, checked from 200 trials on (see
-            :class:`.stopping.PreciseEnough`).
+            :class:`.describe.PreciseEnough`).
         memory: Make the memory pass: two more calls after the trials, if max_seconds allows.
         counters: Make the counters pass on a CPU: more trials after the others, which count CPU
             time, page faults and context switches of the thread in each layer. Default: for a tenth

@@ -11,7 +11,7 @@ from chainer_profile.report.text import batch_text, model_name, printable, trial
 from chainer_profile.report.writers import html, terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
     from chainer_profile.analyse.summary import Summary
@@ -105,21 +105,24 @@ def comparison_line(comparison: Comparison) -> str:
 
 
 def summary_text(summary: Summary, *, width: int = WIDTH, **shown: Any) -> str:
-    """A summary as the terminal shows it, without colour and without a line break at the end."""
-    from chainer_profile.report.content.profile import overview
-
-    return terminal.written(overview(summary, **{"limit": LIMIT, **shown}), width)
+    """A first screen as text: the answer, the hottest layers, all findings."""
+    return terminal.written(_first_screen(summary, **shown), width)
 
 
 def summary_html(summary: Summary, **shown: Any) -> str:
-    """A first screen as a piece of HTML: the answer, the hottest layers, all findings."""
+    """The same as a piece of HTML."""
+    return _fragment(_first_screen(summary, **shown))
+
+
+def _first_screen(summary: Summary, **shown: Any) -> Iterator[Block]:
     from chainer_profile.report.content.first_screen import first_screen
     from chainer_profile.report.content.layer_section import Shown
 
-    choices = Shown(**{"limit": NOTEBOOK_LIMIT, "hint": "print() shows more", **shown})
+    hint = "the Summary's tables have all"
+    choices = Shown(**{"limit": NOTEBOOK_LIMIT, "hint": hint, **shown})
     tables = ["tree" if shown.get("tree") else "layers"] if shown else ["functions", "slowest"]
     tables += ["groups"] if shown.get("group_by") else []
-    return _fragment(first_screen(summary, None, choices, tables=tables, every_finding=True))
+    return first_screen(summary, None, choices, tables=tables, every_finding=True)
 
 
 def recording_html(recording: Recording) -> str:

@@ -1,10 +1,12 @@
 """``profile.py advise``, on a tiny network; its processes are played, but in one test."""
 
 import json
+import shlex
 import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
 import pytest
 
 from chainer_profile.advice.changes import AS_IT_IS, Possible
@@ -14,6 +16,7 @@ from chainer_profile.analyse.findings import Change
 from chainer_profile.cli import advise
 from chainer_profile.cli.parsers import parser_of
 from chainer_profile.engines.catalogue import ENGINES
+from chainer_profile.engines.onnx.nodes import read_origin
 from chainer_profile.record.budget import ADVICE
 from chainer_profile.record.recording import Settings
 from chainer_profile.report.content import profile
@@ -78,6 +81,31 @@ def test_it_profiles_tries_and_writes(starts, capsys):
     assert command.startswith("python profile.py --model tiny -b 2 --trials 4")
     assert shown() == advice
     assert "# What was tried on tiny" in (place / "advice.md").read_text()
+
+
+def test_the_command_that_keeps_an_engine_is_complete(starts, capsys):
+    Path("nets.py").write_text(OWN)
+    words = (
+        "--model",
+        "nets.py:Net",
+        "--input-shape",
+        "3",
+        "-b2",
+        "--seed=3",
+        "--dtype",
+        "float32",
+    )
+    assert main("advise", "--out", "run", *words, "--threads", "1") == 0
+    (tried,) = read_advice(RUN).helping
+    command = (
+        "python profile.py export net.onnx --model nets.py:Net --seed 3 --input-shape 3 "
+        "--batchsize 2"
+    )
+    assert tried.candidate.keep == command
+    assert command in " ".join(capsys.readouterr().out.split())
+    assert f"`{command}`" in (RUN / "advice.md").read_text()
+    assert main(*shlex.split(command)[2:]) == 0
+    assert read_origin(onnx.load("net.onnx")).network == "nets-Net"
 
 
 def test_advice_belongs_to_its_run(starts, done):

@@ -1,6 +1,8 @@
 """The command line: what the options of a run do, what it prints, and its help."""
 
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import chainer
@@ -12,11 +14,15 @@ from chainer_profile.cli import COMMANDS, PROFILE
 from chainer_profile.cli import main as cli
 from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.cli.parsers import COMMON, parser_of
+from chainer_profile.measure import inside
+from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
 from tests import names_in
 from tests.command import ALL_FILES, FILES, OWN, Net, main, process
+from tests.conftest import make_recording
 from tests.nets import net
+from tests.recordings import whole
 from tests.scripts import python
 
 
@@ -139,3 +145,25 @@ def test_a_pipe_that_nobody_reads():
     os.close(writer)
     assert (result.returncode, result.stderr) == (1, "")
     assert names_in("run") == FILES
+
+
+def test_a_new_title_is_no_reason_to_print_the_tables_again(done):
+    done("-q", "--out", "run")
+    said = "Written to run: report.md, report.html, layers.csv, links.csv and 4 more files\n"
+    titled = ("--title", "Mine", "--author", "Ada", "--course", "Systems")
+    assert done("report", "run", *titled) == said
+    title = profile.report.call_args.args[1]
+    assert (title.title, title.author, title.course) == titled[1::2]
+    tables = done("report", "run", "--author", "Ada", "--group-by", "function")
+    assert tables.endswith(said)
+    assert len(tables.splitlines()) > 3
+    assert len(done("report", "run").splitlines()) > 3
+
+
+def test_why_prints_its_table(done, monkeypatch):
+    seen = whole(make_recording(n_layers=2)).inside
+    seen = replace(seen, stacks=tuple(stack for stack in seen.stacks if not stack.function))
+    monkeypatch.setattr(inside, "look_inside", lambda *_, **__: seen)
+    head = re.compile(r"^(function|framework) +part +%  \+/- points +ms", re.MULTILINE)
+    assert head.search(done("--why", "--out", "run"))
+    assert not head.search(done("report", "run"))

@@ -105,7 +105,7 @@ def checks() -> dict[str, Recording]:
 
     def chosen(library: str) -> Recording:
         where = Environment(usable_cores=4, blas=(BlasLibrary(library, "0.3", 1),))
-        return replace(faster, environment=where, settings=Settings(trials=100))
+        return replace(faster, environment=where, settings=Settings(trials=100, warmups=50))
 
     cases = {
         "stopped": run(hundred, ended="interrupted by the user", settings=cut),

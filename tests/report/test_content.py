@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chainer_profile.advice.changes import AS_IT_IS
-from chainer_profile.advice.results import best_of
+from chainer_profile.advice.results import Advice, best_of
 from chainer_profile.analyse.largest_parts import MOST_ROWS
 from chainer_profile.analyse.program import ProgramTime, program_findings
 from chainer_profile.analyse.summaries import summarise
@@ -36,7 +36,7 @@ from chainer_profile.report.content import budget, comparison, engines, network,
 from chainer_profile.report.content.advice import keeping, what_helped
 from chainer_profile.report.content.first_screen import first_screen
 from chainer_profile.report.content.layer_section import spreads
-from chainer_profile.report.content.profile import overview, report
+from chainer_profile.report.content.profile import Beside, overview, report
 from chainer_profile.report.document import (
     FULL,
     PAGE,
@@ -55,6 +55,7 @@ from tests import ROOT
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import make_run
 from tests.goldens.scenarios import BY_TURNS
+from tests.recordings import whole
 from tests.report.documents import S, a_network, compared, program
 from tests.report.reading import report_md
 from tests.report.tracing import nested
@@ -377,3 +378,57 @@ def test_a_first_screen_has_as_many_rows_as_fit_whatever_the_command() -> None:
     assert 16 < rows(100) <= MOST_ROWS
     assert 12 <= rows(20) < rows(100)
     assert rows(10) in (11, 12)
+
+
+def test_a_first_screen_has_the_table_inside_the_layers_if_asked() -> None:
+    summary = summarise(whole(make_recording(n_layers=3)))
+    assert summary.inside is not None
+    assert summary.inside.functions
+    caption = "Inside the functions: the parts of their time"
+    assert table_of(list(profile.brief(summary, inside=True)), caption).rows
+
+
+@pytest.mark.parametrize(
+    ("columns", "name"),
+    [
+        (("function", "median"), "framework"),
+        (("path", "median", "share"), "framework"),
+        (("label", "share"), "framework"),
+        (("median", "share"), ""),
+    ],
+)
+def test_chosen_columns_keep_the_framework_s_name_and_the_marks(
+    columns: tuple[str, ...], name: str
+) -> None:
+    summary = summarise(make_recording())
+    table = table_of(list(profile.brief(summary, columns=columns)), "The layers")
+    cells = [list(row) for row in table.cells()]
+    assert [column.key for column in table.columns] == ["hot", *columns]
+    assert name in cells[-1]
+    assert "nan" not in cells[-1]
+    assert ("Last row: framework." in table.legend) == (not name)
+    marked = [at for at, row in enumerate(cells) if row[0] == "*"]
+    assert len(marked) == int(summary.layers["hot"].sum())
+    assert table.legend[0].startswith("* marks hot layers")
+
+
+def test_text_of_a_summary_fits_a_screen() -> None:
+    summary = summarise(Recording.load(SAMPLE))
+    assert len(str(summary).splitlines()) <= terminal.SCREEN
+    assert "56 layers not shown (the Summary's tables have all)" in str(summary)
+
+
+def test_what_was_tried_is_no_next_step_any_more() -> None:
+    settings = Settings(command="python profile.py", trials=100)
+    summary = summarise(make_recording(settings=settings))
+    advised = [finding for finding in summary.findings if " advise " in finding.command]
+    assert advised
+    tried = Beside(Advice((), settings=settings))
+    words = plain_words(shown_in(FULL, profile.sections(summary)))
+    left = plain_words(shown_in(FULL, profile.sections(summary, tried)))
+    assert " advise " in words
+    assert " advise " not in left
+
+
+def plain_words(blocks: Iterator[Block]) -> str:
+    return terminal.written(blocks)

@@ -16,7 +16,7 @@ from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS, Statistics
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.sentences import fill, first, say
-from chainer_profile.basics.words import TYPED
+from chainer_profile.basics.words import export_command_of
 from chainer_profile.comparison.compare import Side, compare
 from chainer_profile.engines.catalogue import BASELINE, FAST, provider_of
 from chainer_profile.engines.results import EngineResult, EnginesRun, Speedup, main_layer, speedup
@@ -443,39 +443,46 @@ def wrong_lines(run: EnginesRun) -> list[str]:
     ]
 
 
-def _next_steps(run: EnginesRun) -> Iterator[str]:
+def _next_steps(run: EnginesRun) -> Iterator[doc.Words]:
     """Which engine to take, and how; why stands above."""
     for engine in run.wrong:
-        yield f"Do not use {engine.label} as it is."
+        yield (f"Do not use {engine.label} as it is.",)
     gains = [] if crowded(run) else _gains(run)
     faster = [engine for engine, gain in gains if gain.sure]
     if gains and not faster:
-        yield f"Stay with {BASELINE}."
+        yield (f"Stay with {BASELINE}.",)
     for best in faster[:1]:
-        yield f"Use {best.label}.{_how(best)}"
+        yield (f"Use {best.label}.", *_how(best, run))
         for engine in faster[1:2]:
             lead = speedup(best, engine)
             if lead is not None and not lead.low > 1:
                 yield (
                     f"{engine.label} is equally fast within the accuracy of these trials: use the "
-                    f"one that suits you.{_how(engine)}"
+                    "one that suits you.",
+                    *_how(engine, run),
                 )
         for engine, gain in gains:
             if engine.name == FAST != best.name and gain.factor > 1:
                 yield (
                     f"If you can install nothing but Chainer, {FAST} gives "
-                    f"{units.format_factor(gain.factor)}.{_how(engine)}"
+                    f"{units.format_factor(gain.factor)}.",
+                    *_how(engine, run),
                 )
 
 
-def _how(engine: EngineResult) -> str:
+def _how(engine: EngineResult, run: EnginesRun) -> doc.Words:
     """How to run a network under an engine."""
     if engine.name == FAST:
-        return " In Python, call the network within `with chainer_profile.accelerate():`."
-    export = f" {TYPED} export writes the ONNX file that it runs"
-    if provider := provider_of(engine.name):
-        return f'{export}, with InferenceSession(FILE, providers=["{provider}"]).'
-    return f"{export}." if engine.name == "onnxruntime" else ""
+        return (" In Python, call the network within `with chainer_profile.accelerate():`.",)
+    provider = provider_of(engine.name)
+    if not provider and engine.name != "onnxruntime":
+        return ()
+    to_write = (
+        " To write the ONNX file that it runs, run: ",
+        doc.code(words.printable(export_command_of(run.settings.command))),
+    )
+    opened = f'. Open it with InferenceSession("net.onnx", providers=["{provider}"]).'
+    return (*to_write, opened) if provider else to_write
 
 
 #: What became of Chainer's layers, in mean times: nodes, and layers that no node computes any more

@@ -24,7 +24,7 @@ from chainer_profile.report.content.answer import (
 )
 from chainer_profile.report.content.beside import Beside
 from chainer_profile.report.content.layer_section import Shown, layers
-from chainer_profile.report.content.pass_section import inside_sentences
+from chainer_profile.report.content.pass_section import inside, inside_sentences
 from chainer_profile.report.content.result_section import groups, phases_in_short, tree
 from chainer_profile.report.rows import framework_time
 from chainer_profile.report.tables import Column, Table
@@ -208,6 +208,7 @@ TABLES: dict[str, Callable[[Summary, Shown], Iterator[doc.Block]]] = {
     "layers": layers,
     "tree": tree,
     "groups": groups,
+    "inside": lambda summary, _: inside(summary),
 }
 
 

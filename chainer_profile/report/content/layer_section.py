@@ -85,7 +85,8 @@ def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
         columns = _usual_columns(summary, shown)
         wider = "a wider terminal or --columns shows them"
     else:
-        columns = [LAYER_COLUMNS[key].kept() for key in shown.columns]
+        marks = [] if "hot" in shown.columns else ["hot"]
+        columns = [LAYER_COLUMNS[key].kept() for key in (*marks, *shown.columns)]
     kind = "inclusive" if summary.recording.settings.inclusive else "self times"
     legend = [
         *hidden(summary, ordered["share"].iloc[len(rows) :], shown.hint, "layer"),

@@ -60,8 +60,9 @@ def sections(
     shown = shown or Shown()
     advice, program = (beside.advice, beside.program) if beside else (None, None)
     by, trial = shown.group_by, "" if program is None else "A trial"
-    if advice is not None and advice.script:  # without those that say how to try what was tried
-        left = (finding for finding in summary.findings if f" {TRY} " not in finding.to_do)
+    if advice is not None:  # without those that say how to try what was tried
+        tried_by = f" {TRY} " if advice.script else " advise "
+        left = (finding for finding in summary.findings if tried_by not in finding.to_do)
         summary = replace(summary, findings=tuple(left))
     # The terminal has the groups that are asked for, and in place of the layers the tree of links.
     layers = doc.Section("The layers", by_layer.layers(summary, shown), (doc.FULL,))

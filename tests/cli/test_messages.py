@@ -1,0 +1,152 @@
+"""Commands and options that messages print are there, and are what the message says.
+
+They are collected from the sources: all texts of the package but docstrings.
+"""
+
+import ast
+import re
+
+import pytest
+
+from chainer_profile.basics.errors import UsageError
+from chainer_profile.cli import COMMANDS
+from chainer_profile.cli.parsers import parser_of, parsers
+from tests import ROOT
+
+PACKAGE = ROOT / "chainer_profile"
+#: Options of other programs, by the text that names them.
+FOREIGN = {
+    "--lock-gpu-clocks": "nvidia-smi's",
+    "--cap-add": "Docker's",
+    **dict.fromkeys(
+        ("--nonblocking", "--idle", "--full-filenames", "--collapsed"), "the samplers'"
+    ),
+    **dict.fromkeys(("--always", "--dirty", "--abbrev", "--exclude"), "git's"),
+    **dict.fromkeys(("--depth", "--row", "--rows"), "variables of a page's style"),
+    **dict.fromkeys(("--input-size", "--index"), "options of older versions"),
+    **{"--nthreads": "Dask's", "--output": "the magics'"},
+}
+#: Stands for a value in a text.
+VALUE = "\N{WHITE SQUARE}"
+
+
+def texts(path):
+    """The texts of a module but docstrings, with :data:`VALUE` for each value in them.
+
+    The names of the commands are those of a clone.
+    """
+    tree = ast.parse(path.read_text())
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    skipped = set()
+    for node in ast.walk(tree):
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+            skipped.add(id(node.body[0].value))
+        if isinstance(node, ast.JoinedStr):
+            skipped |= {id(part) for part in node.values}
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            yield node.lineno, "".join(map(of_part, node.values))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def of_part(part):
+    if isinstance(part, ast.Constant):
+        return part.value
+    name = ast.unparse(part.value)
+    return {"TYPED": "python profile.py", "TRY": "--try"}.get(name, VALUE)
+
+
+def every_text():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for line, text in texts(path):
+            yield str(path.relative_to(PACKAGE)), line, text
+
+
+def names_of(word):
+    return {name for action in parser_of(word)._actions for name in action.option_strings}
+
+
+def with_model():
+    return [word for word in COMMANDS if "--model" in names_of(word)]
+
+
+def mentioned(text):
+    """The long options in a text."""
+    return re.findall(r"(?<![\w-])(--[a-z][a-z-]*)", text)
+
+
+def test_options_in_texts_are_options():
+    ours = {name for word in COMMANDS for name in names_of(word)}
+    found = [
+        (module, line, option)
+        for module, line, text in every_text()
+        for option in mentioned(text)
+        if option not in FOREIGN
+    ]
+    assert len(found) > 150
+    assert [each for each in found if each[2] not in ours] == []
+
+
+#: Options that a command's other parts have no use for.
+WITHOUT = {word: {"--list-models"} for word in ("advise", "engines", "export", "summary")} | {
+    "sweep": {"--list-models", "--input", "--data-dir"},  # its inputs are random
+    # Its input are images.
+    "train": {"--list-models", "--input", "--input-shape", "--weights", "--classes"},
+}
+
+
+def test_what_building_a_network_asks_for_every_command_with_a_model_takes():
+    words = with_model()
+    assert len(words) == 7
+    asked = {
+        option
+        for module, _, text in every_text()
+        if module.startswith("networks/")
+        for option in mentioned(text)
+    }
+    assert {"--model-args", "--input-shape"} <= asked
+    for word in words:
+        assert asked - names_of(word) <= WITHOUT.get(word, set()), word
+
+
+def commands():
+    """The commands in texts: the words that follow the program's name."""
+    for module, line, text in every_text():
+        for after in text.split("python profile.py ")[1:]:
+            words = []
+            for token in after.replace(": ", " ; ").split():
+                bare = token.strip(";,.)")
+                is_word = not words and bare in COMMANDS
+                is_value = bare.isupper() or VALUE in bare or bare in ("A", "[ARGS") or "." in bare
+                if not bare or not (is_word or bare.startswith("-") or is_value):
+                    break
+                words.append(bare)
+                if bare != token:
+                    break
+            yield module, line, words
+
+
+def test_commands_in_texts_are_taken_by_their_parsers(subtests, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = [each for each in commands() if each[2]]
+    assert len(found) > 10
+    for module, line, words in found:
+        with subtests.test(f"{module}:{line}: {' '.join(words)}"):
+            word, rest = (words[0], words[1:]) if words[0] in COMMANDS else ("profile", words)
+            rest = [each for each in rest if each not in ("[ARGS",)]
+            rest = [re.sub(f"{VALUE}+", "3", each) for each in rest]
+            if rest != ["--help"]:
+                parsers()[word].parse_args(rest)
+
+
+def test_a_text_with_a_wrong_command_is_seen(tmp_path, monkeypatch):
+    module = tmp_path / "wrong.py"
+    module.write_text('def f(x):\n    """--none"""\n    return f"{TYPED} export {x} --none"\n')
+    monkeypatch.setattr("tests.cli.test_messages.PACKAGE", tmp_path)
+    assert [text for *_, text in every_text()] == [f"python profile.py export {VALUE} --none"]
+    ((_, _, words),) = commands()
+    with pytest.raises(UsageError, match="unrecognized arguments: --none"):
+        parser_of("export").parse_args(["x.onnx", *words[2:]])

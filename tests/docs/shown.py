@@ -1,0 +1,111 @@
+"""The commands that the documentation shows, in blocks of code and within sentences."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from markdown_it import MarkdownIt
+
+from tests import ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "examples/speed.yml"]
+for folder in ("docs", "reports/samples", "reports/references"):
+    PAGES += sorted((ROOT / folder).glob("*.md"))
+#: What a shell ends a command with.
+_ENDS = frozenset(("&&", "||", "|", ";", "(", ")", ">", "<", "do", "done"))
+_PROGRAMS = re.compile(r"(?:\S*/)?(profile\.py|train\.py|chainer-profile)")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A command of this project on a page."""
+
+    page: str
+    #: ``profile.py``, ``train.py``, or ``python -m`` with the module of another program of ours.
+    program: str
+    words: tuple[str, ...]
+    #: Whether it stands in a block of its own, as a line to type.
+    in_block: bool = True
+
+    @property
+    def argv(self) -> list[str]:
+        """The arguments of ``profile.py``."""
+        return [*(["train"] if self.program == "train.py" else []), *self.words]
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.program} {shlex.join(self.words)}"
+
+
+def commands() -> list[Shown]:
+    """Every command of this project that a page shows, in its order."""
+    found = []
+    for page in PAGES:
+        name, text = str(page.relative_to(ROOT)), page.read_text(encoding="utf-8")
+        if page.suffix == ".yml":
+            found += [x for line in _lines(text) for x in _in_line(name, line, True)]
+            continue
+        for block in MarkdownIt().enable("table").parse(text):
+            if block.type in ("code_block", "fence"):
+                found += [x for line in _lines(block.content) for x in _in_line(name, line, True)]
+            for token in block.children or ():
+                if token.type == "code_inline":
+                    found += _in_line(name, token.content, False)
+    return found
+
+
+def options() -> Iterator[tuple[str, list[str]]]:
+    """The options that stand alone within sentences, such as ``--skip memory``, by page."""
+    for page in PAGES:
+        if page.suffix != ".md":
+            continue
+        for block in MarkdownIt().enable("table").parse(page.read_text(encoding="utf-8")):
+            for token in block.children or ():
+                if token.type == "code_inline" and re.match(r"--?[a-z]", token.content):
+                    yield str(page.relative_to(ROOT)), token.content.split()
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Lines with those that go on; those of a loop over ``i`` for each of its three values."""
+    for line in re.sub(r"\\\n\s*", "", text).split("\n"):
+        for value in ("1", "2", "3") if "$i" in line else ("",):
+            yield line.strip().replace("$i", value)
+
+
+def _in_line(page: str, line: str, in_block: bool) -> Iterator[Shown]:
+    """The commands of a line of a shell."""
+    if line.startswith(("%", "#")) or not re.search(r"\.py|chainer[-_]profile|python", line):
+        return
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.commenters = "#" if in_block else ""
+    lexer.whitespace_split = True
+    try:
+        tokens = list(lexer)
+    except ValueError:  # no line of a shell
+        return
+    command: list[str] = []
+    for token in [*tokens, ";"]:
+        if token not in _ENDS and not set(token) <= set("();<>|&"):
+            command.append(token)
+            continue
+        yield from _of_ours(page, command, in_block)
+        command = []
+
+
+def _of_ours(page: str, tokens: list[str], in_block: bool) -> Iterator[Shown]:
+    """The command that these words are, if it is one of this project."""
+    for at, token in enumerate(tokens):
+        after = tokens[at + 1 :]
+        if token == "-m" and after and tokens[at - 1].startswith("python"):
+            if after[0] == "chainer_profile":
+                yield Shown(page, "profile.py", tuple(after[1:]), in_block)
+                return
+            if after[0].split(".")[0] in ("benchmarks", "tests"):
+                yield Shown(page, f"python -m {after[0]}", tuple(after[1:]), in_block)
+                return
+        if match := _PROGRAMS.fullmatch(token):
+            is_typed = at == 0 or tokens[at - 1].startswith("python") or "=" in tokens[0]
+            if is_typed and (in_block or after):
+                program = match[1].replace("chainer-profile", "profile.py")
+                yield Shown(page, program, tuple(after), in_block)
+            return
