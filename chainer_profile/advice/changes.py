@@ -15,7 +15,7 @@ from chainer_profile.analyse.changes import Untried, proposed
 from chainer_profile.analyse.findings import Change
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.replacements import Replacements
-from chainer_profile.basics.words import BACKWARD
+from chainer_profile.basics.words import BACKWARD, export_command_of
 from chainer_profile.engines.catalogue import ENGINES
 
 #: The times that decide: CPU time where both run on one thread, as other programs disturb it least.
@@ -314,12 +314,17 @@ def summed(promising: Sequence[Candidate]) -> list[Candidate]:
     parts = [*best, *(candidate for candidate in own if not candidate.alone)]
     if not best or len(parts) < 2:
         return []
+    change = reduce(Change.with_, (part.change for part in parts))
+    keeps = [part.keep for part in parts]
+    if change.engine and change.batchsize:  # one file, for that batch
+        others = [part.keep for part in parts[1:] if not part.change.batchsize]
+        keeps = [export_command_of(best[0].keep, change.batchsize), *others]
     return [
         Candidate(
             " + ".join(part.name for part in parts),
             "each of them helps alone",
-            "; ".join(part.keep for part in parts),
-            reduce(Change.with_, (part.change for part in parts)),
+            "; ".join(keeps),
+            change,
             decides=WALL if any(part.decides == WALL for part in parts) else CPU,
         )
     ]

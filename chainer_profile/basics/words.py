@@ -31,8 +31,9 @@ PROG = " ".join(COMMAND) if "-m" in COMMAND else COMMAND[-1]
 #: The command that trains a network: in a clone, a script.
 TRAIN_COMMAND = ("python", "train.py") if PROG == "profile.py" else (*COMMAND, "train")
 TRAIN_PROG = "train.py" if PROG == "profile.py" else f"{PROG} train"
-#: Arguments of ``pip install`` in messages about a missing package.
+#: Arguments of ``pip install`` in messages about a missing package, and about CuPy.
 REQUIREMENTS = "-r requirements.txt" if PROG == "profile.py" else "chainer-profile"
+GPU_REQUIREMENTS = "-r requirements-gpu.txt" if PROG == "profile.py" else '"chainer-profile[gpu]"'
 DEFAULT_MODEL = "resnet20"
 #: Levels of links below the network that tables show.
 DEFAULT_DEPTH = 2
@@ -100,9 +101,10 @@ def export_command(words: Sequence[str]) -> str:
     return shlex.join([*COMMAND, "export", "net.onnx", *network])
 
 
-def export_command_of(command: str) -> str:
-    """The same for a recording's command line."""
-    return export_command(_arguments(command) or [])
+def export_command_of(command: str, batchsize: int | None = None) -> str:
+    """The same for a whole command line, for another batch size if one is given."""
+    words = _arguments(command) or []
+    return export_command(words if batchsize is None else [*words, "-b", str(batchsize)])
 
 
 #: These arguments of ``run`` come immediately before the name or text of a program.

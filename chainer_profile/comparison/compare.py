@@ -116,7 +116,8 @@ class Comparison(Displayable):
             several runs their geometric mean), ``before_share`` and ``after_share`` (of the sum of
             these times), ``ratio`` with the ends ``low`` and ``high`` of its 95 % interval, which
             allows for the machine's own change, ``p_value`` (corrected), and ``verdict``:
-            :data:`FASTER`, :data:`SLOWER`, :data:`SAME`, or :data:`UNKNOWN` for too few trials.
+            :data:`FASTER`, :data:`SLOWER`, :data:`.significance.SAME`, or :data:`UNKNOWN` for too
+            few trials.
         only_before: Layers of the first run without a counterpart in the second.
         only_after: Layers of the second run without a counterpart in the first.
         differences: Other differences: network, input, machine, versions.

@@ -9,11 +9,12 @@ from typing import Any
 import chainer
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
+from chainer_profile.basics.words import GPU_REQUIREMENTS
 from chainer_profile.measure.arguments import Arguments
 from chainer_profile.measure.clock import HOST_CLOCK, Clock, Event
 from chainer_profile.measure.environment import cuda_version
 
-_INSTALL = "python -m pip install -r requirements-gpu.txt"
+_INSTALL = f"python -m pip install {GPU_REQUIREMENTS}"
 #: A kernel of one thread that reads the GPU's clock in a loop until the time is over.
 _HOLD = """
 extern "C" __global__ void hold(long long nanoseconds) {

@@ -201,7 +201,10 @@ def subclasses(base: type) -> list[type]:
 
 @contextmanager
 def observing(observer: Observer, calls: bool = False) -> Iterator[None]:
-    """Report operations to an observer; with ``calls`` also what a :class:`CallObserver` learns."""
+    """Report operations to an observer.
+
+    With ``calls``, report also what a :class:`.observers.CallObserver` learns.
+    """
     add_observer(observer, calls)
     try:
         yield

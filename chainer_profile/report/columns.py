@@ -217,7 +217,7 @@ def properties(rows: Iterable[Row], caption: str = "") -> Table:
 
 
 # fmt: off
-#: The columns of :func:`phase_rows`.
+#: The columns of :func:`.rows.phase_rows`.
 PHASES = by_key(
     Column("name", "phase", unit.TEXT, field="Index"),
     Column("layers", "layers", unit.COUNT, unknown="", drop=1,

@@ -156,6 +156,17 @@ def test_sums_of_what_helps_alone_are_tried_too():
     assert summed([first, second]) == summed([batch]) == []
 
 
+def test_a_larger_batch_is_exported_with_an_engine():
+    command = "python profile.py export net.onnx --model a --batchsize"
+    engine = Candidate("engine", "why", f"{command} 4", Change(engine="onnxruntime"))
+    batch = Candidate("batch", "why", "-b 16", Change(batchsize=16), alone=False)
+    threads = Candidate("threads", "why", "X=1 before", Change(threads=1), alone=False)
+    (both,) = summed([engine, batch, threads])
+    assert both.keep == f"{command} 16; X=1 before"
+    (both,) = summed([engine, threads])
+    assert both.keep == f"{command} 4; X=1 before"
+
+
 def test_layers_of_chainers_own_changes():
     def layers(*times):
         return [["forward", f"{at}_F", f"/{at}", time_s] for at, time_s in enumerate(times)]

@@ -1,6 +1,6 @@
 """Commands in advice."""
 
-from chainer_profile.basics.words import same_command_with_try
+from chainer_profile.basics.words import export_command_of, same_command_with_try
 
 #: Commands, and the arguments after ``--try``; None for commands to which it cannot be added.
 COMMANDS = {
@@ -16,3 +16,28 @@ def test_try_is_added_to_a_run_of_a_program():
     for command, words in COMMANDS.items():
         expected = "" if words is None else f"python profile.py run --try {words}"
         assert same_command_with_try(command) == expected
+
+
+#: Commands, and the arguments with which their network is exported.
+EXPORTED = {
+    "python profile.py --trials 9 -q": "",
+    "python profile.py -m resnet18 -b32 --why": "--model resnet18 --batchsize 32",
+    "chainer-profile engines -b 2 --batchsize=4 --engines chainer": "--batchsize 4",
+    "python -m chainer_profile --model 'my nets.py:A' --model-args '1, n=2' --weights w.npz": (
+        "--model 'my nets.py:A' --model-args '1, n=2' --weights w.npz"
+    ),
+    "chainer-profile --input-shape 3x8 -n 5 --input-shape t=one:int32:9 --seed 1 --out -": (
+        "--seed 1 --input-shape 3x8 --input-shape t=one:int32:9"
+    ),
+    "chainer-profile --model-args=-1 -i x.npy --classes 5": (
+        "--model-args=-1 --classes 5 --input x.npy"
+    ),
+    "": "",
+}
+
+
+def test_export_command_has_the_network_and_input_of_a_command():
+    for command, words in EXPORTED.items():
+        assert export_command_of(command) == f"python profile.py export net.onnx {words}".rstrip()
+    other = export_command_of("python profile.py export net.onnx -m a -b 2", 8)
+    assert other == "python profile.py export net.onnx --model a --batchsize 8"

@@ -1,5 +1,6 @@
 """The commands that the documentation shows, in blocks of code and within sentences."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -52,6 +53,16 @@ def commands() -> list[Shown]:
                 if token.type == "code_inline":
                     found += _in_line(name, token.content, False)
     return found
+
+
+def magics() -> list[tuple[str, str]]:
+    """Lines of a notebook that are magics of ours, by page."""
+    a_line = re.compile(r"^%{1,2}layerprofile.*$|(?<=`)%{1,2}layerprofile [^`]+", re.MULTILINE)
+    texts = {str(page.relative_to(ROOT)): page.read_text() for page in PAGES}
+    cells = json.loads((ROOT / "examples/notebook.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    texts["examples/notebook.ipynb"] = "\n".join(code)
+    return [(page, line) for page, text in texts.items() for line in a_line.findall(text)]
 
 
 def options() -> Iterator[tuple[str, list[str]]]:

@@ -13,20 +13,23 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 import pytest
+from PIL import Image
 
 from chainer_profile.basics import parsing
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.cli import COMMANDS, PROFILE, advise
 from chainer_profile.cli import main as cli
 from chainer_profile.cli.main import _split
+from chainer_profile.cli.notebook import _options, _parser
 from chainer_profile.cli.parsers import parser_of, parsers
 from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
 from tests import ROOT
 from tests.cli.test_advise_command import Played
+from tests.cli.test_messages import every_text
 from tests.command import Entry
 from tests.command import folder as folder
-from tests.docs.shown import commands, options
+from tests.docs.shown import PAGES, commands, magics, options
 
 SHOWN = commands()
 #: Words for what a reader fills in.
@@ -96,8 +99,6 @@ def takes(word, words):
 
 
 def test_options_within_sentences_are_some_command_s(subtests):
-    from chainer_profile.cli.notebook import _parser
-
     magics = {option for action in _parser()._actions for option in action.option_strings}
     several = [
         (page, [part.strip(",") for part in words])
@@ -120,6 +121,17 @@ def test_options_within_sentences_are_some_command_s(subtests):
             assert first in names | magics | {"-m", "-c"}
             if len(shown) > 1 and first not in ("-m", "-c"):
                 assert any(takes(word, shown) for word in COMMANDS) or first in magics
+
+
+def test_magics_take_the_options_that_pages_give_them():
+    shown = magics()
+    assert len(shown) > 3
+    for page, line in shown:
+        rest = line.partition("layerprofile")[2].replace("[options]", "-n 5")
+        args, code = _options(rest.replace("\n", " "))
+        is_line = not line.startswith("%%")
+        assert code.startswith("model(") == is_line, (page, line)
+        assert args.trials
 
 
 # -- run, page by page
@@ -149,7 +161,6 @@ class Net(chainer.Chain):
 MyNet = Net
 """
 )
-TRAIN = "import chainer_profile\n"
 #: Pages, and folders and files that they say the reader has.
 HAS = {
     "README.md": ("reports/A", "reports/B"),
@@ -251,10 +262,7 @@ def reader(folder, monkeypatch, capsys):
     return run
 
 
-PAGES = list(dict.fromkeys(shown.page for shown in filter(is_run, SHOWN)))
-
-
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", dict.fromkeys(shown.page for shown in filter(is_run, SHOWN)))
 def test_the_commands_of_a_page_run_in_its_order(page, reader, subtests):
     prepare(page, reader)
     for shown in filter(is_run, SHOWN):
@@ -275,8 +283,6 @@ def prepare(page, reader):
     small(np.zeros((1, 3, 32, 32), np.float32))
     for name in ("trained.npz", "model.npz"):
         chainer.serializers.save_npz(name, small)
-    from PIL import Image
-
     Image.new("RGB", (40, 30)).save("picture.jpg")
     Path("mine").mkdir()
     images, labels = np.zeros((40, 3072), np.uint8), np.arange(40) % 10
@@ -286,3 +292,10 @@ def prepare(page, reader):
     if page == "docs/sweep.md":
         toml = re.search(r"```toml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
         Path("r3.toml").write_text(toml[1])
+
+
+def test_files_that_pip_is_to_install_are_there():
+    texts = [page.read_text() for page in PAGES] + [text for *_, text in every_text()]
+    files = {name for text in texts for name in re.findall(r"-r (requirements[\w.-]*)", text)}
+    assert len(files) > 3
+    assert {name for name in files if not (ROOT / name).is_file()} == set()
