@@ -84,8 +84,8 @@ SORT_KEYS = (
 OPTIONS: dict[str, Keywords] = {
     # -- the network
     "-m, --model": _value(
-        "a name from --list-models, package.module:Callable or path/to/file.py:Callable "
-        "(default: %(default)s)",
+        f"a name from {words.PROG} --list-models, package.module:Callable or "
+        "path/to/file.py:Callable (default: %(default)s)",
         default=words.DEFAULT_MODEL,
     ),
     "--model-args ARGS": _value(

@@ -234,8 +234,6 @@ _TABLE = {
             "training": f"epoch batchsize learning-rate seed {_DEVICE} fast profile",
             "output": f"out force resume snapshot {_MESSAGES}",
         },
-        model=f"a name from {PROG} --list-models, package.module:Callable or "
-        "path/to/file.py:Callable (default: %(default)s)",
         data_dir=keywords(
             "folder with the archive, such as cifar-10-python.tar.gz, or with cifar-10.npz or "
             "cifar-100.npz of your own (default: Chainer's copy, downloaded if necessary)",

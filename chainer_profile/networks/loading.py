@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
+from chainer_profile.basics.words import TYPED
 
 if TYPE_CHECKING:
     import chainer
@@ -53,9 +54,7 @@ def find_model(
     if name in registry:
         entry = registry[name]
         if arguments:
-            raise UsageError(
-                "--model-args is for your own network; --classes sets the outputs of these"
-            )
+            raise UsageError(f"--model-args is for your own network, not for {name}")
         if classes is not None and entry.classes is None:
             raise UsageError(f"{name} returns feature maps, so it has no number of classes")
         return ModelSource(
@@ -68,7 +67,9 @@ def find_model(
             classes=classes or entry.classes,
         )
     if classes is not None:
-        raise UsageError(f"model {name!r}: only networks of --list-models take a number of classes")
+        raise UsageError(
+            f"model {name!r}: only networks of {TYPED} --list-models take a number of classes"
+        )
     if ":" not in name and name.endswith(".py"):
         raise UsageError(f"model {name!r}: name a network of the file, as in {name}:Callable")
     if ":" not in name:
