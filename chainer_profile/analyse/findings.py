@@ -142,8 +142,9 @@ def in_python(settings: Settings) -> bool:
     return not settings.command and bool(asked) and not settings.engine
 
 
-#: Settings that the notebook's magics take, too.
+#: Settings that the notebook's magics take, and arguments of ``profile()``.
 _OF_MAGICS = ("trials", "warmups")
+_OF_PROFILE = (*_OF_MAGICS, "clean_trials", "threads")
 
 
 def option(settings: Settings, name: str, value: object) -> str:
@@ -151,7 +152,7 @@ def option(settings: Settings, name: str, value: object) -> str:
     is_of_magic = settings.command.startswith("%") and name in _OF_MAGICS
     if takes_options(settings) or (is_of_magic and not settings.engine):
         return f"--{name.replace('_', '-')} {value}"
-    return f"{name}={value}" if in_python(settings) else ""
+    return f"{name}={value}" if in_python(settings) and name in _OF_PROFILE else ""
 
 
 def bracketed(words: str) -> str:

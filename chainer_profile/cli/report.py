@@ -113,7 +113,8 @@ def show_run(
             _print(summary, None if folder is None else beside(folder, recording), args, quiet)
     names = [*filter(None, [written]), *(file.name for file in files)]
     if folder is not None and names:
-        (say_written if args.full or args.formats else say_report)(folder, names, quiet)
+        say = say_written if args.full or args.formats or not prints else say_report
+        say(folder, names, quiet)
 
 
 def _print(

@@ -72,9 +72,9 @@ def test_options_are_those_of_what_started_the_run(said, subtests):
     n_options = 0
     for name in STARTED:
         for advice, command in said[name]:
-            text = f"{advice} {command if command.startswith('--') else ''}"
-            text = re.sub(r"nvidia-smi --\S+|run: .*", "", text)
+            text = re.sub(r"nvidia-smi --\S+|run: .*", "", advice)
             given = re.findall(r"--[a-z][a-z-]*(?: [\d,]+)?", text)
+            given += [command] if command.startswith("--") else []
             values = re.findall(r"\b([a-z_]+)=([\d,]+)", text)
             n_options += len(given) + len(values)
             with subtests.test(name, advice=advice, command=command):

@@ -155,7 +155,7 @@ def test_a_new_title_is_no_reason_to_print_the_tables_again(done):
     title = profile.report.call_args.args[1]
     assert (title.title, title.author, title.course) == titled[1::2]
     tables = done("report", "run", "--author", "Ada", "--group-by", "function")
-    assert tables.endswith(said)
+    assert "Report: run/report.html" in tables
     assert len(tables.splitlines()) > 3
     assert len(done("report", "run").splitlines()) > 3
 

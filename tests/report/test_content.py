@@ -35,7 +35,7 @@ from chainer_profile.record.recording import (
 from chainer_profile.report.content import budget, comparison, engines, network, profile
 from chainer_profile.report.content.advice import keeping, what_helped
 from chainer_profile.report.content.first_screen import first_screen
-from chainer_profile.report.content.layer_section import spreads
+from chainer_profile.report.content.layer_section import Shown, spreads
 from chainer_profile.report.content.profile import Beside, overview, report
 from chainer_profile.report.document import (
     FULL,
@@ -382,32 +382,19 @@ def test_a_first_screen_has_as_many_rows_as_fit_whatever_the_command() -> None:
 
 def test_a_first_screen_has_the_table_inside_the_layers_if_asked() -> None:
     summary = summarise(whole(make_recording(n_layers=3)))
-    assert summary.inside is not None
-    assert summary.inside.functions
     caption = "Inside the functions: the parts of their time"
-    assert table_of(list(profile.brief(summary, inside=True)), caption).rows
+    assert table_of(list(first_screen(summary, tables=["inside"])), caption).rows
 
 
-@pytest.mark.parametrize(
-    ("columns", "name"),
-    [
-        (("function", "median"), "framework"),
-        (("path", "median", "share"), "framework"),
-        (("label", "share"), "framework"),
-        (("median", "share"), ""),
-    ],
-)
-def test_chosen_columns_keep_the_framework_s_name_and_the_marks(
-    columns: tuple[str, ...], name: str
-) -> None:
+@pytest.mark.parametrize("named", ["function", "path", "label"])
+def test_chosen_columns_keep_the_names_of_other_rows_and_the_marks(named: str) -> None:
     summary = summarise(make_recording())
-    table = table_of(list(profile.brief(summary, columns=columns)), "The layers")
+    shown = Shown(columns=(named, "median", "share"))
+    table = table_of(list(first_screen(summary, None, shown, tables=["layers"])), "The layers")
     cells = [list(row) for row in table.cells()]
-    assert [column.key for column in table.columns] == ["hot", *columns]
-    assert name in cells[-1]
-    assert "nan" not in cells[-1]
-    assert ("Last row: framework." in table.legend) == (not name)
-    marked = [at for at, row in enumerate(cells) if row[0] == "*"]
+    assert [column.key for column in table.columns] == ["hot", named, "median", "share"]
+    assert [row[1] for row in cells[-2:]] == ["framework", "whole trial"]
+    marked = [row for row in cells if row[0] == "*"]
     assert len(marked) == int(summary.layers["hot"].sum())
     assert table.legend[0].startswith("* marks hot layers")
 
@@ -415,7 +402,6 @@ def test_chosen_columns_keep_the_framework_s_name_and_the_marks(
 def test_text_of_a_summary_fits_a_screen() -> None:
     summary = summarise(Recording.load(SAMPLE))
     assert len(str(summary).splitlines()) <= terminal.SCREEN
-    assert "56 layers not shown (the Summary's tables have all)" in str(summary)
 
 
 def test_what_was_tried_is_no_next_step_any_more() -> None:
