@@ -141,7 +141,7 @@ def _print(
 def _tables(args: argparse.Namespace) -> tuple[str, ...]:
     """The tables of a first screen: the usual ones, or those that the options ask for."""
     asks_for_layers = args.limit is not None or args.columns or args.sort != SORT_KEYS[0]
-    tables = ("functions", "slowest")
+    tables: tuple[str, ...] = ("functions", "slowest")
     if args.tree is not None or asks_for_layers:
         tables = ("tree" if args.tree is not None else "layers",)
     return (*tables, "inside") if getattr(args, "why", False) else tables

@@ -116,7 +116,7 @@ def memory_full(
     # Some exceptions of CuPy are MemoryErrors, too.
     if isinstance(error, MemoryError) and clock.device is None:
         batch = format_count(settings.batchsize)
-        return f"a batch of {batch} {describe_memory_error(error, free)}: use a smaller --batchsize"
+        return f"a batch of {batch} {describe_memory_error(error, free)}: use a smaller batch"
     # Compare by name: CuPy may not be installed.
     if clock.device is None or type(error).__name__ != "OutOfMemoryError":
         return ""
@@ -127,7 +127,7 @@ def memory_full(
         free_text = ""
     return (
         f"the GPU's memory is full with a batch of {format_count(settings.batchsize)} "
-        f"({free_text}{one_line(error)}): use a smaller --batchsize"
+        f"({free_text}{one_line(error)}): use a smaller batch"
     )
 
 

@@ -119,7 +119,7 @@ def _first_screen(summary: Summary, **shown: Any) -> Iterator[Block]:
     from chainer_profile.report.content.layer_section import Shown
 
     hint = "the Summary's tables have all"
-    choices = Shown(**{"limit": NOTEBOOK_LIMIT, "hint": hint, **shown})
+    choices = Shown(**{"limit": NOTEBOOK_LIMIT, "hint": hint, "in_python": True, **shown})
     tables = ["tree" if shown.get("tree") else "layers"] if shown else ["functions", "slowest"]
     tables += ["groups"] if shown.get("group_by") else []
     return first_screen(summary, None, choices, tables=tables, every_finding=True)

@@ -95,7 +95,7 @@ def test_a_call_is_profiled_in_test_mode_and_as_the_options_say(shell, capsys):
     assert (settings.phase, settings.train_mode) == ("forward", False)
     assert settings.command == f"%layerprofile {FEW} -o s model(x)"
     assert recording.memory is None
-    assert "MLP, shape 2x3, batch 2, cpu, test mode" in capsys.readouterr().out
+    assert "MLP, shape 2x3, batch 2, inference on the CPU" in capsys.readouterr().out
     options = "-n 100000 -w 0 --max-seconds 0.2 -q --phase train"
     summary = shell.of_call("model(x)", options)
     assert list(summary.phases.index) == ["forward", "backward", "update", "outside"]

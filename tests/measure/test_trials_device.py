@@ -95,7 +95,7 @@ def test_phases_of_a_device_are_those_of_the_host(clock, monkeypatch, phase, lau
 OWN = [130, 120, 150]  # of LAUNCH_BOUND's rows
 FULL = (
     "the GPU's memory is full with a batch of 8 (3.0 GiB of 8.0 GiB are free; "
-    "OutOfMemoryError: Out of memory allocating 512 bytes): use a smaller --batchsize"
+    "OutOfMemoryError: Out of memory allocating 512 bytes): use a smaller batch"
 )
 
 

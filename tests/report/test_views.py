@@ -106,3 +106,16 @@ def test_a_comparison_shows_what_changed_and_a_network_its_rows() -> None:
     page = checked(views.model_html(a_network(views.MODEL_LIMIT - 1)))
     assert len(page.rows) == views.MODEL_LIMIT + 1
     assert any(text.startswith("1 row not shown") for text in page.texts)
+
+
+def test_no_view_names_an_option_of_the_command_line() -> None:
+    recording = make_recording(66)
+    other = compare(recording, make_recording(66, seed=1))
+    texts = [str(other), views.comparison_html(other)]
+    for summary in map(summarise, (recording, make_training())):
+        narrow = views.summary_text(summary, width=60, limit=2)
+        assert "a wider terminal shows them" in " ".join(narrow.split())
+        texts += [str(summary), views.summary_html(summary), narrow]
+    whole_command = re.compile(r"python\s+profile\.py\s+engines\s+--model\s+\S+\s+--input-shape")
+    for text in texts:
+        assert not re.search(r"(?<![\w-])--[a-z]", whole_command.sub("", text))

@@ -236,13 +236,14 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield unclear
 
 
-def unclear_line(comparison: Comparison) -> str:
-    """Why the trial has no verdict though it differs; empty where it has one."""
+def unclear_line(comparison: Comparison, gated: bool = False) -> str:
+    """Why the trial, or its gate, has no verdict though it differs; empty where it has one."""
     totals = comparison.totals
     if not len(totals) or totals["verdict"].iloc[0] != significance.UNCLEAR:
         return ""
+    cpu = "compare by CPU time (--gate cpu)" if gated else "look at the CPU time"
     more = (
-        "compare again on a quiet machine, or by CPU time (--gate cpu)."
+        f"compare again on a quiet machine, or {cpu}."
         if comparison.several
         else "there is one run on each side; record five of each in turn."
     )
@@ -464,7 +465,7 @@ def not_judged(comparison: Comparison, gate: Gate) -> str:
     if not comparison.enough_trials(gate.cpu):
         return f"{_name(comparison.after)} has too few trials for a verdict"
     if comparison.unclear(*asked) and not comparison.slower_than(*asked):
-        return unclear_line(comparison).rstrip(".")
+        return unclear_line(comparison, gated=True).rstrip(".")
     return ""
 
 

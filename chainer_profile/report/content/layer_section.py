@@ -74,16 +74,17 @@ class Shown:
     usual: Sequence[str] = SHOWN["terminal"]
     #: How to see the rows that the limit leaves out, if there is a way.
     hint: str = ""
+    in_python: bool = False  #: Whether there are no options of a command line to name.
 
 
 def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
     """The terminal's table."""
     ordered = _sorted(summary.layers, shown.sort)
     rows = ordered if shown.limit is None else ordered.head(max(0, shown.limit))
-    wider = "a wider terminal shows them"
+    wider = "a wider terminal"
     if shown.columns is None:
         columns = _usual_columns(summary, shown)
-        wider = "a wider terminal or --columns shows them"
+        wider += "" if shown.in_python else " or --columns"
     else:
         marks = [] if "hot" in shown.columns else ["hot"]
         columns = [LAYER_COLUMNS[key].kept() for key in (*marks, *shown.columns)]
@@ -99,7 +100,7 @@ def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
     # Without a name nobody would know what these rows are.
     every = [*rows_of(rows), *(other_layers(summary, rows, named) if named else ())]
     marks, foot = total_marks(rows, every), len(every) - len(rows)
-    yield Table(columns, every, "The layers", marks, legend, wider=wider, foot=foot)
+    yield Table(columns, every, "The layers", marks, legend, wider=f"{wider} shows them", foot=foot)
 
 
 def hidden(summary: Summary, shares: Sequence[float], hint: str, noun: str) -> list[str]:
