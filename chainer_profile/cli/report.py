@@ -139,7 +139,7 @@ def _print(
 
 
 def _tables(args: argparse.Namespace) -> tuple[str, ...]:
-    """The tables of a first screen: the usual ones, or those that the options ask for."""
+    """The tables of a first screen, by the options."""
     asks_for_layers = args.limit is not None or args.columns or args.sort != SORT_KEYS[0]
     tables: tuple[str, ...] = ("functions", "slowest")
     if args.tree is not None or asks_for_layers:

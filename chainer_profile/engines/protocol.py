@@ -74,8 +74,8 @@ class Engine(Protocol):
     - ``note``: a remark on its times, once it is prepared.
     - ``load(network, path)``, which prepares the engine from a file, with the weights of that file.
       It raises EngineError if the file is missing, damaged, or of another network.
-    - ``other_weights()``: the path of the first parameter of which that file has other values than
-      the network; empty if there is none.
+    - ``other_weights()``: the path of the first parameter that differs between that file and the
+      network; an empty text if all are equal.
     - ``intermediates(inputs)``: output arrays by index of Chainer's layer, as far as it has them.
     - ``block()``: a context manager around runs in a row. It may prepare for them, and leaves the
       process as it was.

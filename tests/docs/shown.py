@@ -77,7 +77,7 @@ def options() -> Iterator[tuple[str, list[str]]]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Lines with those that go on; those of a loop over ``i`` for each of its three values."""
+    """Return logical lines; a line of a loop over ``i`` comes once for each of its three values."""
     for line in re.sub(r"\\\n\s*", "", text).split("\n"):
         for value in ("1", "2", "3") if "$i" in line else ("",):
             yield line.strip().replace("$i", value)

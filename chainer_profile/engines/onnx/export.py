@@ -264,7 +264,7 @@ _SWAPPED = ("Add", "Mul")
 
 
 def _same_inputs(function: str, some: Sequence[Shape], others: Sequence[Shape]) -> bool:
-    """Whether the shapes of a function's inputs are the same, but for swapped operands."""
+    """Whether a function has inputs of the same shapes; operands may be swapped."""
     if function in _SWAPPED:
         return sorted(some) == sorted(others)
     return tuple(some) == tuple(others)

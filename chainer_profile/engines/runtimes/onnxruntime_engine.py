@@ -71,7 +71,7 @@ class OnnxRuntimeEngine:
         self.start(network, read_model(path))
 
     def other_weights(self) -> str:
-        """The path of the first parameter of which the model has other values; empty for none."""
+        """The path of the first parameter that differs in the model; empty if all are equal."""
         return other_parameter(self.model, self.network.model)
 
     def _refuse(self, network: Network) -> None:
