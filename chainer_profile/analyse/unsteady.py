@@ -89,15 +89,30 @@ def needed_trials(times: Statistics) -> int:
 
 def _busy(summary: Summary) -> Evidence | None:
     used = summary.recording.conditions.other_cpu
-    if used is None or used < BUSY_CORES:
-        return None
     cores = summary.recording.environment.usable_cores
-    return Evidence(f"other programs kept {cores_text(used, cores)} busy", used / (cores or 1))
+    text = _busy_text(used, cores)
+    return Evidence(text, used / (cores or 1)) if used and text else None
 
 
-def cores_text(used: float, cores: int | None) -> str:
-    """Cores that are used, out of all: ``1.3 of 2 cores``."""
-    return f"{used:.1f} of {plural(cores, 'core')}" if cores else f"{used:.1f} cores"
+def _busy_text(used: float | None, cores: int | None) -> str:
+    if used is None or used < BUSY_CORES:
+        return ""
+    busy = f"{used:.1f} of {plural(cores, 'core')}" if cores else f"{used:.1f} cores"
+    return f"other programs kept {busy} busy"
+
+
+def busy_warning(used: float | None, cores: int | None) -> str:
+    """A warning that other programs kept cores busy; empty if they used few.
+
+    Args:
+        used: Mean number of cores that other programs used; None if unknown.
+        cores: Number of cores that this process may use; None if unknown.
+    """
+    text = _busy_text(used, cores)
+    if not text:
+        return ""
+    cause = f"{text}, which makes times longer and less steady"
+    return f"{_sentence([cause])} Close them and run again."
 
 
 def _drift(summary: Summary) -> Evidence | None:

@@ -23,7 +23,7 @@ from chainer_profile.measure.devices import move_to_gpu
 from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.networks import loading
 from chainer_profile.record.recording import Recording
-from chainer_profile.report.content.engines import other_line, wrong_lines
+from chainer_profile.report.content.engine_texts import other_line, wrong_lines
 from chainer_profile.runs import engines as run_folder
 
 _MAX_LAYER_TRIALS = 200

@@ -75,14 +75,15 @@ def read_run(folder: Path) -> tuple[EnginesRun, dict[str, Recording]]:
 def write_reports(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]) -> list[str]:
     """Write the reports of a run; returns the files' names."""
     from chainer_profile.report import page
-    from chainer_profile.report.content.engines import CSV, PLOT, report, to_file
+    from chainer_profile.report.content.engine_table import engines_csv
+    from chainer_profile.report.content.engines import CSV, PLOT, report
     from chainer_profile.report.pictures.engines import figure
     from chainer_profile.report.pictures.figures import Picture
     from chainer_profile.report.writers import markdown
 
     picture, blocks = Picture(lambda: figure(run, recordings)), report(run, recordings)
     contents: dict[str, str | bytes] = {
-        CSV: to_file(run, recordings),
+        CSV: engines_csv(run, recordings),
         "engines.md": markdown.write(blocks),
         "engines.html": page.page(blocks, "Engines", {PLOT: picture}),
         PLOT: picture.png(),

@@ -34,6 +34,7 @@ from chainer_profile.record.recording import (
 )
 from chainer_profile.report.content import budget, comparison, engines, network, profile
 from chainer_profile.report.content.advice import keeping, what_helped
+from chainer_profile.report.content.engine_texts import verdict
 from chainer_profile.report.content.first_screen import first_screen
 from chainer_profile.report.content.layer_section import Shown, spreads
 from chainer_profile.report.content.profile import Beside, overview, report
@@ -50,10 +51,10 @@ from chainer_profile.report.document import (
 )
 from chainer_profile.report.tables import SPREAD, Spread, Table
 from chainer_profile.report.text import option_rows, settings_text
-from chainer_profile.report.writers import terminal
+from chainer_profile.report.writers import markdown, terminal
 from tests import ROOT
 from tests.conftest import make_recording, make_training
-from tests.engines.fake_engines import make_run
+from tests.engines.fake_engines import WRONG, make_run
 from tests.goldens.scenarios import BY_TURNS
 from tests.recordings import whole
 from tests.report.documents import S, a_network, compared, program
@@ -268,6 +269,36 @@ def test_while_others_keep_the_cores_no_interval_of_an_engine_is_shown() -> None
     for other_cpu, shown in ((0.0, True), (1.9, False)):
         blocks = list(engines.overview(make_run(other_cpu=other_cpu), {}))
         assert (" 95 %" in terminal.written(blocks, 120)) == shown
+
+
+def test_verdict_mentions_engines_with_wrong_outputs() -> None:
+    chainer = make_run().engines[0]
+    alone, wrong = make_run(engines=(chainer,)), make_run(engines=(chainer, WRONG))
+    assert verdict(alone) == "Only chainer ran: 1.000 ms a trial."
+    assert verdict(wrong) == "Only chainer gave right outputs: 1.000 ms a trial."
+
+
+@pytest.mark.parametrize(
+    ("used", "warning"),
+    [
+        (None, ""),
+        (0.2, ""),
+        (
+            1.26,
+            "Other programs kept 1.3 of 2 cores busy, which makes times longer and less steady. "
+            "Close them and run again.",
+        ),
+    ],
+)
+def test_programs_and_engines_warn_of_busy_cores_in_the_same_words(
+    used: float | None, warning: str
+) -> None:
+    busy = replace(program(), other_cpu=used, cores=2)
+    on_screen = markdown.write(budget.overview(ProgramTime(busy)))
+    of_engines = markdown.write(engines.overview(make_run(other_cpu=used), {}))
+    for shown in (on_screen, of_engines):
+        assert ("Other programs" in shown) == bool(warning)
+        assert warning in shown
 
 
 def test_columns_of_a_network() -> None:

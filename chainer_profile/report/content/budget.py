@@ -19,7 +19,7 @@ from chainer_profile.analyse.program import (
     tips,
 )
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.analyse.unsteady import BUSY_CORES, cores_text
+from chainer_profile.analyse.unsteady import busy_warning
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
 from chainer_profile.record.budget import (
@@ -47,7 +47,7 @@ from chainer_profile.report.text import ending, script_name, shorten
 _MOST_PARTS, _MOST_FINDINGS = 3, 3
 #: Rows that a first screen has even where it is longer than a terminal.
 _FEWEST_ROWS = 12
-#: Characters of a line beside a part's name, and of a name at least.
+#: Characters of a line without the part's name, and characters of a name at least.
 _CHARACTERS_BESIDE, _FEWEST_NAME_CHARACTERS = 39, 24
 #: Characters of the command on a first screen.
 _MOST_COMMAND_CHARACTERS = 48
@@ -92,18 +92,21 @@ def overview(
     width: int = 80,
     fits: Callable[[list[Block]], bool] = lambda blocks: True,
 ) -> list[Block]:
-    """The same on a first screen, with fewer rows where these do not fit; ``last`` ends it.
+    """The first screen of a program.
 
-    What was tried on the program comes first.
+    Changes that were tried come first, ``last`` ends it. It has fewer rows and steps if ``fits``
+    returns false.
     """
     budget = program.budget
     tried: list[Block] = []
     took = f"{how_long(budget, _MOST_COMMAND_CHARACTERS)}."
-    above = [*_opening(budget, took), *_busy(budget)]
+    above = list(_opening(budget, took))
+    if warning := busy_warning(budget.other_cpu, budget.cores):
+        above.append(text(warning, note=True, below=True, lead=WARNING.capitalize()))
     above += [] if summary is None else warnings_of_values(summary)
     if advice is not None:
         tried = list(on_screen(advice, program))
-        summary = None  # what shortens iterations was measured
+        summary = None  # measured gains replace the estimated ones
     steps = [
         text("Also: " if number else "Next: ", *finding_words(finding), below=bool(number))
         for number, finding in enumerate(tips(program_findings(budget, summary)))
@@ -136,17 +139,6 @@ def _opening(budget: Budget, first: str) -> Iterator[Block]:
         yield text(f"Not timed: {counts} in other threads.", note=True, below=True)
 
 
-def _busy(budget: Budget) -> Iterator[Block]:
-    """Whether other programs slowed this one; in a report the trials say so."""
-    used = budget.other_cpu
-    if used is not None and used >= BUSY_CORES:
-        words = (
-            f"Other programs kept {cores_text(used, budget.cores)} busy. They slow the program "
-            "and make its times vary. Close them and run again."
-        )
-        yield text(words, note=True, below=True, lead=WARNING.capitalize())
-
-
 def sentence(budget: Budget) -> str:
     """``train.py took 12.3 s (plus 1.5 s of profiling): 65.0 % training (600 iterations, ...``."""
     parts = sorted((budget.of(part) for part in _OWN), key=lambda spent: -spent.ns)
@@ -159,7 +151,10 @@ def sentence(budget: Budget) -> str:
 
 
 def how_long(budget: Budget, longest: int | None = None) -> str:
-    """``train.py took 12.3 s (plus 1.5 s of profiling)``, by so many characters of its command."""
+    """``train.py took 12.3 s (plus 1.5 s of profiling)``.
+
+    ``longest`` limits the characters of the command.
+    """
     own = own_ns(budget)
     took, profiler = (units.format_duration(ns * NS) for ns in (own, _profiling_ns(budget)))
     path, space, words = budget.script.partition(" ")
@@ -173,7 +168,7 @@ def how_long(budget: Budget, longest: int | None = None) -> str:
 
 
 def _profiling_ns(budget: Budget) -> int:
-    """The time that profiling added, without that of reports, which is not known yet."""
+    """The time that profiling added. Excludes reports, which have not been made yet."""
     return sum(spent.ns for spent in budget.part(PROFILER) if spent.name != REPORTS)
 
 
@@ -218,7 +213,7 @@ def budget_rows(
 
 
 def picture_of(budget: Budget) -> Iterator[Boxes]:
-    """One bar: where the time of a whole program went."""
+    """One bar with the parts of a program's time."""
     rows = [row for row in budget_rows(ProgramTime(budget)) if row.level == 0][:-1]
     yield from bar(
         "Where the time of the program went",

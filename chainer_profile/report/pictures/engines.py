@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,23 +14,22 @@ from matplotlib.patches import Patch
 
 from chainer_profile.basics.units import format_duration
 from chainer_profile.engines.catalogue import BASELINE
-from chainer_profile.engines.results import EnginesRun
+from chainer_profile.engines.results import EnginesRun, main_layer
 from chainer_profile.record.recording import Recording
-from chainer_profile.report.content.engines import (
-    BETWEEN,
-    about_lines,
-    anchors_of,
-    factor_text,
-    function_shares,
-)
+from chainer_profile.report.content.engine_table import row_anchors, speedup_text
+from chainer_profile.report.content.engine_texts import how_it_ran, title
 from chainer_profile.report.pictures import figures
 from chainer_profile.report.text import printable, shorten
 
 REST = "other functions"
 PLAIN = "no times of its parts"
+#: The time of a trial that no function or node has.
+BETWEEN = "between the functions or nodes"
+#: The function of nodes that compute none of Chainer's layers.
+OWN_STEPS = "the engine's own steps"
 #: Parts that are no function, in the order of the legend.
 _LAST = (REST, BETWEEN, PLAIN)
-#: Functions with a colour at most; a function that is nowhere this part of a trial has none.
+#: Functions with a colour at most. One with a smaller fraction of every trial has none.
 MAX_FUNCTIONS, _LEAST = 6, 0.01
 _CAPTION = (
     "parts: shares in the trials that timed nodes; a node of several layers counts for its main one"
@@ -41,9 +41,9 @@ _WIDTH, _BAR_HEIGHT, _MAX_NAME = 9.6, 0.52, 30
 def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
     """Two panels: the median trial of every engine, and its parts.
 
-    The parts of a bar are shares of the trials in which the engine timed its nodes, put to the
-    scale of the clean median; the second panel shows the shares by themselves, as the bars of fast
-    engines are short. Bars of engines with wrong outputs are hatched.
+    The parts of a bar are their shares in the trials that timed nodes, scaled to the median of the
+    unprofiled trials. The second panel shows the shares alone, because bars of fast engines are
+    short. Bars of engines with wrong outputs are hatched.
     """
     parts, engines = shares(run, recordings), run.measured
     medians_s = [engine.statistics.median_s for engine in engines if engine.statistics]
@@ -60,7 +60,7 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
         _draw(ax, parts.mul(scale, axis=0), colours, run)
     style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "parse_math": False}
     for at, (engine, median_s) in enumerate(zip(engines, medians_s, strict=True)):
-        factor = factor_text(engine, run.baseline or engine)
+        factor = speedup_text(engine, run.baseline or engine)
         text = ", ".join(filter(None, (format_duration(median_s), factor)))
         left.annotate(text, (lengths[at], at), (4, 0), fontsize=figures.TEXT - 0.5, **style)
     labels = [shorten(printable(engine.label), _MAX_NAME) for engine in engines]
@@ -73,8 +73,8 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
     for ax in (left, right):
         ax.grid(axis="x")
         ax.tick_params(axis="y", length=0)
-    lines = (shorten(line, int(_WIDTH * 12.5)) for line in (*about_lines(run), _CAPTION))
-    figures.entitle(fig, "\n".join(lines))
+    lines = (title(run), how_it_ran(run), _CAPTION)
+    figures.entitle(fig, "\n".join(shorten(line, int(_WIDTH * 12.5)) for line in lines))
     entries = [(shorten(name, 40), Patch(facecolor=colours[name])) for name in parts]
     fused = "colours: functions, with what engines fused into them"
     figures.legend_below(fig, entries, columns, fused)
@@ -82,14 +82,14 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
 
 
 def shares(run: EnginesRun, recordings: Mapping[str, Recording]) -> pd.DataFrame:
-    """A row an engine that made trials, a column a part of them, in the order of the legend.
+    """A row for each engine that made trials, a column for each part, in the legend's order.
 
-    A node counts for its main function. Functions beyond the largest six, and those that are
-    nowhere 1 % of a trial, are one part; :data:`PLAIN` is the whole where no nodes were timed.
+    Functions beyond the largest :data:`MAX_FUNCTIONS`, and those with less than 1 % of every trial,
+    are one part. :data:`PLAIN` is the whole trial of an engine that did not time its nodes.
     """
     chainer = recordings.get(BASELINE)
     shares_of_engines = [
-        function_shares(recordings[engine.name], chainer)
+        _function_shares(recordings[engine.name], chainer)
         if engine.name in recordings
         else {PLAIN: 1.0}
         for engine in run.measured
@@ -103,9 +103,36 @@ def shares(run: EnginesRun, recordings: Mapping[str, Recording]) -> pd.DataFrame
     return shown.loc[:, (shown > 0).any()]
 
 
+def _function_shares(recording: Recording, chainer: Recording | None) -> dict[str, float]:
+    """Fractions of the mean trial by function, and between functions; empty if it took no time.
+
+    They add up to 1. A node of several layers counts for its main layer.
+    """
+    assert recording.trial_ns is not None
+    whole_ns = float(recording.trial_ns.mean())
+    if not whole_ns:
+        return {}
+    parts: Counter[str] = Counter()
+    names = map(printable, _functions(recording, chainer))
+    for name, mean_ns in zip(names, recording.self_ns.mean(axis=0).tolist(), strict=True):
+        parts[name] += mean_ns / whole_ns
+    return dict(parts) | {BETWEEN: max(0.0, 1 - parts.total())}
+
+
+def _functions(recording: Recording, chainer: Recording | None) -> Iterator[str]:
+    """For each row of a recording, the function of the layer that it counts for."""
+    for row in recording.layers:
+        if row.covers and chainer is not None:
+            yield chainer.layers[main_layer(row.covers, chainer.layers)].function
+        elif row.covers:
+            yield row.function.partition(" + ")[0]
+        else:
+            yield OWN_STEPS if recording.settings.engine else row.function
+
+
 def _draw(ax: Axes, parts: pd.DataFrame, colours: dict[str, str], run: EnginesRun) -> None:
-    """Bars whose parts lie one behind the other, and lead to the engine's row."""
-    begins, anchors = parts.cumsum(axis=1) - parts, anchors_of(run)
+    """Draw stacked bars that link to the engine's row in the table."""
+    begins, anchors = parts.cumsum(axis=1) - parts, row_anchors(run)
     style: dict[str, Any] = {"height": 0.66, "linewidth": 0.5, "edgecolor": "white"}
     for name in parts:
         for at in np.flatnonzero(parts[name]):
