@@ -1,4 +1,4 @@
-"""Recordings of a training's ranks -> :class:`Ranks`, with the iterations of all."""
+"""Recordings of a training's ranks -> :class:`Ranks`, with the iterations that all have."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import numpy as np
 from chainer_profile.analyse.grouping import framework_by_phase
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.sentences import fill
-from chainer_profile.basics.units import plural
+from chainer_profile.basics.units import format_count, join_words, plural
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.comparison.compare import MIN_WINDOWS
 from chainer_profile.comparison.significance import Floats, Ints
@@ -30,14 +29,14 @@ from chainer_profile.record.recording import (
     Settings,
 )
 
-#: Name of an iteration's time outside of phases.
+#: Name of the time of an iteration outside of phases.
 OUTSIDE = "outside of phases"
-#: A rank is left out if it has fewer iterations than this part of the longest recording's.
+#: A rank is left out if it has fewer iterations than this fraction of the longest recording.
 _MIN_PART = 0.5
-#: Ranks that are named in a line.
+#: A line names at most this number of ranks.
 MAX_NAMED = 8
 _BROADCAST = "Bcast"
-#: Ends of programs and recordings that are no failures.
+#: Outcomes of programs and recordings that are not failures.
 _IN_ORDER = frozenset({COMPLETE, "exit code 0", "interrupted", INTERVAL, TIME_LIMIT})
 
 
@@ -45,30 +44,30 @@ _IN_ORDER = frozenset({COMPLETE, "exit code 0", "interrupted", INTERVAL, TIME_LI
 class Ranks:
     """The ranks of a training, in the iterations that all of them recorded.
 
-    The first axis of all arrays is the ranks, the second the iterations; times are integer
-    nanoseconds. ``iteration_ns = phase_ns.sum(axis=2)``, and on every rank ``waiting_ns +
-    moving_ns`` is the time from the arrival at a collective to leaving it.
+    The first axis of all arrays is the ranks, the second the iterations. Times are integer
+    nanoseconds. ``iteration_ns`` is the sum of ``phase_ns`` over the phases. On every rank,
+    ``waiting_ns + moving_ns`` is the time from the arrival at a collective to leaving it.
     """
 
     ranks: tuple[Rank, ...]  #: Recorded ranks, in the order of their numbers.
-    settings: Settings  #: Of the lowest rank.
-    iterations: Ints  #: Their numbers, (iterations,).
-    layers: tuple[Layer, ...]  #: The rows of an iteration, which are the same on all ranks.
+    settings: Settings  #: The settings of the lowest rank.
+    iterations: Ints  #: Numbers of the iterations, (iterations,).
+    layers: tuple[Layer, ...]  #: The rows of an iteration, equal on all ranks.
     self_ns: Ints  #: Self times of the layers, (ranks, iterations, layers).
-    phases: tuple[str, ...]  #: In their order; the last is :data:`OUTSIDE`.
-    phase_ns: Ints  #: Including the time between rows, (ranks, iterations, phases).
-    #: Indices of the rows whose arrivals were recorded and are comparable: none on several hosts,
-    #: whose clocks differ.
+    phases: tuple[str, ...]  #: Names of the phases in order; the last is :data:`OUTSIDE`.
+    phase_ns: Ints  #: Times of phases with the time between rows, (ranks, iterations, phases).
+    #: Indices of the rows with recorded arrivals. Empty on several hosts, because their clocks
+    #: differ.
     collectives: tuple[int, ...]
-    arrived_ns: Ints  #: On the clock of their host, (ranks, iterations, collectives).
-    waiting_ns: Ints  #: For the last rank to arrive, likewise.
-    moving_ns: Ints  #: The rest of the time there, likewise.
+    arrived_ns: Ints  #: Arrivals on the clock of the host, (ranks, iterations, collectives).
+    waiting_ns: Ints  #: Time until the last rank arrives, (ranks, iterations, collectives).
+    moving_ns: Ints  #: The rest of the time in the collective, (ranks, iterations, collectives).
     window_s: float  #: Shortest difference that the clock resolves.
     notes: tuple[str, ...]  #: Lines about ranks that are missing or left out.
 
     @property
     def size(self) -> int:
-        """Number of ranks of the training, also those that are missing."""
+        """Number of ranks of the training, with missing ones."""
         return self.ranks[0].size
 
     @property
@@ -83,17 +82,20 @@ class Ranks:
 
     @property
     def communication_ns(self) -> Ints:
-        """Time in collectives, (ranks, iterations): of stays, or of the rows without arrivals."""
+        """Time in collectives, (ranks, iterations).
+
+        Without recorded arrivals, it is the self time of the rows.
+        """
         if self.collectives:
-            stays: Ints = (self.waiting_ns + self.moving_ns).sum(axis=2)
-            return stays
+            in_collectives: Ints = (self.waiting_ns + self.moving_ns).sum(axis=2)
+            return in_collectives
         rows = [row.index for row in self.layers if row.phase == COMMUNICATION]
         times: Ints = self.self_ns[:, :, rows].sum(axis=2)
         return times
 
     @property
     def between_ns(self) -> Ints:
-        """Time of the communication phase beside its collectives, (ranks, iterations)."""
+        """Time of the communication phase outside of collectives, (ranks, iterations)."""
         if COMMUNICATION not in self.phases:
             return np.zeros_like(self.iteration_ns)
         phase = self.phase_ns[:, :, self.phases.index(COMMUNICATION)]
@@ -108,12 +110,12 @@ class Ranks:
 
     @cached_property
     def computing(self) -> tuple[int, ...]:
-        """Indices of the layers outside of communication."""
+        """Indices of the layers that are not communication."""
         return tuple(row.index for row in self.layers if row.phase != COMMUNICATION)
 
     @cached_property
     def judged(self) -> Judged:
-        """Stragglers and slow ranks, by the places of :attr:`computing`."""
+        """Stragglers and slow ranks; their layers are positions in :attr:`computing`."""
         return judge(
             self.self_ns[:, :, self.computing],
             [self.layers[index] for index in self.computing],
@@ -123,10 +125,11 @@ class Ranks:
 
     @property
     def efficiency(self) -> float:
-        """Part of an iteration that is computing: median of the ranks' means; NaN without any.
+        """Fraction of an iteration without communication: median of the ranks' means.
 
-        N times this is an estimate of the speed-up by N ranks, since each computes its own batch as
-        a rank alone would without communication.
+        NaN if there are no iterations or an iteration took no time. N times this estimates the
+        speed-up by N ranks: each rank computes its own batch, and one rank alone would not
+        communicate.
         """
         whole = self.iteration_ns
         if not whole.size or not whole.all():
@@ -135,8 +138,8 @@ class Ranks:
 
     @property
     def last(self) -> Floats:
-        """Part of the iterations in which the others waited for each rank, (ranks,)."""
-        # That rank waited least in all collectives of the iteration.
+        """Fraction of the iterations in which the others waited for each rank, (ranks,)."""
+        # The last rank to arrive waits least, summed over the collectives of the iteration.
         if not self.collectives or not len(self.iterations):
             return np.zeros(len(self.ranks))
         least = self.waiting_ns.sum(axis=2).argmin(axis=0)
@@ -158,7 +161,7 @@ def merge(
     """Merge the recordings of ranks.
 
     Raises:
-        ProfileError: They are not of the same training, or have no iteration in common.
+        ProfileError: The ranks are not ranks of one training, or have no iteration in common.
     """
     notes, members = [*problems], []
     for name, recording in recordings.items():
@@ -183,8 +186,11 @@ def merge(
         )
     longest = max(member.recording.n_trials for member in members)
     if len(common) < longest:
-        words = "{common:n} of {longest:iteration} {common:was|were} recorded on all ranks shown"
-        notes.append(fill(words, common=len(common), longest=longest))
+        were = "was" if len(common) == 1 else "were"
+        notes.append(
+            f"{format_count(len(common))} of {plural(longest, 'iteration')} {were} recorded on all "
+            "ranks shown"
+        )
     return _merged(members, common, tuple(notes))
 
 
@@ -195,7 +201,7 @@ class _Member:
     name: str
     rank: Rank
     recording: Recording
-    iterations: list[int]  #: The number of every trial's iteration.
+    iterations: list[int]  #: The number of the iteration, for each trial.
 
 
 def _check_same_training(members: Sequence[_Member]) -> None:
@@ -231,7 +237,7 @@ def _rows(recording: Recording) -> list[tuple[str, str, str]]:
 
 
 def _missing(members: Sequence[_Member], notes: Sequence[str]) -> Iterator[str]:
-    """A line about the ranks without a recording that no note mentions."""
+    """A line about ranks that have no recording and that no note mentions."""
     size = members[0].rank.size
     recorded = {member.rank.number for member in members}
     missing = [
@@ -241,20 +247,20 @@ def _missing(members: Sequence[_Member], notes: Sequence[str]) -> Iterator[str]:
     ]
     if missing:
         named = ", ".join([*missing[:MAX_NAMED], *(["..."] if len(missing) > MAX_NAMED else [])])
-        words = "there is no recording of {count:rank|ranks} {named} ({count:n} of {size:n})"
-        yield fill(words, count=len(missing), named=named, size=size)
+        noun, count = "rank" if len(missing) == 1 else "ranks", format_count(len(missing))
+        yield f"there is no recording of {noun} {named} ({count} of {format_count(size)})"
 
 
 def _with_enough(members: Sequence[_Member], notes: list[str]) -> list[_Member]:
-    """The ranks with enough iterations; adds notes about the others and about early ends."""
+    """The ranks with enough iterations. Adds notes about the others and about early ends."""
     longest = max(member.recording.n_trials for member in members)
     for member in members:
         count, ended = member.recording.n_trials, member.recording.ended
         left_out = "left out: " if count < _MIN_PART * longest else ""
         reason = "" if ended == COMPLETE else f", its run ended early ({ended})"
         if left_out or reason:
-            of = plural(longest, "iteration")
-            notes.append(f"{member.name}: {left_out}{count:,d} of {of}{reason}")
+            iterations = f"{format_count(count)} of {plural(longest, 'iteration')}"
+            notes.append(f"{member.name}: {left_out}{iterations}{reason}")
     return [member for member in members if member.recording.n_trials >= _MIN_PART * longest]
 
 
@@ -263,12 +269,12 @@ def _hosts(members: Sequence[_Member]) -> set[str]:
 
 
 def _not_compared(members: Sequence[_Member]) -> str:
-    """Why waiting in collectives is unknown; empty if it is known, or if there are none."""
+    """Why waiting in collectives is unknown; empty if it is known or there are no collectives."""
     collectives = any(row.phase == COMMUNICATION for row in members[0].recording.layers)
     if not collectives or len(_hosts(members)) == 1:
         return ""
     return (
-        f"waiting in collectives is not told: the ranks ran on {len(_hosts(members))} hosts, and "
+        f"waiting in collectives is unknown: the ranks ran on {len(_hosts(members))} hosts, and "
         "arrivals on the clocks of several hosts cannot be compared"
     )
 
@@ -276,22 +282,23 @@ def _not_compared(members: Sequence[_Member]) -> str:
 def _merged(members: Sequence[_Member], common: Sequence[int], notes: tuple[str, ...]) -> Ranks:
     runs = []
     for member in members:
-        place = {number: at for at, number in reversed([*enumerate(member.iterations)])}
-        runs.append((member.recording, [place[number] for number in common]))
+        # If an iteration has several trials, the first one counts.
+        trials = {number: trial for trial, number in reversed([*enumerate(member.iterations)])}
+        runs.append((member.recording, [trials[number] for number in common]))
     first = members[0].recording
     rows = [row.index for row in first.layers if row.phase == COMMUNICATION]
     have_arrivals = all(run.arrived_ns is not None and run.left_ns is not None for run, _ in runs)
     collectives = tuple(rows) if have_arrivals and len(_hosts(members)) == 1 else ()
-    stays = np.zeros((2, len(runs), len(common), len(collectives)), np.int64)
+    moments = np.zeros((2, len(runs), len(common), len(collectives)), np.int64)
     if collectives:
         for row, (run, at) in enumerate(runs):
-            for side, times in zip(stays, (run.arrived_ns, run.left_ns), strict=True):
+            for moment, times in zip(moments, (run.arrived_ns, run.left_ns), strict=True):
                 if times is not None:
-                    side[row] = times[at]
-    arrived, left = stays
-    # No rank leaves a collective before all have arrived: the time from a rank's own arrival to the
-    # last one is waiting, the rest is moving. A broadcast waits for its root alone, which is rank 0
-    # in ChainerMN.
+                    moment[row] = times[at]
+    arrived, left = moments
+    # No rank leaves a collective before all have arrived. So a rank waits from its own arrival to
+    # the last one, and the rest of its time is moving. A broadcast waits for its root alone, which
+    # is rank 0 in ChainerMN.
     awaited = arrived.max(axis=0)
     for column, index in enumerate(collectives):
         if first.layers[index].function == _BROADCAST and members[0].rank.number == 0:
@@ -316,34 +323,44 @@ def _merged(members: Sequence[_Member], common: Sequence[int], notes: tuple[str,
 
 
 def _phase_ns(recording: Recording, phases: Sequence[str]) -> Ints:
-    """Time in every phase and outside of all, (trials, phases + 1)."""
-    own = np.zeros((recording.n_trials, len(phases) + 1), np.int64)
+    """Times of phases, and last the time outside of phases, (trials, phases + 1)."""
+    times_ns = np.zeros((recording.n_trials, len(phases) + 1), np.int64)
     framework = framework_by_phase(recording)
     for at, phase in enumerate(phases):
         rows = [row.index for row in recording.layers if row.phase == phase]
-        own[:, at] = recording.self_ns[:, rows].sum(axis=1) + framework.get(phase, 0)
+        times_ns[:, at] = recording.self_ns[:, rows].sum(axis=1) + framework.get(phase, 0)
     if recording.trial_ns is not None:
-        own[:, -1] = recording.trial_ns - own.sum(axis=1)
-    return own
+        times_ns[:, -1] = recording.trial_ns - times_ns.sum(axis=1)
+    return times_ns
+
+
+def typical_s(times_ns: Ints) -> float:
+    """Median over the iterations of the mean over the ranks, of times (ranks, iterations)."""
+    return float(np.median(times_ns.mean(axis=0))) * NS
 
 
 def who_died(recordings: Mapping[str, Recording], outcomes: Mapping[str, str]) -> str:
-    """Name the ranks that died, in a sentence; empty if none did."""
-    # A rank that fails leaves its error, but the ranks that the launcher then kills leave none. If
-    # all were killed, the rank with the earliest last iteration stopped first.
-    ends = {**{name: recording.ended for name, recording in recordings.items()}, **outcomes}
+    """Name the ranks that died, in a sentence; empty if no rank died.
+
+    Args:
+        recordings: Recordings of ranks by name.
+        outcomes: Known outcomes of the ranks' programs, by the same names.
+    """
+    # A rank that fails leaves its error. The launcher then kills the others, which leave no error.
+    # If all were killed, the rank with the earliest last iteration stopped first.
+    ends = {name: recording.ended for name, recording in recordings.items()} | dict(outcomes)
     killed = [name for name, end in ends.items() if end == RUNNING or end.startswith(KILLED)]
-    were_killed = fill("{names} {count:was|were}", names=", ".join(killed), count=len(killed))
+    were_killed = f"{join_words(killed)} {'was' if len(killed) == 1 else 'were'} killed"
     failed = {
         name: end for name, end in ends.items() if name not in killed and end not in _IN_ORDER
     }
-    # A recording may be complete although an exception ended the program later.
-    whole = [name for name in ends if name not in killed and outcomes.get(name) in _IN_ORDER]
+    # An exception may end the program after its recording is complete.
+    finished = [name for name in ends if name not in killed and outcomes.get(name) in _IN_ORDER]
     if failed:
         deaths = "; ".join(f"{name} died: {end}" for name, end in failed.items())
-        return f"{deaths}; {were_killed} killed from outside" if killed else deaths
-    if killed and len(killed) + len(whole) == len(ends) and whole:
-        return f"{were_killed} killed; {', '.join(whole)} finished"
+        return f"{deaths}; {were_killed} from outside" if killed else deaths
+    if killed and finished and len(killed) + len(finished) == len(ends):
+        return f"{were_killed}; {join_words(finished)} finished"
     if len(killed) < max(len(ends), 1):
         return ""
     last = {
@@ -356,6 +373,6 @@ def who_died(recordings: Mapping[str, Recording], outcomes: Mapping[str, str]) -
     if len(last) < len(ends) or len(first) == len(last):
         return "all ranks were killed, and it is unknown which one died first"
     return (
-        f"all ranks were killed; {', '.join(first)} stopped first, after iteration "
-        f"{earliest:,d}, the others after {max(last.values()):,d}"
+        f"all ranks were killed; {join_words(first)} stopped first, after iteration "
+        f"{format_count(earliest)}, the others after {format_count(max(last.values()))}"
     )

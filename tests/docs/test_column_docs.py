@@ -6,7 +6,7 @@
 import re
 
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, SHOWN
-from chainer_profile.report.content import comparison, network, ranks, sweep
+from chainer_profile.report.content import comparison, network, rank_tables, sweep
 from tests import ROOT
 from tests.report.reading import meanings
 
@@ -47,8 +47,8 @@ def documentation():
         "By layer": by_layer,
         "By link, with `--tree`": [x for x in of_network(network.LINKS) if x not in by_layer],
         "comparison.csv": in_file(comparison.COLUMNS),
-        "ranks.csv": in_file(ranks.LAYER_COLUMNS),
-        "collectives.csv": in_file(ranks.COLLECTIVE_COLUMNS),
+        "ranks.csv": in_file(rank_tables.LAYER_COLUMNS),
+        "collectives.csv": in_file(rank_tables.COLLECTIVE_COLUMNS),
     }.items():
         first, heading, rest = text.partition(f"# {heading}\n")
         words, last = re.fullmatch(r"((?:(?![|-]).*\n)*)(?:[|-].*\n)+((?s:.*))", rest).groups()

@@ -78,10 +78,10 @@ def test_waits_and_moves_are_the_communication_and_phases_the_iteration(size, co
     assert 0 <= ranks.efficiency <= 1
 
 
-def test_of_several_hosts_all_but_waiting_is_told():
+def test_waiting_is_unknown_on_several_hosts():
     one_host = merge(two())
     hosts = merge(two(rank=Rank(1, 2, "there")))
-    assert "waiting in collectives is not told: the ranks ran on 2 hosts" in hosts.notes[0]
+    assert "waiting in collectives is unknown: the ranks ran on 2 hosts" in hosts.notes[0]
     assert (one_host.notes, one_host.collectives) == ((), (1, 2))
     assert hosts.collectives == ()
     assert not hosts.last.any()

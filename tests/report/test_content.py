@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from benchmarks.ranks import training as training_of_ranks
 from chainer_profile.advice.changes import AS_IT_IS
 from chainer_profile.advice.results import Advice, best_of
 from chainer_profile.analyse.largest_parts import MOST_ROWS
@@ -22,6 +23,7 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.cli.options import SORT_KEYS
+from chainer_profile.ranks.merging import merge
 from chainer_profile.record.budget import Sampled, Spent
 from chainer_profile.record.recording import (
     COMPLETE,
@@ -38,6 +40,7 @@ from chainer_profile.report.content.engine_texts import verdict
 from chainer_profile.report.content.first_screen import first_screen
 from chainer_profile.report.content.layer_section import Shown, spreads
 from chainer_profile.report.content.profile import Beside, overview, report
+from chainer_profile.report.content.rank_texts import verdict as slow_ranks
 from chainer_profile.report.document import (
     FULL,
     PAGE,
@@ -299,6 +302,12 @@ def test_programs_and_engines_warn_of_busy_cores_in_the_same_words(
     for shown in (on_screen, of_engines):
         assert ("Other programs" in shown) == bool(warning)
         assert warning in shown
+
+
+def test_verdict_counts_the_slow_ranks_that_it_does_not_name() -> None:
+    for slow, counted in ((4, "1 more rank is slow."), (5, "2 more ranks are slow.")):
+        factors = {rank: 1.5 + rank / 10 for rank in range(slow)}
+        assert counted in slow_ranks(merge(training_of_ranks(12, 22, slow=factors)))
 
 
 def test_columns_of_a_network() -> None:

@@ -13,7 +13,7 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.report import unit
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, SHOWN
-from chainer_profile.report.content import comparison, engine_table, network, ranks, sweep
+from chainer_profile.report.content import comparison, engine_table, network, rank_tables, sweep
 from chainer_profile.report.tables import Column, by_key, choose, to_csv, to_json
 from chainer_profile.report.writers import json_report
 from chainer_profile.report.writers.csv_files import layers_csv
@@ -25,8 +25,8 @@ TABLES = {
     "layers": LAYER_COLUMNS,
     "links": LINK_COLUMNS,
     "comparison": comparison.COLUMNS,
-    "ranks": ranks.LAYER_COLUMNS,
-    "collectives": ranks.COLLECTIVE_COLUMNS,
+    "ranks": rank_tables.LAYER_COLUMNS,
+    "collectives": rank_tables.COLLECTIVE_COLUMNS,
     "sweep": sweep.COLUMNS,
     **{f"summary {view}": columns for view, columns in network.COLUMNS.items()},
     "engines": engine_table.COLUMNS,
