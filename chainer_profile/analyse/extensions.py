@@ -1,11 +1,12 @@
-"""A program's work outside of its network -> findings that would shorten it."""
+"""Findings about a program's work outside of its network: extensions, evaluation, snapshots."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from chainer_profile.analyse.findings import LEAST_GAIN, STEP, Finding, gain_without
-from chainer_profile.basics.sentences import fill
+from chainer_profile.basics.units import format_percent, join_words, plural
 from chainer_profile.record.budget import (
     EVALUATION,
     EXTENSIONS,
@@ -16,76 +17,97 @@ from chainer_profile.record.budget import (
     Spent,
 )
 
-#: Work is advised to be done so many times less often, if it was done so often.
+#: Factors by which work could be done less often; the first that its number of calls allows counts.
 _LESS_OFTEN = (10, 5, 2)
-#: An evaluation that runs too seldom to run less often should use one of this many examples.
+#: An evaluation that cannot run less often should use one of this many examples.
 _FEWER_EXAMPLES = 10
 #: Extensions that do most of their work in every call, whatever their own trigger.
 _IN_EVERY_CALL = ("extensions.ParameterStatistics", "extensions.VariableStatisticsPlot")
 #: Ends of the names of extensions that a training needs as often as they run.
 _NEEDED = ("Shift",)
-#: How the names of functions begin that save; others in the same account load.
+#: Names of functions that save begin with this; other functions of snapshots load.
 _SAVES = "save_"
 #: How to save without compression.
 _PLAIN = "functools.partial(serializers.save_npz, compression=False)"
 _UNCOMPRESSED = "Saving without compression takes less time, and makes a larger file. Write."
 
-#: Advice, the code to write, and the part of the time that it saves at most; None if not known.
-_Less = tuple[str, str, float | None]
+
+class _Remedy(NamedTuple):
+    """How to shorten some work."""
+
+    advice: str  #: Empty if nothing shortens it.
+    code: str = ""  #: Code to write.
+    saved: float | None = 0.0  #: Largest fraction of the time that it saves; None if unknown.
 
 
-def beside_the_network(budget: Budget, own_ns: int) -> Iterator[Finding]:
-    """Evaluation, snapshots and other extensions, each with the argument that shortens it."""
+_NONE = _Remedy("")
+
+
+def extension_findings(budget: Budget, own_ns: int) -> Iterator[Finding]:
+    """A finding for each remedy, with all work of one part that it shortens.
+
+    Args:
+        budget: The time of a program.
+        own_ns: Its time without the profiler, in nanoseconds.
+    """
     extensions = {extension.name: extension for extension in budget.extensions}
-    alike: dict[tuple[str, _Less], list[Spent]] = {}
+    by_remedy: dict[tuple[str, _Remedy], list[Spent]] = {}
     for part in (EVALUATION, SNAPSHOTS, EXTENSIONS):
         for spent in budget.part(part):
-            less = _less(spent, extensions.get(spent.name))
-            alike.setdefault((part, less), []).append(spent)
-    for (part, (advice, command, saved)), several in alike.items():
-        share = sum(spent.ns for spent in several) / own_ns if own_ns else 0.0
-        gain = gain_without(share * (1.0 if saved is None else saved))
-        if advice and (gain is None or gain >= LEAST_GAIN):
-            text = fill(
-                "{names} {names:takes|take} {share:%} of the program.",
-                names=[spent.name or part.capitalize() for spent in several],
-                share=share,
+            remedy = _remedy(spent, extensions.get(spent.name))
+            by_remedy.setdefault((part, remedy), []).append(spent)
+    for (part, remedy), works in by_remedy.items():
+        share = sum(spent.ns for spent in works) / own_ns if own_ns else 0.0
+        gain = gain_without(share * (1.0 if remedy.saved is None else remedy.saved))
+        if remedy.advice and (gain is None or gain >= LEAST_GAIN):
+            names = join_words(spent.name or part.capitalize() for spent in works)
+            take = "takes" if len(works) == 1 else "take"
+            yield Finding(
+                part,
+                STEP,
+                f"{names} {take} {format_percent(share)} of the program.",
+                remedy.advice,
+                command=remedy.code,
+                gain=None if remedy.saved is None else gain,
             )
-            gain = None if saved is None else gain
-            yield Finding(part, STEP, text, advice, command=command, gain=gain)
 
 
-def _less(spent: Spent, extension: Extension | None) -> _Less:
+def _remedy(spent: Spent, extension: Extension | None) -> _Remedy:
     if spent.name == SAVE_NPZ:
-        return _UNCOMPRESSED, "serializers.save_npz(..., compression=False)", None
+        return _Remedy(_UNCOMPRESSED, "serializers.save_npz(..., compression=False)", None)
     if extension is None:
-        if spent.part == EVALUATION:  # of a Trainer that has not ended
-            return "Evaluate less often, or on fewer examples.", "", 1.0
-        if spent.part == SNAPSHOTS and spent.name.startswith(_SAVES) and spent.count > 1:
-            return "Save less often.", "", 1 - 1 / spent.count
-        return "", "", 0.0
+        return _remedy_without_trigger(spent)
     if extension.kind.endswith(_NEEDED):
-        return "", "", 0.0
+        return _NONE
     if extension.compresses:
-        return _UNCOMPRESSED, f"extensions.snapshot(savefun={_PLAIN})", None
+        return _Remedy(_UNCOMPRESSED, f"extensions.snapshot(savefun={_PLAIN})", None)
     factor = next((factor for factor in _LESS_OFTEN if extension.times >= factor), 0)
     if factor:
         times, fewer = extension.times, extension.times // factor
-        sentence = "This happens {times} times. If {fewer} {fewer:is|are} enough, write."
-        advice = fill(sentence, times=times, fewer=fewer)
-        return advice, _written(extension, factor), 1 - fewer / times
+        enough = "once is" if fewer == 1 else f"{plural(fewer, 'time')} are"
+        advice = f"This happens {plural(times, 'time')}. If {enough} enough, write."
+        return _Remedy(advice, _less_often(extension, factor), 1 - fewer / times)
     if spent.part == EVALUATION:
-        part = f"len(test) // {_FEWER_EXAMPLES}"
-        return (
-            f"To evaluate on a part of the examples, such as {1 / _FEWER_EXAMPLES:.0%}, write.",
-            f"test = chainer.datasets.SubDataset(test, 0, {part})",
+        share = format_percent(1 / _FEWER_EXAMPLES, 0)
+        return _Remedy(
+            f"To evaluate on a part of the examples, such as {share}, write.",
+            f"test = chainer.datasets.SubDataset(test, 0, len(test) // {_FEWER_EXAMPLES})",
             1 - 1 / _FEWER_EXAMPLES,
         )
-    return "", "", 0.0
+    return _NONE
 
 
-def _written(extension: Extension, factor: int) -> str:
-    """The call that lets an extension do its work less often by a factor."""
+def _remedy_without_trigger(spent: Spent) -> _Remedy:
+    """A remedy for work that is no extension, or belongs to a Trainer that has not ended."""
+    if spent.part == EVALUATION:
+        return _Remedy("Evaluate less often, or on fewer examples.", saved=1.0)
+    if spent.part == SNAPSHOTS and spent.name.startswith(_SAVES) and spent.count > 1:
+        return _Remedy("Save less often.", saved=1 - 1 / spent.count)
+    return _NONE
+
+
+def _less_often(extension: Extension, factor: int) -> str:
+    """The code that makes an extension work less often by a factor."""
     period = f"{extension.period * factor:g}"
     trigger = f"trigger=({period}, {extension.unit!r})"
     if extension.argument and extension.kind not in _IN_EVERY_CALL:

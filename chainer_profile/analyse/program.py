@@ -1,4 +1,4 @@
-"""The time of a whole program -> the tree of its parts, and findings of what would shorten it."""
+"""The time of a whole program -> the tree of its parts, and findings that would shorten it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from chainer_profile.analyse.extensions import beside_the_network
+from chainer_profile.analyse.extensions import extension_findings
 from chainer_profile.analyse.findings import STEP, Finding, gain_without, in_order
 from chainer_profile.analyse.grouping import OUTSIDE, framework_by_phase
 from chainer_profile.analyse.shares import whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.paths import joined
-from chainer_profile.basics.sentences import fill
-from chainer_profile.basics.units import plural
+from chainer_profile.basics.units import format_duration, format_percent, plural
 from chainer_profile.basics.words import SERIAL_ITERATOR
 from chainer_profile.record.budget import (
     BENEATH,
@@ -35,22 +34,23 @@ from chainer_profile.record.budget import (
 )
 from chainer_profile.record.recording import Recording
 
-#: Names of an iteration's time outside of its phases, such as the program's loop; and in a phase.
+#: Names of the time between the phases of an iteration, such as the program's loop, and of the time
+#: between the functions of a phase.
 BETWEEN_PHASES, BETWEEN_FUNCTIONS = "code between the phases", "between functions"
 _DATA = "data"
-#: Parts that are trials and nothing else.
+#: Parts with trials only.
 _OF_TRIALS = (ITERATIONS, CALLS, TEST_CALLS)
-#: Calls of networks that were not measured: only the first networks of a program are.
+#: Calls of networks that have no rows: only the first networks of a program have.
 NOT_BY_ROW = "other networks, not timed by row"
-#: Findings on the screen of a program at most.
+#: The screen of a program has at most this number of findings.
 _MOST_TIPS = 3
-#: Trials of a program that the memory pass takes.
+#: Number of trials in the memory pass of a program.
 _MEMORY_TRIALS = 2
 
 
 @dataclass(frozen=True)
 class ProgramTime:
-    """The time of a program, and the recordings of the trials that are in its parts."""
+    """The time of a program, and the recordings of its trials by part and name."""
 
     budget: Budget
     trials: Mapping[tuple[str, str], Sequence[Recording]] = field(default_factory=dict)
@@ -60,12 +60,12 @@ class ProgramTime:
 class Part:
     """A part of a program's time, and the parts in it."""
 
-    name: str  #: Of a row its function.
+    name: str  #: For a row, the name of its function.
     ns: float
     count: float = 0
     inner: tuple[Part, ...] = ()
-    path: str = ""  #: Of a row, such as ``/conv1``.
-    sampled: bool = False  #: Whether its share of the part above it is by samples.
+    path: str = ""  #: For a row, the path of its link, such as ``/conv1``.
+    sampled: bool = False  #: Whether samples gave its share of the enclosing part.
 
 
 def program_parts(program: ProgramTime) -> list[Part]:
@@ -78,8 +78,8 @@ def program_parts(program: ProgramTime) -> list[Part]:
         whole = budget.of(name)
         inner: list[Part] = []
         for entry in _outermost(spent):
-            beneath = _beneath(entry, spent) or _in_account(program, entry)
-            inner += [Part(entry.name, entry.ns, _count(entry), beneath)] if entry.name else beneath
+            within = _imported_by(entry, spent) or _parts_within(program, entry)
+            inner += [Part(entry.name, entry.ns, _count(entry), within)] if entry.name else within
         if len(spent) == 1 and spent[0].name and BENEATH not in spent[0].name:  # one line
             parts.append(replace(inner[0], name=f"{name}: {inner[0].name}"))
             continue
@@ -89,10 +89,10 @@ def program_parts(program: ProgramTime) -> list[Part]:
 
 
 def mean_of_trials(program: ProgramTime, recording: Recording) -> tuple[float, int] | None:
-    """Seconds of a trial and their number, with those trials that are in no rows.
+    """Mean seconds of a trial and the number of trials, with the trials that have no rows.
 
-    None where the part has other trials as well, where their number is not known, and where the
-    others take so much that the mean is no time of a trial in rows.
+    None if the part has trials of several recordings, if their number is unknown, or if the mean
+    is outside of the range of the trials with rows.
     """
     for (part, name), trials in program.trials.items():
         spent = [entry for entry in program.budget.part(part) if entry.name == name]
@@ -103,8 +103,11 @@ def mean_of_trials(program: ProgramTime, recording: Recording) -> tuple[float, i
     return None
 
 
-def trials_like(program: ProgramTime, recording: Recording) -> int:
-    """The number of trials in the part of a recording's trials; 0 if it has none."""
+def trial_count(program: ProgramTime, recording: Recording) -> int:
+    """The number of trials in the part of a recording, with trials that have no rows.
+
+    0 if the recording has no part.
+    """
     for (part, name), trials in program.trials.items():
         if part in _OF_TRIALS and any(each is recording for each in trials):
             return sum(spent.count for spent in program.budget.part(part) if spent.name == name)
@@ -120,19 +123,19 @@ def _count(spent: Spent) -> int:
 
 
 def _outermost(spent: Sequence[Spent]) -> list[Spent]:
-    """The entries with names of their own, with the time and count of all beneath them."""
+    """The entries that no other entry encloses, with the time and count of the entries in them."""
     outermost: dict[str, Spent] = {}
     for entry in spent:
-        outer = entry.name.partition(BENEATH)[0]
-        above = outermost.get(outer, Spent(entry.part, outer, 0))
-        ns, count = above.ns + entry.ns, above.count + entry.count
-        outermost[outer] = replace(above, ns=ns, count=count)
+        name = entry.name.partition(BENEATH)[0]
+        before = outermost.get(name, Spent(entry.part, name, 0))
+        ns, count = before.ns + entry.ns, before.count + entry.count
+        outermost[name] = replace(before, ns=ns, count=count)
     return list(outermost.values())
 
 
-def _beneath(above: Spent, spent: Sequence[Spent]) -> tuple[Part, ...]:
-    """The imports of a package."""
-    begin = above.name + BENEATH
+def _imported_by(package: Spent, spent: Sequence[Spent]) -> tuple[Part, ...]:
+    """The packages that a package imports."""
+    begin = package.name + BENEATH
     return _ranked(
         Part(entry.name.removeprefix(begin), entry.ns)
         for entry in spent
@@ -140,8 +143,8 @@ def _beneath(above: Spent, spent: Sequence[Spent]) -> tuple[Part, ...]:
     )
 
 
-def _in_account(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
-    """Rows of the trials in a part, and functions in the rest of its time."""
+def _parts_within(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
+    """The rows of the trials in a part, and the sampled functions in the rest of its time."""
     account = spent.part, spent.name
     trials = program.trials.get(account, ())
     unmeasured = [
@@ -154,14 +157,15 @@ def _in_account(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
     rest_ns = spent.ns - in_trials_ns
     others = spent.count - sum(recording.n_trials for recording in trials)
     parts: list[Part] = []
-    if rest_ns < 0:  # the end of a program that was killed is in its trials alone
-        by = spent.ns / in_trials_ns
+    if rest_ns < 0:  # a killed program: its recording ends later than its budget
+        factor = spent.ns / in_trials_ns
         phases = {
-            name: [replace(row, ns=row.ns * by) for row in rows] for name, rows in phases.items()
+            name: [replace(row, ns=row.ns * factor) for row in rows]
+            for name, rows in phases.items()
         }
     elif spent.part in _OF_TRIALS and others > 0:
         parts.append(Part(_not_by_row(others, trials), rest_ns, others))
-    elif spent.part in _OF_TRIALS:  # what is around the trials
+    elif spent.part in _OF_TRIALS:  # the rest is time between the trials
         last = phases[OUTSIDE] if OUTSIDE in phases else list(phases.values())[-1]
         last[-1] = replace(last[-1], ns=last[-1].ns + rest_ns)
     else:
@@ -186,7 +190,7 @@ def _in_account(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
 
 
 def _not_by_row(others: int, trials: Sequence[Recording]) -> str:
-    """What the trials of a part are called that are in no rows."""
+    """The name of the trials of a part that have no rows."""
     counted = sum(_MEMORY_TRIALS for recording in trials if recording.memory is not None)
     if not counted:
         return f"{plural(others, 'other')}, not timed by row"
@@ -198,7 +202,14 @@ def _not_by_row(others: int, trials: Sequence[Recording]) -> str:
 def _functions(
     program: ProgramTime, spent: Spent, ns: float, where: Sequence[str]
 ) -> tuple[Part, ...]:
-    """The functions that samples found in a part, and their shares of so much of its time."""
+    """The sampled functions of a part, scaled to ``ns`` of its time.
+
+    Args:
+        program: The time of a program.
+        spent: The part.
+        ns: Nanoseconds of the part that the functions share.
+        where: The code whose samples count: network, data loading, other code.
+    """
     account = spent.part, spent.name
     sampled = [
         entry
@@ -214,13 +225,16 @@ def _functions(
 
 
 def _phases(trials: Sequence[Recording]) -> dict[str, list[Part]]:
-    """Rows in all trials of a part, by phase; slowest first, then the time between functions."""
+    """The rows of all trials of a part, by phase.
+
+    The slowest row of a phase is first, the time between functions last.
+    """
     models = {recording.settings.model for recording in trials}
     times_ns: dict[str, Counter[tuple[str, str]]] = {}
     counts: Counter[tuple[str, str, str]] = Counter()
     between_ns: Counter[str] = Counter()
     for recording in trials:
-        # Networks of one part may have links of the same paths.
+        # Several networks of a part may have equal paths.
         network = f"/{recording.settings.model}" if len(models) > 1 else ""
         calls = recording.calls
         if calls is None:
@@ -256,13 +270,13 @@ def own_ns(budget: Budget) -> int:
 
 
 def share_of(spent: Spent, budget: Budget) -> float:
-    """A part of the program's own time."""
+    """The fraction of the program's time without the profiler."""
     own = own_ns(budget)
     return spent.ns / own if own else 0.0
 
 
 def _loading(budget: Budget, summary: Summary) -> Iterator[Finding]:
-    """Loading that other processes can do, where it takes longer than moving what is loaded."""
+    """Loading by the program's own process, if moving loaded examples from others is faster."""
     layers, (whole_s, _) = summary.layers, whole(summary)
     serial_s = float(layers["mean_s"][layers["function"] == SERIAL_ITERATOR].sum())
     moved = [trials for trials in budget.trials if trials.moved_ns]
@@ -272,13 +286,10 @@ def _loading(budget: Budget, summary: Summary) -> Iterator[Finding]:
         return
     share = _share_of_trials(budget, summary.recording) / whole_s
     hidden = gain_without(share * (serial_s - moved_s))
-    text = fill(
-        "{name} takes {share:%} of the program: {serial_s:s} an iteration. To move the examples "
-        "from other processes, which can load them meanwhile on a free core, takes {moved_s:s}.",
-        name=SERIAL_ITERATOR,
-        share=share * serial_s,
-        serial_s=serial_s,
-        moved_s=moved_s,
+    text = (
+        f"{SERIAL_ITERATOR} takes {format_percent(share * serial_s)} of the program: "
+        f"{format_duration(serial_s)} an iteration. Other processes can load the examples on a "
+        f"free core; moving the examples from them takes {format_duration(moved_s)}."
     )
     yield Finding(
         LOADING,
@@ -286,19 +297,22 @@ def _loading(budget: Budget, summary: Summary) -> Iterator[Finding]:
         text,
         "Write.",
         command="chainer.iterators.MultiprocessIterator(train, batchsize)",
-        # Work on more cores than were free takes its time elsewhere.
+        # Loading on more cores than are free slows the rest of the program.
         gain=min(hidden or free_cores, free_cores),
     )
 
 
 def tips(findings: Sequence[Finding]) -> Sequence[Finding]:
-    """The findings of a program on its screen: those with the largest gains, or the first one."""
+    """The findings on a program's screen: the largest gains, or the first finding without any."""
     return [finding for finding in findings if finding.gain][:_MOST_TIPS] or findings[:1]
 
 
 def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Finding, ...]:
-    """What would shorten the program; with what would shorten its trials, by what that is of it."""
-    findings = list(beside_the_network(budget, own_ns(budget)))
+    """Findings that would shorten the program, with their gains for the whole program.
+
+    With a summary, they include the steps that would shorten its trials.
+    """
+    findings = list(extension_findings(budget, own_ns(budget)))
     if summary is not None:
         findings += _loading(budget, summary)
         share = _share_of_trials(budget, summary.recording)
@@ -310,7 +324,7 @@ def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Fi
 
 
 def _share_of_trials(budget: Budget, recording: Recording) -> float:
-    """What the trials of a recording are of the program's own time."""
+    """The fraction of the program's time without the profiler in the trials of a recording."""
     part = ITERATIONS if recording.settings.phase == "train" else CALLS
     own = own_ns(budget)
     has_others = sum(trials.part == part for trials in budget.trials) > 1

@@ -1,4 +1,4 @@
-"""What a program does beside its network: the argument that shortens it, and what that saves."""
+"""Findings about extensions: the argument that shortens each, and the time that it saves."""
 
 import ast
 
@@ -26,8 +26,8 @@ def advised(*extensions, takes_s=5, **more):
     return findings_of(*spent, rest, extensions=extensions, **more)
 
 
-#: Kind, period, unit, times and own argument of an extension; what it saves, and code to write.
-CURES = """
+#: Kind, period, unit, times and own argument of an extension; saved fraction of its time; code.
+REMEDIES = """
 extensions.PlotReport 2 epoch 9 trigger; 8/9; PlotReport(..., trigger=(10, 'epoch'))
 extensions.LogReport 1 epoch 3 trigger; 2/3; LogReport(..., trigger=(2, 'epoch'))
 extensions.VariableStatisticsPlot 1 epoch 10 trigger; 9/10; trigger=(10, 'iteration'))
@@ -39,10 +39,10 @@ extensions.PlotReport 1 epoch 1 trigger; 0/1;
 """
 
 
-@pytest.mark.parametrize("cure", CURES.strip().splitlines())
-def test_the_argument_that_shortens_an_extension(cure):
+@pytest.mark.parametrize("remedy", REMEDIES.strip().splitlines())
+def test_the_argument_that_shortens_an_extension(remedy):
     """A training needs a shift, and what happens once cannot run less often."""
-    words, saved, code = (part.strip() for part in cure.split(";"))
+    words, saved, code = (part.strip() for part in remedy.split(";"))
     kind, period, unit, times, *argument = words.split()
     saved_times, of = map(int, saved.split("/"))
     advice = advised(Extension("a", kind, float(period), unit, int(times), *argument))
@@ -54,7 +54,15 @@ def test_the_argument_that_shortens_an_extension(cure):
         assert "takes 50.0 % of the program." in finding.text
 
 
-def test_extensions_with_one_cure_are_one_finding_and_the_largest_is_first():
+@pytest.mark.parametrize(
+    ("times", "enough"), [(3, "once is"), (10, "once is"), (20, "2 times are")]
+)
+def test_advice_counts_how_often_is_enough(times, enough):
+    (finding,) = advised(Extension("a", "extensions.PlotReport", 1, "epoch", times))
+    assert finding.advice == f"This happens {times} times. If {enough} enough, write."
+
+
+def test_extensions_with_one_remedy_are_one_finding_and_the_largest_is_first():
     plots = [Extension(name, "extensions.PlotReport", 1, "epoch", 20, "trigger") for name in "ab"]
     evaluator = Extension("c", "extensions.Evaluator", 1, "epoch", 10)
     assert [finding.text for finding in advised(evaluator, *plots, takes_s=2)] == [

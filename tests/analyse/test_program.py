@@ -12,7 +12,7 @@ from chainer_profile.analyse.program import (
     program_findings,
     program_parts,
     tips,
-    trials_like,
+    trial_count,
 )
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.budget import Budget, Sampled, Spent, Trials
@@ -146,13 +146,13 @@ def test_one_figure_for_one_iteration():
     budget = Budget("a.py", "", "", COMPLETE, 10**9, (Spent(*ITERATIONS, 1560, 4),))
     program = ProgramTime(budget, {ITERATIONS: [TRAINING]})
     assert mean_of_trials(program, TRAINING) == (pytest.approx(390e-9), 4)
-    assert trials_like(program, TRAINING) == 4
+    assert trial_count(program, TRAINING) == 4
     # Another recording is of other trials, and two trainings have no common one.
     assert mean_of_trials(program, replace(TRAINING)) is None
     both = ProgramTime(budget, {ITERATIONS: [TRAINING, replace(TRAINING)]})
     assert mean_of_trials(both, TRAINING) is None
-    assert trials_like(both, TRAINING) == 4
-    assert trials_like(program, replace(TRAINING)) == 0
+    assert trial_count(both, TRAINING) == 4
+    assert trial_count(program, replace(TRAINING)) == 0
 
 
 @pytest.mark.parametrize("ns", [4 * 389, 4 * 391])

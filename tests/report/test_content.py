@@ -381,7 +381,7 @@ def test_a_program_has_the_same_table_where_changes_are_tried() -> None:
 
 def test_what_to_keep_of_a_program_has_no_empty_parentheses() -> None:
     words = "".join(map(str, what_helped(BY_TURNS)))
-    assert "Start it by: " in words
+    assert "Start it with: " in words
     assert "()" not in words.replace("accelerate()", "")
     best = best_of(BY_TURNS.tried)
     assert best is not None

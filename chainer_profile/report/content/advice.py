@@ -12,7 +12,6 @@ from chainer_profile.advice.results import LEAST_GAIN, TOGETHER, best_of, togeth
 from chainer_profile.analyse.program import own_ns
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
-from chainer_profile.basics.sentences import fill
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import unit
 from chainer_profile.report.document import Code, Heading, code, listing, points, strong, text
@@ -41,14 +40,20 @@ def report(advice: Advice, program: ProgramTime | None = None) -> list[Block]:
         *section(advice, program),
         Heading(2, "Method"),
         *([Code(printable(advice.settings.command))] if advice.settings.command else []),
-        points(_BY_TURNS if advice.script else _METHOD),
+        points(_PROGRAM_METHOD if advice.script else _NETWORK_METHOD),
     ]
 
 
 def section(
     advice: Advice, program: ProgramTime | None = None, *, below_answer: bool = False
 ) -> Iterator[Block]:
-    """The changes that were tried, and their gains; a run's answer has the best of them."""
+    """The changes that were tried, and their gains.
+
+    Args:
+        advice: The changes.
+        program: The time of the program that they were tried in; None if it is unknown.
+        below_answer: Whether the answer of a report already has the best change.
+    """
     if not (below_answer and best_of(advice.tried)):
         yield text(strong(verdict(advice, program)))
     if advice.ended != COMPLETE:
@@ -56,16 +61,14 @@ def section(
             f"The search ended before everything was tried ({advice.ended}).", note=True, below=True
         )
     if advice.script:
-        yield from _of_program(advice, program)
+        yield from _program_gains(advice, program)
     elif advice.helping:
-        yield Table(_COLUMNS, advice.helping, "What helps")
+        yield Table(_NETWORK_COLUMNS, advice.helping, "What helps")
+        threads = units.plural(advice.settings.threads or 1, "BLAS thread")
         yield text(
-            fill(
-                "Compared with the unchanged network, with {threads:BLAS thread}; milliseconds are "
-                "wall time of one input. Each row comes from pairs of new processes that were "
-                "started after the change had been chosen.",
-                threads=advice.settings.threads or 1,
-            )
+            f"Compared with the unchanged network, with {threads}; milliseconds are wall time of "
+            "one input. Each row comes from pairs of new processes that were started after the "
+            "change had been chosen."
         )
         yield points(
             (strong(tried.candidate.name), ": ", *keeping(tried)) for tried in advice.helping
@@ -73,12 +76,12 @@ def section(
     for tried in [tried for tried in advice.helping if tried.layers][:_MAX_WITH_LAYERS]:
         yield text(f"Where {tried.candidate.name} helped the most:")
         yield Table(_LAYER_COLUMNS, tried.layers, f"Layers under {tried.candidate.name}")
-    vain = [tried for tried in advice.tried if not (tried.helps or tried.error)]
+    no_gain = [tried for tried in advice.tried if not (tried.helps or tried.error)]
     failed = [tried for tried in advice.tried if tried.error]
     more = "let the program run for longer" if advice.script else "run again with a larger --budget"
     for heading, items in (
-        (f"Undecided; {more}:", [_figures(tried, advice) for tried in vain if tried.open]),
-        ("Tried, no gain:", [_figures(tried, advice) for tried in vain if not tried.open]),
+        (f"Undecided; {more}:", [_gain_words(tried, advice) for tried in no_gain if tried.open]),
+        ("Tried, no gain:", [_gain_words(tried, advice) for tried in no_gain if not tried.open]),
         ("What failed:", [f"{tried.candidate.name}: {tried.error}" for tried in failed]),
         ("Not tried:", [f"{untried.name}: {untried.why}" for untried in advice.untried]),
     ):
@@ -93,12 +96,15 @@ def section(
 
 
 def on_screen(advice: Advice, program: ProgramTime) -> Iterator[Block]:
-    """The same of a program in a few lines, the answer first."""
+    """The changes that were tried in a program, in a few lines."""
     yield text(strong(verdict(advice, program)))
-    yield from _of_program(advice, program)
-    vain = [tried for tried in advice.tried if not (tried.helps or tried.error)]
-    if vain:
-        names = (f"{t.candidate.name} ({_factor(t.gain)}, {_interval(t.gain)})" for t in vain)
+    yield from _program_gains(advice, program)
+    no_gain = [tried for tried in advice.tried if not (tried.helps or tried.error)]
+    if no_gain:
+        names = (
+            f"{t.candidate.name} ({_factor_text(t.gain)}, {_interval_text(t.gain)})"
+            for t in no_gain
+        )
         yield text(f"No significant gain: {', '.join(names)}.", below=True)
     for tried in advice.tried:
         if tried.error:
@@ -109,30 +115,30 @@ def on_screen(advice: Advice, program: ProgramTime) -> Iterator[Block]:
         yield text(f"Not tried: {', '.join(names)}.", below=True)
 
 
-def _of_program(advice: Advice, program: ProgramTime | None) -> Iterator[Block]:
-    """The changes that help a program, and what to write."""
+def _program_gains(advice: Advice, program: ProgramTime | None) -> Iterator[Block]:
+    """A table of the changes that help a program, and how to make the best one."""
     if not advice.helping:
         return
-    table = _program_columns(_seconds_of_program(advice, program))
-    yield Table(table, _rows_of_program(advice), f"What makes {_subject(advice)} faster")
+    table = _program_columns(_program_time(advice, program))
+    yield Table(table, _program_rows(advice), f"What makes {_subject(advice)} faster")
     if any(tried.candidate.against != AS_IT_IS for tried in advice.helping):
-        yield text("A + is a change on top of others; it is compared with those.", below=True)
-    for words in _to_write(advice):
+        yield text("A change with + is added to others and compared with them.", below=True)
+    for words in _instructions(advice):
         yield text(*words, below=True)
 
 
-def _to_write(advice: Advice) -> Iterator[Words]:
-    """What to type and to write for the best change of a program."""
+def _instructions(advice: Advice) -> Iterator[Words]:
+    """The command to type and the code to write for the best change of a program."""
     for place, words in advice.lines:
         if place == BEFORE:
-            yield "Start it by: ", code(words)
+            yield "Start it with: ", code(words)
         else:
             where = f"Import chainer_profile before Chainer, and write around {place}: "
             yield where, code(words)
 
 
-def _rows_of_program(advice: Advice) -> list[Tried]:
-    """The changes that help; the last one is all of them together."""
+def _program_rows(advice: Advice) -> list[Tried]:
+    """The changes that help, with all of them together last."""
     whole = together(advice.tried)
     if whole is None:
         return list(advice.helping)
@@ -142,10 +148,11 @@ def _rows_of_program(advice: Advice) -> list[Tried]:
     return [*rows, replace(whole, candidate=candidate)]
 
 
-def _seconds_of_program(
-    advice: Advice, program: ProgramTime | None
-) -> Callable[[float], str] | None:
-    """The time of the program by what an iteration takes that was tried; all else as it was."""
+def _program_time(advice: Advice, program: ProgramTime | None) -> Callable[[float], str] | None:
+    """A function from the time of an iteration, in seconds, to the time of the program as text.
+
+    The rest of the program takes the time that it took. None if the program's time is unknown.
+    """
     if program is None or not advice.trials:
         return None
     rest_s = own_ns(program.budget) * NS - advice.trials_s
@@ -163,17 +170,17 @@ def _program_columns(seconds: Callable[[float], str] | None) -> tuple[Column, ..
     return (
         Column("change", "change", unit.TEXT, field="candidate.name", fold=20),
         Column("wall", "iteration", unit.FIGURE, full="Times as fast (iteration)",
-               value=lambda tried: _factor(tried.wall)),
+               value=lambda tried: _factor_text(tried.wall)),
         Column("wall_interval", "95 %", unit.FIGURE, full="95 % interval",
-               value=lambda tried: _interval(tried.wall)),
+               value=lambda tried: _interval_text(tried.wall)),
         Column("program", "whole program", unit.FIGURE, full="The whole program", value=of_program),
-        Column("loss", "change in loss", unit.FIGURE, value=lambda tried: _loss(tried.loss)),
+        Column("loss", "change in loss", unit.FIGURE, value=lambda tried: _loss_text(tried.loss)),
     )
     # fmt: on
 
 
-def _loss(change: LossChange | None) -> str | None:
-    """How far losses differ; where they do not, from which change on that would be seen."""
+def _loss_text(change: LossChange | None) -> str | None:
+    """The change in loss; if it is not significant, the size from which it would be."""
     if change is None:
         return None
     if math.isnan(change.part):
@@ -194,15 +201,15 @@ def verdict(advice: Advice, program: ProgramTime | None = None) -> str:
         trial += f" of {_subject(advice)}"
     if best is None or best.gain is None:
         measured = sum(1 for tried in advice.tried if tried.gain)
-        sentence = "No change makes a {trial} significantly faster: {measured:change} measured."
-        return fill(sentence, trial=trial, measured=measured)
+        changes = units.plural(measured, "change")
+        return f"No change makes a {trial} significantly faster: {changes} measured."
     name, factor = best.candidate.name, units.format_factor(best.gain.factor)
-    sure = f"95 % interval {_interval(best.gain)}"
+    sure = f"95 % interval {_interval_text(best.gain)}"
     if advice.script:
-        seconds = _seconds_of_program(advice, program)
+        seconds = _program_time(advice, program)
         whole = "an iteration" if seconds is None else "the program"
         after, before = map(seconds or units.format_duration, (best.after_s, best.before_s))
-        took = f"{whole} takes {after} in place of {before}."
+        took = f"{whole} takes {after} instead of {before}."
         return f"With {name} a {trial} is {factor} as fast ({sure}): {took}"
     than = "" if best.candidate.against == AS_IT_IS else " as with BLAS's own choice"
     before, after = map(units.format_duration, (best.before_s, best.after_s))
@@ -212,27 +219,27 @@ def verdict(advice: Advice, program: ProgramTime | None = None) -> str:
     )
 
 
-def _interval(gain: Speedup | None) -> str:
+def _interval_text(gain: Speedup | None) -> str:
     if gain is None:
         return units.NOT_KNOWN
     return units.format_interval(gain.low, gain.high, "{:.2f}".format)
 
 
-def _factor(gain: Speedup | None) -> str:
+def _factor_text(gain: Speedup | None) -> str:
     return units.NOT_KNOWN if gain is None else units.format_factor(gain.factor)
 
 
 # fmt: off
-_COLUMNS = (
+_NETWORK_COLUMNS = (
     Column("change", "change", unit.TEXT, field="candidate.name", fold=14),
     Column("wall", "times as fast", unit.FIGURE, full="Times as fast (wall)",
-           value=lambda tried: _factor(tried.wall)),
+           value=lambda tried: _factor_text(tried.wall)),
     Column("wall_interval", "95 %", unit.FIGURE, full="95 % interval",
-           value=lambda tried: _interval(tried.wall), drop=3),
+           value=lambda tried: _interval_text(tried.wall), drop=3),
     Column("cpu", "CPU time", unit.FIGURE, full="Times as fast (CPU time)",
-           value=lambda tried: _factor(tried.cpu)),
+           value=lambda tried: _factor_text(tried.cpu)),
     Column("cpu_interval", "95 % CPU", unit.FIGURE, full="95 % interval (CPU)",
-           value=lambda tried: _interval(tried.cpu), drop=2),
+           value=lambda tried: _interval_text(tried.cpu), drop=2),
     Column("decides", "decides", unit.TEXT, full="Decided by", field="candidate.decides", fold=4,
            drop=4),
     Column("before", "before ms", unit.MS, drop=5),
@@ -252,12 +259,12 @@ _LAYER_COLUMNS = (
 
 
 def what_helped(advice: Advice) -> Words:
-    """The best change, and how to keep it; nothing if none helps."""
+    """The best change, and how to keep it; empty if no change helps."""
     best = best_of(advice.tried)
     if best is None:
         return ()
     if advice.script:
-        words = [word for line in _to_write(advice) for word in (" ", *line, ".")]
+        words = [word for line in _instructions(advice) for word in (" ", *line, ".")]
         return (verdict(advice), *words)
     return (f"{verdict(advice)} To keep it: ", *keeping(best))
 
@@ -269,9 +276,9 @@ def keeping(tried: Tried) -> Words:
     return code(tried.candidate.keep), f" ({reason})" if reason else ""
 
 
-def _figures(tried: Tried, advice: Advice) -> Words:
-    """A change that does not help, or not for sure, with its figures."""
-    figures = f"{_factor(tried.gain)}, {_interval(tried.gain)}, "
+def _gain_words(tried: Tried, advice: Advice) -> Words:
+    """A change without a significant gain, with its gain, interval and number of pairs."""
+    figures = f"{_factor_text(tried.gain)}, {_interval_text(tried.gain)}, "
     if advice.script:
         figures += units.plural(tried.pairs, "round")
     else:
@@ -279,24 +286,25 @@ def _figures(tried: Tried, advice: Advice) -> Words:
     return (strong(tried.candidate.name), f": {figures}")
 
 
-_BY_TURNS = (
-    "The program ran once. Changes were switched on and off by turns, in blocks of iterations "
-    "of 50 ms or more. In each round every variant had one block, in an order that was drawn. "
+_PROGRAM_METHOD = (
+    "The program ran once. Variants with and without the changes were interleaved, in blocks of "
+    "iterations of 50 ms or more. In each round every variant had one block, in random order. "
     "Between iterations the program ran unchanged.",
-    "The times of a variant are added up over the rounds and divided by its work (iterations, or "
-    "where these differ, a fit of their calls and their inputs' sizes to their time). The interval "
-    "is Student's, from what each round's two blocks are off by.",
+    "The times of a variant are summed over the rounds and divided by its work. Its work is the "
+    "number of its iterations or, if iterations differ, a fit of their times to their calls and "
+    "the sizes of their inputs. The interval is Student's, from the residuals of the two blocks of "
+    "each round.",
     f"A change helps if it is at least {LEAST_GAIN}x as fast and its interval excludes 1. The "
-    "numbers of BLAS threads came first, the others beside the best of them, and then what "
-    "helped, together. Where there were enough rounds after a change had been chosen, only these "
-    "count.",
-    "The change in loss compares the losses of the same blocks. Without a significant one it is "
-    "told how large a change must be to be seen.",
+    "numbers of BLAS threads were tried first, then the other changes with the best number, and "
+    "then all changes that helped, together. If there were enough rounds after a change had been "
+    "chosen, only these count.",
+    "The change in loss compares the losses of the same blocks. If it is not significant, the "
+    "table shows how large it would have to be.",
 )
-_METHOD = (
+_NETWORK_METHOD = (
     "The unchanged network and each change ran in separate processes. These took turns in "
     "blocks of a hundredth of a second or of one run, so a disturbance of the machine affects "
-    "all of them alike. A pair of processes gives one ratio: the median of its rounds' "
+    "all of them equally. A pair of processes gives one ratio: the median of its rounds' "
     "ratios. Each pair uses new processes, because their memory layout differs.",
     "A first look chose the promising changes. New processes then measured their gains again, "
     "and only these measurements are reported (plus the first one where there was time for a "

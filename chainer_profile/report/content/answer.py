@@ -8,7 +8,7 @@ from dataclasses import replace
 from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.checks import ending_text
 from chainer_profile.analyse.findings import NOTE, STEP, WARNING, Finding
-from chainer_profile.analyse.program import ProgramTime, mean_of_trials, trials_like
+from chainer_profile.analyse.program import ProgramTime, mean_of_trials, trial_count
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.values import VALUES
 from chainer_profile.basics.units import (
@@ -142,7 +142,7 @@ def _mean_of_iterations(
     mean_s, count, all_count = trial.mean_s, trial.count, 0
     if program is not None:
         mean_s, count = mean_of_trials(program, recording) or (mean_s, count)
-        all_count = trials_like(program, recording)
+        all_count = trial_count(program, recording)
     unit = "iteration" if noun == "training step" else "call"
     trials = plural(count, unit)
     if count < all_count:

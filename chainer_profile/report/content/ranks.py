@@ -17,7 +17,7 @@ from chainer_profile.report.content.boxes import MAX_COLOURS, laid
 from chainer_profile.report.content.rank_texts import time_texts, title, verdict
 from chainer_profile.report.text import printable
 
-#: Width of a row's name beside its bar, as a fraction of the whole width.
+#: Width of the names before the bars, as a fraction of the whole width.
 _NAME_WIDTH = 0.1
 _BETWEEN = "between collectives"
 
