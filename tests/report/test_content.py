@@ -304,6 +304,13 @@ def test_programs_and_engines_warn_of_busy_cores_in_the_same_words(
         assert warning in shown
 
 
+def test_next_step_shows_the_call_of_accelerate_as_code() -> None:
+    fast = make_run().engines[1]
+    run = make_run(engines=(make_run().engines[0], replace(fast, name="chainer-fast")))
+    step = "In Python, call the network within `with chainer_profile.accelerate():`."
+    assert step in markdown.write(engines.report(run, {}))
+
+
 def test_verdict_counts_the_slow_ranks_that_it_does_not_name() -> None:
     for slow, counted in ((4, "1 more rank is slow."), (5, "2 more ranks are slow.")):
         factors = {rank: 1.5 + rank / 10 for rank in range(slow)}

@@ -11,7 +11,7 @@ from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import EngineResult, EnginesRun
 from chainer_profile.record.recording import Recording
 from chainer_profile.report import document as doc
-from chainer_profile.report import text as words
+from chainer_profile.report import text
 from chainer_profile.report.columns import properties
 from chainer_profile.report.content import engine_texts as texts
 from chainer_profile.report.content.comparison import layer_columns, unmatched_lines
@@ -53,13 +53,13 @@ def _sections(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[doc.
         for engine in with_nodes
     )
     warnings = [*texts.warnings(run), *texts.wrong_lines(run)]
-    machine = words.environment_lines(run.environment)
+    machine = text.environment_lines(run.environment)
     machine_lines = [doc.text(line, aside=True, below=at > 0) for at, line in enumerate(machine)]
     return [
         doc.Section("", doc.below([title, how]), (doc.BRIEF,)),
         doc.Section("", [doc.text(doc.strong(texts.verdict(run)))], both),
         doc.Section("", doc.below(warnings, note=True), both),
-        doc.Section("", [doc.text(f"{how}; {words.weights_text(run.settings)}.")], in_report),
+        doc.Section("", [doc.text(f"{how}; {text.weights_text(run.settings)}.")], in_report),
         doc.Section("Engines", table, both),
         doc.Section("", _speed(run), in_report),
         doc.Section("" if table else "Engines", others, both),
@@ -155,8 +155,8 @@ def _method(run: EnginesRun) -> Iterator[doc.Block]:
 
 
 def _environment(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[doc.Block]:
-    rows = words.environment_rows(run.environment)
-    rows += words.gpu_rows(recordings[BASELINE]) if BASELINE in recordings else []
+    rows = text.environment_rows(run.environment)
+    rows += text.gpu_rows(recordings[BASELINE]) if BASELINE in recordings else []
     rows += [(e.label, e.version) for e in run.engines if e.version]
     if rows:
         yield properties(rows, "The machine and its software")
