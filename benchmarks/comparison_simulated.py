@@ -15,7 +15,8 @@ from functools import cache
 
 import numpy as np
 
-from chainer_profile.comparison.compare import Comparison, Side, compare
+from chainer_profile.comparison.compare import Comparison, compare
+from chainer_profile.comparison.sides import Side
 from chainer_profile.comparison.significance import SAME, SLOWER
 from chainer_profile.record.recording import (
     Calibration,

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from chainer_profile.basics.errors import ProfileError as ProfileError
     from chainer_profile.basics.errors import UsageError as UsageError
     from chainer_profile.comparison.compare import Comparison as Comparison
-    from chainer_profile.comparison.compare import Side as Side
     from chainer_profile.comparison.compare import compare as compare
+    from chainer_profile.comparison.sides import Side as Side
     from chainer_profile.costs.work import register_cost as register_cost
     from chainer_profile.integrations.profiling import profiling as profiling
     from chainer_profile.integrations.trainer import LayerProfile as LayerProfile
@@ -57,7 +57,7 @@ _HOMES = {
     "ModelSummary": "record.network",
     "ProfileError": "basics.errors",
     "Recording": "record.recording",
-    "Side": "comparison.compare",
+    "Side": "comparison.sides",
     "Summary": "analyse.summary",
     "UsageError": "basics.errors",
     "compare": "comparison.compare",

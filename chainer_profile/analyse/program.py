@@ -114,6 +114,38 @@ def trial_count(program: ProgramTime, recording: Recording) -> int:
     return 0
 
 
+def with_last_trials(program: ProgramTime) -> ProgramTime:
+    """Add the trials that a killed program made after its budget was last written.
+
+    The journal has them. So the budget counts as many trials as the recordings have.
+    """
+    budget, spent = program.budget, list(program.budget.spent)
+    for account, recordings in program.trials.items():
+        at = next((n for n, each in enumerate(spent) if (each.part, each.name) == account), None)
+        if at is None or account[0] not in _OF_TRIALS:
+            continue
+        times_ns = _in_order_of_start(recordings)
+        missing = len(times_ns) - spent[at].count
+        if missing > 0:
+            ns, count = spent[at].ns + sum(times_ns[-missing:]), len(times_ns)
+            spent[at] = replace(spent[at], ns=ns, count=count)
+    wall_ns = budget.wall_ns + sum(each.ns for each in spent) - sum(x.ns for x in budget.spent)
+    return replace(program, budget=replace(budget, spent=tuple(spent), wall_ns=wall_ns))
+
+
+def _in_order_of_start(recordings: Sequence[Recording]) -> list[int]:
+    """The times of the trials of several recordings, in nanoseconds."""
+    trials = [
+        (start_ns, trial_ns)
+        for recording in recordings
+        if recording.trial_ns is not None and recording.start_ns is not None
+        for start_ns, trial_ns in zip(
+            recording.start_ns.tolist(), recording.trial_ns.tolist(), strict=True
+        )
+    ]
+    return [trial_ns for _, trial_ns in sorted(trials)]
+
+
 def _ranked(parts: Iterable[Part]) -> tuple[Part, ...]:
     return tuple(sorted(parts, key=lambda part: -part.ns))
 

@@ -33,6 +33,11 @@ def format_duration(seconds: float | None) -> str:
     return f"{format_significant(seconds / _SECONDS[unit])} {unit}"
 
 
+def format_difference(seconds: float) -> str:
+    """Format a difference of times with its sign: ``+5.021 ms``."""
+    return f"{'+' if seconds > 0 else '-' if seconds < 0 else ''}{format_duration(abs(seconds))}"
+
+
 def roughly(seconds: float) -> str:
     """Format a time to the minute: ``35 s``, ``12 min``, ``3 h 20 min``."""
     if seconds < 90:
@@ -69,6 +74,13 @@ def format_measured(seconds: float, low: float, high: float) -> tuple[str, str]:
     if math.isnan(least) or math.isnan(most):
         return shown, ""
     return shown, f"{least:,.{digits}f} to {most:,.{digits}f} {unit}"
+
+
+def format_of_limit(seconds: float, limit_s: float) -> str:
+    """Format a time and its limit, which is exact, in one unit: ``2.9 of the 3 min``."""
+    if limit_s >= 60 and not limit_s % 60:
+        return f"{seconds / 60:.1f} of the {limit_s / 60:g} min"
+    return f"{seconds:.0f} of the {limit_s:g} s"
 
 
 def format_ms(seconds: float | None) -> str:

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import argparse
 import re
-import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from chainer_profile.analyse.program import own_ns
-from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli import FAILED
 from chainer_profile.cli.main import Context, printing
 from chainer_profile.cli.shown import ALL_ROWS, first_screen, row_limit, say_written, show
-from chainer_profile.comparison.compare import Comparison, Side, compare
+from chainer_profile.comparison.compare import Comparison, compare
+from chainer_profile.comparison.sides import Side
 from chainer_profile.report import page
 from chainer_profile.report.content import comparison as content
+from chainer_profile.report.content.comparison_tables import COLUMNS, file_rows
+from chainer_profile.report.content.gate import Gate, failures, not_judged
 from chainer_profile.report.document import Heading
 from chainer_profile.report.tables import to_csv
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import markdown
 from chainer_profile.runs.folder import load_run
-from chainer_profile.runs.write import budget_of
+from chainer_profile.runs.write import program_of
 from chainer_profile.runs.written import refuse_foreign, remove, write
 
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         except ProfileError as error:
             where = f"{other.name}: " if len(others) > 1 else ""
             raise ProfileError(printable(f"{where}{error}")) from error
-    gate = None if args.fail_above is None else content.Gate(args.fail_above, args.gate == "cpu")
+    gate = None if args.fail_above is None else Gate(args.fail_above, args.gate == "cpu")
     shown = {"sort": args.sort, "everything": args.full, "gate": gate}
     written = [] if args.out is None else _write(comparisons, args, shown)
     for at, comparison in enumerate([] if args.quiet else comparisons):
@@ -66,10 +66,9 @@ def _side(text: str) -> Side:
         raise UsageError(f"{text!r}: name a folder before and after each comma")
     places = list(map(Path, names))
     runs = tuple(map(load_run, places))
-    budgets = [budget_of(place, run) for place, run in zip(places, runs, strict=True)]
-    program_s = [own_ns(budget) * NS for budget in budgets if budget is not None]
-    median_s = statistics.median(program_s) if len(program_s) == len(runs) else None
-    return Side(text, runs, median_s)
+    programs = [program_of(place, run) for place, run in zip(places, runs, strict=True)]
+    budgets = tuple(program.budget for program in programs if program is not None)
+    return Side(text, runs, budgets if len(budgets) == len(runs) else ())
 
 
 def _write(
@@ -85,7 +84,7 @@ def _write(
     blocks = content.report(comparisons, plots, limit=rows, **shown)
     of_page = content.report(comparisons, [*drawn], everything=True)
     contents: dict[str, str | bytes] = {
-        content.CSV: to_csv(content.COLUMNS, content.file_rows(comparisons)),
+        content.CSV: to_csv(COLUMNS, file_rows(comparisons)),
         **{name: plot.png() for name, plot in zip(plots, drawn.values(), strict=True)},
         "comparison.md": markdown.write(blocks),
         "comparison.html": page.page(of_page, "Comparison", drawn),
@@ -102,17 +101,17 @@ def _is_ours(name: str) -> bool:
     return re.fullmatch(r"comparison\.(csv|md|html)|comparison(-\d+)?\.png", name) is not None
 
 
-def _judge(comparisons: Sequence[Comparison], gate: content.Gate) -> int:
+def _judge(comparisons: Sequence[Comparison], gate: Gate) -> int:
     """Say on the standard error what the gate fails for, a line each; returns the exit code."""
     failed = False
     for comparison in comparisons:
         where = f"{printable(comparison.after.name)}: " if len(comparisons) > 1 else ""
-        for line in content.failures(comparison, gate):
+        for line in failures(comparison, gate):
             failed = True
             print(f"{PROG}: slower: {where}{line}", file=sys.stderr)
     if failed:
         return FAILED
-    reasons = [content.not_judged(comparison, gate) for comparison in comparisons]
+    reasons = [not_judged(comparison, gate) for comparison in comparisons]
     if any(reasons):
         raise ProfileError(f"--fail-above cannot be judged: {next(filter(None, reasons))}")
     return 0

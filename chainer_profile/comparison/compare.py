@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -17,6 +14,12 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.views import Displayable
 from chainer_profile.comparison.fused import Fusion, engine_name, merged, place, short_name
+from chainer_profile.comparison.judge import Judge
+from chainer_profile.comparison.programs import (
+    WHOLE,
+    parts_of_programs,
+    program_differences,
+)
 from chainer_profile.comparison.run_differences import (
     Difference,
     Movement,
@@ -24,67 +27,30 @@ from chainer_profile.comparison.run_differences import (
     differences,
     movements,
 )
+from chainer_profile.comparison.sides import Key, Side, check, is_same, keys, prepared
 from chainer_profile.comparison.significance import (
     FASTER,
+    ONCE,
     SLOWER,
     UNCLEAR,
     UNKNOWN,
-    VALUES,
     Groups,
-    Judge,
-    medians_ns,
 )
+from chainer_profile.comparison.totals import CPU, PROFILED, totals_of, without_cpu
 from chainer_profile.record.recording import Layer, Recording
 
-#: Names of the totals. CPU time is that of the process in an unprofiled trial.
-CLEAN, CPU, PROFILED = "unprofiled trial", "CPU time", "profiled trial"
-LAYERS, FRAMEWORK = "layers", "framework"
 MIN_EFFECT = 0.02
 #: Empty windows of the recorder that a difference must exceed.
 MIN_WINDOWS = 2
 #: Share of the layers' time from which a layer that is slower fails a gate.
 GATE_SHARE = 0.01
 
-Key = tuple[str, str, str, tuple[int, ...], int]
-
 # Layers are matched by link path, function and phase; of several such calls the first with the
-# first, and so on. Times are medians, which a few disturbed trials do not move. A layer is faster
-# or slower if all of this holds: a test says so, corrected for the number of layers
-# (significance.py); the change exceeds the least effect, with and without the part that the
-# machine's own change of speed explains; the 95 % interval of its ratio, that part included, does
-# not contain 1; and the clock resolves the difference.
-
-
-@dataclass(frozen=True, eq=False)
-class Side:
-    """One side of a comparison: a run, or several runs of the same thing.
-
-    Attributes:
-        name: The user's name for it.
-        runs: Its runs, at least one.
-        program_s: Seconds of the whole program without profiling, the median of several runs; None
-            for runs of a network.
-        inputs: Inputs by which times are divided: the batch size if the other side has another
-            one, else 1.
-    """
-
-    name: str
-    runs: tuple[Recording, ...]
-    program_s: float | None = None
-    inputs: int = 1
-
-    def time_s(self, index: int) -> float:
-        """Median time of a layer; of several runs the geometric mean of theirs."""
-        return float(self._times_ns[index]) * NS
-
-    def share(self, index: int) -> float:
-        """A layer's part of the sum of all layers' such times."""
-        whole = float(self._times_ns.sum())
-        return float(self._times_ns[index]) / whole if whole else 0.0
-
-    @cached_property
-    def _times_ns(self) -> NDArray[np.float64]:
-        return medians_ns([run.self_ns for run in self.runs]) / self.inputs
+# first, and so on. Times are medians, which a few disturbed trials do not move. A program shows
+# means, which add up to its time. A layer is faster or slower if all of this holds: a test says so,
+# corrected for the number of layers (significance.py); the change exceeds the least effect, with
+# and without the part that the machine's own change of speed explains; the 95 % interval of its
+# ratio, that part included, does not contain 1; and the clock resolves the difference.
 
 
 @dataclass(frozen=True)
@@ -105,19 +71,24 @@ class Comparison(Displayable):
         before: The runs to compare with.
         after: The runs to judge.
         min_effect: Changes smaller than this fraction count as noise.
-        totals: Times of a whole trial that all runs have, indexed by name (``unprofiled trial``,
+        totals: Times of the ``whole program``, if the runs are of programs, and of a whole trial,
+            as far as all runs have them, indexed by name (``unprofiled trial``,
             ``CPU time``, ``profiled trial``, ``layers``, ``framework``), with the columns
             ``before_s``, ``after_s``, ``ratio``, ``low``, ``high``, ``p_value`` and ``verdict`` of
             :attr:`layers`. The verdict :data:`UNCLEAR` means that the time changed, but so did the
-            machine's speed. Empty where the trials are of different phases.
+            machine's speed, and :data:`ONCE` that each program ran once. A trial has no row where
+            the trials are of different phases.
         layers: The matched layers in the order of the first run. Columns: ``path``, ``function``,
             ``phase``, ``covers`` (Chainer's layers that the row combines; empty between runs of
-            Chainer), ``before_index``, ``after_index``, ``before_s`` and ``after_s`` (medians; of
-            several runs their geometric mean), ``before_share`` and ``after_share`` (of the sum of
-            these times), ``ratio`` with the ends ``low`` and ``high`` of its 95 % interval, which
-            allows for the machine's own change, ``p_value`` (corrected), and ``verdict``:
+            Chainer), ``before_index``, ``after_index``, ``before_s`` and ``after_s`` (medians, of
+            programs means; of several runs their geometric mean), ``before_share`` and
+            ``after_share`` (of the sum of these times), ``ratio`` with the ends ``low`` and
+            ``high`` of its 95 % interval, which allows for the machine's own change, ``p_value``
+            (corrected), and ``verdict``:
             :data:`FASTER`, :data:`SLOWER`, :data:`.significance.SAME`, or :data:`UNKNOWN` for too
             few trials.
+        parts: The parts of the whole program, such as ``imports``; see
+            :func:`.parts_of_programs`. Empty for runs of networks.
         only_before: Layers of the first run without a counterpart in the second.
         only_after: Layers of the second run without a counterpart in the first.
         differences: Other differences: network, input, machine, versions.
@@ -133,6 +104,7 @@ class Comparison(Displayable):
     min_effect: float
     totals: pd.DataFrame
     layers: pd.DataFrame
+    parts: pd.DataFrame
     only_before: tuple[Layer, ...]
     only_after: tuple[Layer, ...]
     differences: tuple[Difference, ...]
@@ -168,7 +140,17 @@ class Comparison(Displayable):
     @property
     def same_run(self) -> bool:
         """Whether a run stands on both sides."""
-        return any(_is_same(a, b) for a in self.before.runs for b in self.after.runs)
+        return any(is_same(a, b) for a in self.before.runs for b in self.after.runs)
+
+    @property
+    def of_programs(self) -> bool:
+        """Whether both sides are runs of programs."""
+        return self.headline == WHOLE
+
+    @property
+    def by_means(self) -> bool:
+        """Whether the times of layers are means."""
+        return self.before.by_means
 
     @property
     def judged(self) -> bool:
@@ -187,7 +169,7 @@ class Comparison(Displayable):
 
     @property
     def headline(self) -> str:
-        """Name of the total to quote: the unprofiled trial if both runs have it."""
+        """Name of the total to quote: the whole program, or else the unprofiled trial."""
         return str(self.totals.index[0]) if len(self.totals) else ""
 
     def enough_trials(self, cpu: bool = False) -> bool:
@@ -196,13 +178,15 @@ class Comparison(Displayable):
         return (cpu or self.judged) and not (gated == UNKNOWN).any()
 
     def unclear(self, fraction: float, cpu: bool = False) -> bool:
-        """Whether the trial is slower by more than this fraction, as the machine itself may be."""
+        """Whether a total is slower by more than this fraction, but perhaps not by the code."""
         gated = self._gated(cpu)
-        return bool(((gated["verdict"] == UNCLEAR) & (gated["ratio"] > 1 + fraction)).any())
+        slower = gated["ratio"] > 1 + fraction
+        return bool((gated["verdict"].isin((UNCLEAR, ONCE)) & slower).any())
 
     def _gated(self, cpu: bool) -> pd.DataFrame:
-        """The total that a gate judges; a row, or none."""
-        return self.totals[self.totals.index == (CPU if cpu else self.headline)]
+        """The totals that a gate judges: the headline, and of a program its trial as well."""
+        names = [CPU] if cpu else [self.headline, *[PROFILED] * self.of_programs]
+        return self.totals[self.totals.index.isin(names)]
 
     def check_cpu(self) -> None:
         """Raise an error if a gate cannot judge CPU times.
@@ -212,13 +196,13 @@ class Comparison(Displayable):
         """
         for side in (self.before, self.after):
             for run in side.runs:
-                if why := _without_cpu(run):
+                if why := without_cpu(run):
                     raise ProfileError(f"{side.name}: {why}")
         if CPU not in self.totals.index:
             raise ProfileError("CPU times of trials of different phases cannot be compared")
 
     def slower_than(self, fraction: float, cpu: bool = False) -> list[Slower]:
-        """The trial and layers that are significantly slower by more than this fraction.
+        """The program, trial and layers that are significantly slower by more than this fraction.
 
         Layers count that hold more than 1 % of the time in either run; for CPU times the trial
         counts alone. With too few trials the list is empty.
@@ -259,23 +243,26 @@ def compare(
         for side, name in ((before, "before"), (after, "after"))
     ]
     for side in given:
-        _check(side)
-    sides = _by_input(given)
+        check(side)
+    sides = prepared(given)
     engines = any(run.settings.engine for side in sides for run in side.runs)
     if engines:
         runs = iter(merged([run for side in sides for run in side.runs]))
         sides = [replace(side, runs=tuple(next(runs) for _ in side.runs)) for side in sides]
     first, second = (side.runs[0] for side in sides)
-    keys = _keys(first), _keys(second)
-    common = [key for key in keys[0] if key in keys[1]]
+    indices = keys(first), keys(second)
+    common = [key for key in indices[0] if key in indices[1]]
     if not common:
         raise ProfileError(_nothing_common(first, second))
-    others = tuple(differences(first, second))
+    programs = [side.programs for side in sides]
+    others = (*program_differences(*programs), *differences(first, second))
     # The machine's own work, by which its speed is measured, is another on a GPU.
     same_work = (first.settings.device == "cpu") == (second.settings.device == "cpu")
     moved = tuple(movements(sides[0].runs, sides[1].runs)) if same_work else ()
     judge = _judge(sides, min_effect, () if any(other.of_place for other in others) else moved)
-    layers, run_spread = _layers(sides, [[index[key] for key in common] for index in keys], judge)
+    layers, run_spread = _layers(
+        sides, [[index[key] for key in common] for index in indices], judge
+    )
     fusion = None
     if engines:
         rows = [len(side.runs[0].layers) for side in given]
@@ -285,10 +272,11 @@ def compare(
         before=sides[0],
         after=sides[1],
         min_effect=min_effect,
-        totals=_totals(sides, judge),
+        totals=totals_of(sides, judge),
         layers=layers,
-        only_before=tuple(first.layers[i] for key, i in keys[0].items() if key not in keys[1]),
-        only_after=tuple(second.layers[i] for key, i in keys[1].items() if key not in keys[0]),
+        parts=parts_of_programs(programs[0], programs[1], judge),
+        only_before=_only(first, *indices),
+        only_after=_only(second, *reversed(indices)),
         differences=others,
         movements=moved,
         run_spread=run_spread,
@@ -296,31 +284,9 @@ def compare(
     )
 
 
-def _check(side: Side) -> None:
-    """Raise an error unless the runs of a side have trials and measured the same thing."""
-    first, *others = side.runs
-    for run in side.runs:
-        if not run.self_ns.size:
-            raise ProfileError(f"{side.name} contains no complete profiled trial to compare")
-    for other in others:
-        for difference in differences(first, other):
-            raise ProfileError(
-                f"{side.name}: its runs differ in {difference.name}: "
-                f"{difference.before or 'none'} and {difference.after or 'none'}"
-            )
-        if _keys(other) != _keys(first):
-            raise ProfileError(f"{side.name}: its runs do not have the same layers")
-    for run, other in combinations(side.runs, 2):
-        if _is_same(run, other):
-            raise ProfileError(f"{side.name}: a run is given twice; record another run instead")
-
-
-def _by_input(sides: Sequence[Side]) -> list[Side]:
-    """The sides, whose times are divided by the batch if theirs differ."""
-    batches = [side.runs[0].settings.batchsize for side in sides]
-    if not all(batches) or len(set(batches)) == 1:
-        return list(sides)
-    return [replace(side, inputs=n) for side, n in zip(sides, batches, strict=True)]
+def _only(run: Recording, own: dict[Key, int], others: dict[Key, int]) -> tuple[Layer, ...]:
+    """The layers of a run that the other run does not have."""
+    return tuple(run.layers[index] for key, index in own.items() if key not in others)
 
 
 def _judge(sides: Sequence[Side], min_effect: float, moved: Sequence[Movement]) -> Judge:
@@ -332,6 +298,7 @@ def _judge(sides: Sequence[Side], min_effect: float, moved: Sequence[Movement]) 
         ends=allowance(moved),
         several=len(windows_ns) > 2,
         window_s=MIN_WINDOWS * NS * max(windows_ns),
+        by_means=sides[0].by_means,
     )
 
 
@@ -361,22 +328,6 @@ def _layers(
     return layers, run_spread
 
 
-def _is_same(a: Recording, b: Recording) -> bool:
-    return a.environment.started == b.environment.started and np.array_equal(a.self_ns, b.self_ns)
-
-
-def _keys(recording: Recording) -> dict[Key, int]:
-    """Index of every layer by path, function, phase and the number of such calls before it."""
-    # A fused row has Chainer's indices in its key, since an engine may lack other such calls.
-    seen: Counter[tuple[str, str, str, tuple[int, ...]]] = Counter()
-    keys = {}
-    for layer in recording.layers:
-        name = (layer.path, layer.function, layer.phase, layer.covers)
-        keys[(*name, seen[name])] = layer.index
-        seen[name] += 1
-    return keys
-
-
 def layer_groups(layers: Sequence[Layer]) -> Groups:
     """Numbers of the layers' functions, and of their functions with shapes."""
 
@@ -400,45 +351,3 @@ def _nothing_common(before: Recording, after: Recording) -> str:
         "the runs have no layer in common, by path and function: the first layer is "
         f"{first.function} at {first.path}, and {second.function} at {second.path}"
     )
-
-
-def _without_cpu(run: Recording) -> str:
-    """Why the CPU times of a run's unprofiled trials cannot be compared; empty if they can."""
-    if run.clean_cpu_ns is None or not len(run.clean_cpu_ns):
-        return (
-            "its unprofiled trials have no CPU times, which a gate on CPU time needs: "
-            "profile it again"
-        )
-    if np.median(run.clean_cpu_ns) <= 0:
-        return "its trials take less CPU time than this system's clock can resolve"
-    return ""
-
-
-def _totals(sides: Sequence[Side], judge: Judge) -> pd.DataFrame:
-    """The trial and its parts; no rows if the trials are of different kinds."""
-    runs = [run for side in sides for run in side.runs]
-    clean = all(len(run.clean_ns) for run in runs)
-    timed = all(run.trial_ns is not None for run in runs)
-    parts: tuple[tuple[str, bool, Callable[[Recording], Any]], ...] = (
-        (CLEAN, clean, lambda run: run.clean_ns),
-        (CPU, not any(map(_without_cpu, runs)), lambda run: run.clean_cpu_ns),
-        (PROFILED, timed, lambda run: run.trial_ns),
-        (LAYERS, not any(run.settings.inclusive for run in runs), _layers_ns),
-        (FRAMEWORK, timed, lambda run: run.trial_ns - _layers_ns(run)),
-    )
-    # Other programs lengthen the machine's fixed work, but not CPU time.
-    by_itself = replace(judge, ends=(1.0, 1.0))
-    tables = {
-        name: (by_itself if name == CPU else judge).totals(
-            *([samples_of(run) / side.inputs for run in side.runs] for side in sides)
-        )
-        for name, is_measured, samples_of in parts
-        if is_measured and len({run.settings.phase for run in runs}) == 1
-    }
-    table = pd.concat(tables.values()) if tables else pd.DataFrame(columns=list(VALUES))
-    table.index = pd.Index(list(tables), name="total")
-    return table
-
-
-def _layers_ns(run: Recording) -> Any:
-    return run.self_ns.sum(axis=1)

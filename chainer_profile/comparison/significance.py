@@ -1,4 +1,4 @@
-"""Are two runs' times different, or is it noise? Samples of two sides -> times, ratios, verdicts.
+"""Are two runs' times different, or is it noise? Samples of two sides -> ratios and p-values.
 
 Samples, blocks and runs have a column a layer: (trials, columns), (blocks, columns) and (runs,
 columns); what is not known of a column is NaN.
@@ -6,23 +6,23 @@ columns); what is not known of a column is NaN.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri, polygamma, psi, stdtr, stdtrit
 
-from chainer_profile.basics.describe import CONFIDENCE, NS
+from chainer_profile.basics.describe import CONFIDENCE
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 FASTER, SLOWER, SAME, UNKNOWN = "faster", "slower", "not significant", "not known"
 #: Something differs beyond noise, but the machine was as much slower or faster.
 UNCLEAR = "machine or code"
-VALUES = ("before_s", "after_s", "ratio", "low", "high", "p_value", "verdict")
+#: One run of each program: how much of the difference is noise is not known.
+ONCE = "one run each"
 LEVEL = 0.05
 #: Trials that one run of each must have for a verdict.
 MIN_TRIALS = 4
@@ -45,11 +45,12 @@ DEGREES = 10.0
 _MAD = 1.4826
 
 
-# Within a run successive trials are not independent, so no test is made on single ones: a block of
-# them is stood for by its median. From run to run a layer's time differs as well, for as long as
-# the process lives: where its arrays lie in memory, what else the machine does. No number of trials
-# averages that away. Its error is the variance of several runs of each, or, with one run of each,
-# what runs usually differ by in common and how the layers scatter about that.
+# Within a run successive trials are not independent, so no test is made on single ones, but on the
+# medians of blocks of them, or on their means where rows show means. From run to run a layer's time
+# differs as well, for as long as the process lives: where its arrays lie in memory, what else the
+# machine does. No number of trials averages that away. Its error is the variance of several runs of
+# each, or, with one run of each, what runs usually differ by in common and how the layers scatter
+# about that.
 
 
 def n_blocks(count: int) -> int:
@@ -59,28 +60,34 @@ def n_blocks(count: int) -> int:
     return min(MAX_BLOCKS, max(30, count // 20))
 
 
-def block_medians(samples_ns: Ints) -> Floats:
-    """Medians of successive blocks of equal length; trials left over are those of the begin."""
+def typical(samples: Any, by_means: bool, axis: int = 0) -> Floats:
+    """The medians of samples along an axis, or their means."""
+    values: Floats = np.mean(samples, axis) if by_means else np.median(samples, axis)
+    return values
+
+
+def block_times(samples_ns: Ints, by_means: bool = False) -> Floats:
+    """Median, or mean, of successive blocks of equal length; the first trials may be left over."""
     count, columns = samples_ns.shape
     blocks = n_blocks(count)
     if not blocks:
         return np.zeros((0, columns))
     length = count // blocks
     kept = samples_ns[count - blocks * length :]
-    medians: Floats = np.median(kept.reshape(blocks, length, columns), axis=1)
-    return medians
+    return typical(kept.reshape(blocks, length, columns), by_means, axis=1)
 
 
-def log_intervals(before: Floats, after: Floats) -> tuple[Floats, Floats]:
-    """95 % interval of the log ratio of the medians of two runs' blocks, after over before."""
+def log_intervals(before: Floats, after: Floats, by_means: bool = False) -> tuple[Floats, Floats]:
+    """95 % interval of the log ratio of two runs' medians, or means; both are given by blocks."""
     # The bootstrap's percentiles of 2,000 ratios of medians of blocks drawn with replacement (Efron
     # and Tibshirani, An Introduction to the Bootstrap, chapter 13). Each draw is used for either
     # run in turn, so that exchanging the runs turns the interval round exactly.
     if min(len(before), len(after)) < 2:
         nothing = np.full(before.shape[1], np.nan)
         return nothing, nothing
-    first = [_resampled(blocks, _SEEDS[0]) for blocks in (before, after)]
-    second = [_resampled(blocks, _SEEDS[1]) for blocks in (before, after)]
+    resampled = _resampled_means if by_means else _resampled_medians
+    first = [resampled(blocks, _SEEDS[0]) for blocks in (before, after)]
+    second = [resampled(blocks, _SEEDS[1]) for blocks in (before, after)]
     drawn = np.concatenate(
         [log_ratio(first[0], second[1]), log_ratio(second[0], first[1])], dtype=np.float64
     )
@@ -90,13 +97,24 @@ def log_intervals(before: Floats, after: Floats) -> tuple[Floats, Floats]:
     return np.where(unknown, np.nan, low), np.where(unknown, np.nan, high)
 
 
-def _resampled(blocks: Floats, seed: int) -> Floats:
+def _times_drawn(count: int, seed: int) -> Ints:
+    """How often each block is drawn in each resample, (resamples, blocks)."""
+    rng = np.random.default_rng(seed)
+    return rng.multinomial(count, np.full(count, 1 / count), size=_HALF_RESAMPLES)
+
+
+def _resampled_means(blocks: Floats, seed: int) -> Floats:
+    """Means of blocks that are drawn with replacement, (resamples, columns)."""
+    means: Floats = _times_drawn(len(blocks), seed) @ blocks / len(blocks)
+    return means
+
+
+def _resampled_medians(blocks: Floats, seed: int) -> Floats:
     """Medians of blocks that are drawn with replacement, (resamples, columns)."""
     # They follow from how often each value is drawn: the values are sorted once, and the median
     # stands where the running count passes the half.
     count = len(blocks)
-    rng = np.random.default_rng(seed)
-    weights = rng.multinomial(count, np.full(count, 1 / count), size=_HALF_RESAMPLES)
+    weights = _times_drawn(count, seed)
     out = np.empty((_HALF_RESAMPLES, blocks.shape[1]))
     for column in range(blocks.shape[1]):
         order = np.argsort(blocks[:, column], kind="stable")
@@ -203,13 +221,16 @@ class Judged:
     shift: Floats  #: What of the log ratio the machine accounts for.
 
 
-def judge_runs(before_ns: Ints, after_ns: Ints, run_spread: Floats, shift: Floats) -> Judged:
+def judge_runs(
+    before_ns: Ints, after_ns: Ints, run_spread: Floats, shift: Floats, by_means: bool = False
+) -> Judged:
+    """Compare one run with another, by the medians or the means of their trials."""
     # Two tests must both find a difference, so the larger p-value counts: Mann and Whitney's on the
     # blocks, for noise within the runs, and Student's on the log ratio without the machine's part,
     # whose variance is that of the bootstrap and that from run to run together.
-    blocks = block_medians(before_ns), block_medians(after_ns)
-    ratios = log_ratio(np.median(before_ns, axis=0), np.median(after_ns, axis=0))
-    low, high = log_intervals(*blocks)
+    blocks = block_times(before_ns, by_means), block_times(after_ns, by_means)
+    ratios = log_ratio(typical(before_ns, by_means), typical(after_ns, by_means))
+    low, high = log_intervals(*blocks, by_means)
     z = float(ndtri((1 + CONFIDENCE) / 2))
     error = np.hypot((high - low) / (2 * z), run_spread)
     p_values = np.fmax(rank_test(*blocks), _two_sided((ratios - shift) / error, DEGREES))
@@ -314,123 +335,3 @@ def discovery_corrected(p_values: Floats) -> Floats:
     corrected = np.empty_like(p_values)
     corrected[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
     return corrected
-
-
-@dataclass(frozen=True)
-class Judge:
-    min_effect: float  #: The least change that matters, as a fraction.
-    ends: tuple[
-        float, float
-    ]  #: Between which ratios the machine itself may have changed the times.
-    several: bool  #: Whether there are several runs of a side.
-    window_s: float  #: What the clock can tell apart of a layer.
-
-    def layers(
-        self, before: Sequence[Ints], after: Sequence[Ints], groups: Groups
-    ) -> tuple[pd.DataFrame, float]:
-        """Times, ratios and verdicts of layers, and how ratios spread from run to run."""
-        # What the machine accounts for is what layers of one function and shape have in common, as
-        # far as its own work was as much slower or faster, and as far as runs differ by chance.
-        times = medians_ns(before), medians_ns(after)
-        ratios = log_ratio(*times)
-        common, more = common_part(ratios, groups)
-        low, high = np.log(self.ends)
-        if self.several:
-            logs = [_run_logs(runs) for runs in (before, after)]
-            parts = [_run_parts(side, groups) for side in logs]
-            # What the runs of a side differ by in common, the sides differ by as well.
-            error = np.sqrt(repeated_variance(*parts) * sum(1 / len(part) for part in parts))
-            usual = t_quantile(len(before) + len(after) - 2) * error
-            shift = np.clip(common, np.minimum(low, -usual), np.maximum(high, usual))
-            judged = judge_repeated(
-                logs[0] - parts[0], logs[1] - parts[1], shift, groups.function, more
-            )
-            half = (judged.high - judged.low)[np.isfinite(ratios)] / 2
-            typical = float(np.median(half)) if len(half) else 0.0
-        else:
-            run_spread = spread(ratios, groups, np.minimum(*times), max(high, -low))
-            usual = t_quantile(DEGREES) * COMMON_SPREAD
-            shift = np.clip(common, min(low, -usual), max(high, usual))
-            judged = judge_runs(before[0], after[0], run_spread, shift)
-            typical = float(np.median(run_spread))
-        table = self._table(times, judged, discovery_corrected(judged.p_value), self.window_s)
-        if self._too_few(before, after):
-            table["verdict"] = UNKNOWN
-        return table, typical
-
-    def totals(self, before: Sequence[Ints], after: Sequence[Ints]) -> pd.DataFrame:
-        """The same of one column, a total; the machine accounts for all that it can."""
-        before, after = ([samples[:, None] for samples in side] for side in (before, after))
-        times = medians_ns(before), medians_ns(after)
-        shift = np.clip(log_ratio(*times), *np.log(self.ends))
-        if self.several:
-            judged = judge_repeated(_run_logs(before), _run_logs(after), shift)
-        else:
-            judged = judge_runs(before[0], after[0], np.full(1, COMMON_SPREAD), shift)
-        table = self._table(times, judged, judged.p_value, 0.0)
-        differs = self._matters(judged.log_ratio) & ((judged.low > 0) | (judged.high < 0))
-        table.loc[differs & (table["verdict"] == SAME), "verdict"] = UNCLEAR
-        if self._too_few(before, after):
-            table["verdict"] = UNKNOWN
-        return table
-
-    def _too_few(self, before: Sequence[Ints], after: Sequence[Ints]) -> bool:
-        return not self.several and min(len(before[0]), len(after[0])) < MIN_TRIALS
-
-    def _matters(self, log_ratio: Floats) -> NDArray[np.bool_]:
-        matters: NDArray[np.bool_] = np.abs(log_ratio) > np.log1p(self.min_effect)
-        return matters
-
-    def _table(
-        self, times: tuple[Floats, Floats], judged: Judged, p_values: Floats, window_s: float
-    ) -> pd.DataFrame:
-        """Times, ratios and verdicts. The interval holds what the machine may account for."""
-        low = judged.low - np.maximum(judged.shift, 0)
-        high = judged.high - np.minimum(judged.shift, 0)
-        significant = (
-            (p_values < LEVEL)
-            & self._matters(judged.log_ratio)
-            & self._matters(judged.log_ratio - judged.shift)
-            & ((low > 0) | (high < 0))
-            & (np.abs(times[1] - times[0]) * NS > window_s)
-        )
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = times[1] / times[0]
-        changed = np.where(judged.log_ratio > 0, SLOWER, FASTER)
-        return pd.DataFrame(
-            {
-                "before_s": times[0] * NS,
-                "after_s": times[1] * NS,
-                "ratio": ratio,
-                "low": np.exp(low),
-                "high": np.exp(high),
-                "p_value": p_values,
-                "verdict": np.where(significant, changed, SAME),
-            }
-        )
-
-
-def medians_ns(runs: Sequence[Ints]) -> Floats:
-    """Medians of the columns of samples, (columns,); of several runs their geometric mean."""
-    medians = np.array([np.median(samples, axis=0) for samples in runs])
-    if len(medians) == 1:
-        single: Floats = medians[0]
-        return single
-    timed = (medians > 0).all(axis=0)
-    logs = np.log(np.where(timed, medians, 1.0))
-    means: Floats = np.where(timed, np.exp(logs.mean(axis=0)), medians.mean(axis=0))
-    return means
-
-
-def _run_logs(runs: Sequence[Ints]) -> Floats:
-    """Logarithms of the medians of runs, (runs, columns); NaN of those that are not above 0."""
-    medians = np.array([np.median(samples, axis=0) for samples in runs])
-    return log_ratio(np.ones_like(medians), medians)
-
-
-def _run_parts(logs: Floats, groups: Groups) -> Floats:
-    """What each run's layers have in common beyond the average of the runs, (runs, columns)."""
-    # Of few layers that would be what each of them is.
-    if logs.shape[1] < MIN_COMMON:
-        return np.zeros_like(logs)
-    return np.array([common_part(row - logs.mean(axis=0), groups)[0] for row in logs])

@@ -21,7 +21,7 @@ from chainer_profile.comparison.significance import (
     Floats,
     Groups,
     Ints,
-    block_medians,
+    block_times,
     common_part,
     discovery_corrected,
     log_ratio,
@@ -273,7 +273,7 @@ def _ratios(here_ns: Ints, twice_others_ns: Ints) -> tuple[Floats, Floats]:
     """Logarithms of the layers' ratios, and their standard errors by the iterations."""
     ranks, count, layers = here_ns.shape
     sides = [
-        block_medians(np.moveaxis(times, 1, 0).reshape(count, -1))
+        block_times(np.moveaxis(times, 1, 0).reshape(count, -1))
         for times in (twice_others_ns, 2 * here_ns)
     ]
     logs = log_ratio(*sides)

@@ -92,7 +92,7 @@ def comparison_line(comparison: Comparison) -> str:
 
     Verdicts are those of the comparison.
     """
-    from chainer_profile.report.content.comparison import change, counts_line
+    from chainer_profile.report.content.comparison_words import change, counts_line
 
     parts = []
     if comparison.headline:

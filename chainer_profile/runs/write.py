@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chainer_profile.advice.results import read_advice
 from chainer_profile.analyse.findings import FOLDER
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import make_folder
@@ -61,19 +60,20 @@ def write_reports(
 
 def beside(folder: Path, recording: Recording) -> Beside:
     """The advice on a run, and the time of its program, from its folder."""
+    from chainer_profile.advice.results import read_advice
     from chainer_profile.report.content.beside import Beside
 
     advice = read_advice(folder)
     if advice is not None and advice.environment.started != recording.environment.started:
         advice = None
-    return Beside(advice, _program_of(folder, recording))
+    return Beside(advice, program_of(folder, recording))
 
 
-def _program_of(folder: Path, recording: Recording) -> ProgramTime | None:
+def program_of(folder: Path, recording: Recording) -> ProgramTime | None:
     """The time of the program that a run in this folder is of, with all of its recordings."""
-    from chainer_profile.analyse.program import ProgramTime
+    from chainer_profile.analyse.program import ProgramTime, with_last_trials
 
-    budget = budget_of(folder, recording)
+    budget = _budget_of(folder, recording)
     if budget is None:
         return None
     trials: defaultdict[tuple[str, str], list[Recording]] = defaultdict(list)
@@ -85,10 +85,10 @@ def _program_of(folder: Path, recording: Recording) -> ProgramTime | None:
     if not budget.trials:  # of a version before
         part = ITERATIONS if recording.settings.phase == "train" else CALLS
         trials[part, ""].append(recording)
-    return ProgramTime(budget, trials)
+    return with_last_trials(ProgramTime(budget, trials))
 
 
-def budget_of(folder: Path, recording: Recording) -> Budget | None:
+def _budget_of(folder: Path, recording: Recording) -> Budget | None:
     """The time of the program that a run in this folder is of; None for runs of a network."""
     started, budget = recording.environment.started, read_budget(folder)
     # The end of a program that was killed is not known.

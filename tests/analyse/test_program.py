@@ -13,9 +13,10 @@ from chainer_profile.analyse.program import (
     program_parts,
     tips,
     trial_count,
+    with_last_trials,
 )
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.record.budget import Budget, Sampled, Spent, Trials
+from chainer_profile.record.budget import RUNNING, Budget, Sampled, Spent, Trials
 from chainer_profile.record.recording import COMPLETE, Layer, MemoryUse, Recording, Settings
 
 ITERATIONS = "iterations", ""
@@ -93,9 +94,41 @@ def test_iterations_that_are_not_in_rows():
     ):
         parts = tree({ITERATIONS: [with_memory]}, Spent(*ITERATIONS, 2000, n_trials))
         assert f"  {others} 1220 x{n_trials - 2}" in parts
-    # Trials that a killed program made after its last budget count as well.
-    iterations = tree({ITERATIONS: [TRAINING]}, Spent(*ITERATIONS, 390, 1))
-    assert iterations[:2] == ["iterations 390 x1", "  forward 305"]
+    # A part that is shorter than the trials in it, by a few clock steps, has their proportions.
+    iterations = tree({ITERATIONS: [TRAINING]}, Spent(*ITERATIONS, 390, 2))
+    assert iterations[:2] == ["iterations 390 x2", "  forward 305"]
+
+
+def started(recording, *start_ns):
+    return replace(recording, start_ns=np.array(start_ns))
+
+
+def test_trials_after_the_last_budget_of_a_killed_program_count_in_it():
+    """The journal has two trials; the budget was written after the first of them."""
+    training = started(TRAINING, 0, 1000)
+    training = replace(training, trial_ns=np.array([390, 500]))
+    others = Spent("imports", "", 100), Spent("profiler", "", 7)
+    budget = Budget("a.py", "", "", RUNNING, 497, (Spent(*ITERATIONS, 390, 1), *others))
+    program = with_last_trials(ProgramTime(budget, {ITERATIONS: [training]}))
+    assert program.budget.spent == (Spent(*ITERATIONS, 890, 2), *others)
+    assert program.budget.wall_ns == 997
+    assert next(lines(program_parts(program))) == "iterations 890 x2"
+    assert mean_of_trials(program, training) == (pytest.approx(445e-9), 2)
+    assert trial_count(program, training) == training.n_trials
+    # A budget with all trials, or with more than have rows, stays as it is.
+    for count in (2, 3):
+        spent = Spent(*ITERATIONS, 890, count), *others
+        whole = ProgramTime(replace(budget, spent=spent, wall_ns=997), {ITERATIONS: [training]})
+        assert with_last_trials(whole) == whole
+
+
+def test_last_trials_of_several_networks_are_those_that_began_last():
+    one, other = started(FORWARD, 0, 900), started(FORWARD, 200, 500)
+    one = replace(one, trial_ns=np.array([120, 150]))
+    calls = "calls of networks", ""
+    budget = Budget("a.py", "", "", RUNNING, 360, (Spent(*calls, 360, 3),))
+    program = with_last_trials(ProgramTime(budget, {calls: [one, other]}))
+    assert program.budget.spent == (Spent(*calls, 360 + 150, 4),)
 
 
 def test_extensions_imports_and_own_code():

@@ -63,8 +63,12 @@ def test_the_time_of_whole_programs(done):
         around = Spent(PROFILER, "around", 10**9)
         budget = Budget("t.py", started, ended, COMPLETE, wall_s * 10**9, (around,))
         Path(name, BUDGET).write_text(write_json(budget))
-        assert ("The whole program took " in done("compare", "A", "B")) is (name == "B")
-    assert "The whole program took 4.000 s, now 1.000 s." in done("compare", "A,A2", "B")
+        assert ("The whole program is " in done("compare", "A", "B")) is (name == "B")
+    # The mean of A's 3 s and 5 s; with three runs there is a verdict.
+    out = done("compare", "A,A2", "B", "-o", "z")
+    assert "change in the whole program: 4.000 s, now 1.000 s, 4.00x faster" in out
+    assert "mean self time [ms]" not in Path("z/comparison.md").read_text()
+    assert ",total,whole program," in Path("z/comparison.csv").read_text()
 
 
 GATE = ("--fail-above", "5%")

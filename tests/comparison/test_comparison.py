@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.comparison.compare import CLEAN, CPU, Side, compare
+from chainer_profile.comparison.compare import compare
 from chainer_profile.comparison.run_differences import (
     Difference,
     Movement,
@@ -18,7 +18,9 @@ from chainer_profile.comparison.run_differences import (
     differences,
     movements,
 )
+from chainer_profile.comparison.sides import Side
 from chainer_profile.comparison.significance import FASTER, SAME, SLOWER, UNCLEAR
+from chainer_profile.comparison.totals import CLEAN, CPU
 from chainer_profile.record.recording import BlasLibrary, Calibration, Conditions, Gpu
 from chainer_profile.report.content.comparison import compared
 from chainer_profile.report.document import Text, plain

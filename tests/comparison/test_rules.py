@@ -3,6 +3,7 @@
 import numpy as np
 
 from chainer_profile.comparison import significance
+from chainer_profile.comparison.judge import Judge
 
 
 def judged(factors, trials=60, machine=1.0, min_effect=0.03, ns=1e6, window_s=0.0, function=0):
@@ -18,7 +19,7 @@ def judged(factors, trials=60, machine=1.0, min_effect=0.03, ns=1e6, window_s=0.
     half = len(samples) // 2
     n = runs.shape[1]
     numbers = np.arange(n) if function is None else np.full(n, function)
-    judge = significance.Judge(min_effect, (1 / machine, machine), several, window_s)
+    judge = Judge(min_effect, (1 / machine, machine), several, window_s)
     groups = significance.Groups(numbers, numbers)
     return judge.layers(samples[:half], samples[half:], groups)[0].to_dict("list")
 
@@ -26,7 +27,7 @@ def judged(factors, trials=60, machine=1.0, min_effect=0.03, ns=1e6, window_s=0.
 def total(factor, machine=1.0):
     """The verdict on a trial of 1 ms that takes so many times as long."""
     before = np.rint(1e6 + 1e3 * np.sin(np.arange(60) * 2.4)).astype(np.int64)
-    judge = significance.Judge(0.02, (1 / machine, machine), False, 0.0)
+    judge = Judge(0.02, (1 / machine, machine), False, 0.0)
     after = np.rint(before * factor).astype(np.int64)
     return judge.totals([before], [after])["verdict"][0]
 
@@ -114,7 +115,7 @@ def test_the_rules_give_known_answers():
 def stays_for(levels, length):
     """p-values of the rank test on trials whose level stays for so long."""
     trials = np.rint(np.repeat(levels, length, axis=1) * 1e6).astype(np.int64)[:, :, None]
-    return significance.rank_test(*map(significance.block_medians, trials))
+    return significance.rank_test(*map(significance.block_times, trials))
 
 
 def of_three(*t):

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scipy.stats import false_discovery_control, mannwhitneyu, ttest_ind
 
 from benchmarks.comparison_simulated import same_code, slower_code
-from chainer_profile.comparison import significance
+from chainer_profile.comparison import judge as judging
+from chainer_profile.comparison.judge import Judge
 from chainer_profile.comparison.significance import (
     Groups,
-    Judge,
-    block_medians,
+    block_times,
     common_part,
     discovery_corrected,
     judge_repeated,
@@ -29,10 +29,10 @@ def test_blocks_are_the_last_trials():
         assert n_blocks(count) == blocks, count
     samples = np.arange(62)[:, None] * 10
     samples[:2] = 10**9
-    medians = block_medians(samples)
+    medians = block_times(samples)
     assert medians.shape == (30, 1)
     assert medians[0, 0] == 25
-    assert block_medians(np.zeros((0, 3), np.int64)).shape == (0, 3)
+    assert block_times(np.zeros((0, 3), np.int64)).shape == (0, 3)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 40), st.integers(2, 40), st.booleans())
@@ -81,7 +81,7 @@ def test_p_values_of_layers_are_even_though_their_median_is_taken_off(runs, monk
     judge = Judge(0.0, (1.0, 1.0), several=True, window_s=0.0)
     own = np.repeat([0.01, 0.10], 14)
     sevens = groups(np.repeat([0, 1], 14), np.repeat(range(4), 7))
-    monkeypatch.setattr(significance, "discovery_corrected", lambda p_values: p_values)
+    monkeypatch.setattr(judging, "discovery_corrected", lambda p_values: p_values)
     p_values = []
     for _ in range(300):
         level, layer = rng.normal(0, 0.03, (2 * runs, 1)), rng.normal(0, own, (2 * runs, 28))

@@ -6,7 +6,7 @@
 import re
 
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, SHOWN
-from chainer_profile.report.content import comparison, network, rank_tables, sweep
+from chainer_profile.report.content import comparison_tables, network, rank_tables, sweep
 from tests import ROOT
 from tests.report.reading import meanings
 
@@ -46,7 +46,7 @@ def documentation():
         "links.csv": in_file(LINK_COLUMNS),
         "By layer": by_layer,
         "By link, with `--tree`": [x for x in of_network(network.LINKS) if x not in by_layer],
-        "comparison.csv": in_file(comparison.COLUMNS),
+        "comparison.csv": in_file(comparison_tables.COLUMNS),
         "ranks.csv": in_file(rank_tables.LAYER_COLUMNS),
         "collectives.csv": in_file(rank_tables.COLLECTIVE_COLUMNS),
     }.items():

@@ -8,7 +8,8 @@ import numpy as np
 
 from benchmarks.ranks import training as ranks_of
 from chainer_profile.comparison import fused
-from chainer_profile.comparison.compare import Comparison, Side, compare
+from chainer_profile.comparison.compare import Comparison, compare
+from chainer_profile.comparison.sides import Side
 from chainer_profile.comparison.significance import SAME
 from chainer_profile.ranks.merging import Ranks, merge, who_died
 from chainer_profile.record.budget import RUNNING

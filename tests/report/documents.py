@@ -17,13 +17,15 @@ from chainer_profile.analyse.case_result import CaseResult
 from chainer_profile.analyse.program import ProgramTime
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.comparison.compare import Comparison, Side, compare
+from chainer_profile.comparison.compare import Comparison, compare
+from chainer_profile.comparison.sides import Side
 from chainer_profile.engines.results import EnginesRun
 from chainer_profile.ranks.merging import Ranks, merge
 from chainer_profile.record.budget import OTHER, PARTS, Budget, Sampled, Spent
 from chainer_profile.record.network import ModelSummary
 from chainer_profile.record.recording import Environment, LinkCalls, Recording, Settings
 from chainer_profile.report.content import budget, comparison, engines, network, ranks, sweep
+from chainer_profile.report.content.gate import Gate
 from chainer_profile.report.content.profile import ReportTitle, overview, report
 from chainer_profile.report.document import Block
 from tests.comparing import run, scaled
@@ -189,7 +191,7 @@ def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]
         made[f"{kind} report"] = lambda make=make: report(make(), title)
         made[f"{kind} overview"] = lambda make=make: overview(make())
     train = profiles(names)["train"]
-    how = {"plots": ["p 1.png", "2.png"], "limit": 1, "gate": comparison.Gate(0.05)}
+    how = {"plots": ["p 1.png", "2.png"], "limit": 1, "gate": Gate(0.05)}
     made |= {
         "tree": lambda: overview(train(), tree=True, depth=1, limit=3, group_by="block"),
         "comparison report": lambda: comparison.report([compared(names)] * 2, **how),

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks.ranks import training as training_of_ranks
-from chainer_profile.advice.changes import AS_IT_IS
+from chainer_profile.advice.changes import AS_IT_IS, CPU, WALL
 from chainer_profile.advice.results import Advice, best_of
 from chainer_profile.analyse.largest_parts import MOST_ROWS
 from chainer_profile.analyse.program import ProgramTime, program_findings
@@ -30,12 +30,16 @@ from chainer_profile.record.recording import (
     INTERVAL,
     TIME_LIMIT,
     Conditions,
+    Counted,
+    Counters,
     Denormals,
     Recording,
     Settings,
 )
-from chainer_profile.report.content import budget, comparison, engines, network, profile
-from chainer_profile.report.content.advice import keeping, what_helped
+from chainer_profile.report.content import budget, comparison_tables, engines, network, profile
+from chainer_profile.report.content import pass_section as passes
+from chainer_profile.report.content.advice import keeping, section, what_helped
+from chainer_profile.report.content.advice import verdict as advice_verdict
 from chainer_profile.report.content.engine_texts import verdict
 from chainer_profile.report.content.first_screen import first_screen
 from chainer_profile.report.content.layer_section import Shown, spreads
@@ -48,6 +52,7 @@ from chainer_profile.report.document import (
     Block,
     Boxes,
     Fold,
+    Text,
     plain,
     shown_in,
     text,
@@ -58,7 +63,7 @@ from chainer_profile.report.writers import markdown, terminal
 from tests import ROOT
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import WRONG, make_run
-from tests.goldens.scenarios import BY_TURNS
+from tests.goldens.scenarios import ADVICE, BY_TURNS
 from tests.recordings import whole
 from tests.report.documents import S, a_network, compared, program
 from tests.report.reading import report_md
@@ -71,6 +76,48 @@ SAMPLE = ROOT / "reports" / "samples" / "resnet20-cpu-b1" / "recording.npz"
 def table_of(blocks: list[Block], caption: str) -> Table:
     (table,) = (each for each in blocks if isinstance(each, Table) and each.caption == caption)
     return table
+
+
+@pytest.mark.parametrize("faults", [0.024, 1.44, 15.26, 15_612.2, 3])
+def test_sentence_and_table_have_the_same_number_of_page_faults(faults: float) -> None:
+    recording = make_recording(1)
+    values = tuple(
+        Counted(name, () if name == "system_ns" else (1000 * mean,), (), (mean,) * 1000)
+        for name, mean in (("wall_ns", 9000), ("cpu_ns", 9000), ("system_ns", 900))
+    )
+    pages = Counted("page_faults", (1000 * faults,), (), (faults,) * 1000)
+    counters = Counters(1000, (*values, pages), 100.0)
+    blocks = [*passes.counters(summarise(replace(recording, counters=counters)))]
+    sentence = " ".join(plain(block.words) for block in blocks if isinstance(block, Text))
+    (table,) = (block for block in blocks if isinstance(block, Table))
+    shown = units.format_count(faults)
+    assert f", with {shown} page faults of at least" in sentence
+    column = next(column for column in table.columns if column.key == "page_faults")
+    assert [column.cell(row) for row in table.rows] == [shown]
+
+
+def test_advice_names_the_budget_that_was_asked_for() -> None:
+    for budget_s, took_s, named in (
+        (100.0, 88.0, "88 of the 100 s allowed."),
+        (90.0, 92.4, "92 of the 90 s allowed."),
+        (180.0, 172.0, "2.9 of the 3 min allowed."),
+        (150.0, 95.0, "95 of the 150 s allowed."),
+    ):
+        blocks = section(replace(ADVICE, budget_s=budget_s, took_s=took_s))
+        texts = [plain(block.words) for block in blocks if isinstance(block, Text)]
+        assert texts[-1].endswith(f"this took {named}")
+
+
+def test_answer_of_an_advice_has_the_gain_whose_times_it_gives() -> None:
+    best = best_of(ADVICE.tried)
+    assert best is not None
+    for decides, gains in (
+        (CPU, "2.50x as fast (CPU time, 95 % interval 2.40 to 2.60; wall time 2.40x)"),
+        (WALL, "2.40x as fast (wall time, 95 % interval 2.20 to 2.60)"),
+    ):
+        tried = replace(best, candidate=replace(best.candidate, decides=decides))
+        words = advice_verdict(replace(ADVICE, tried=(tried,)))
+        assert words.endswith(f" is {gains}: 24.00 ms an input before, 10.00 ms after.")
 
 
 def test_order_of_the_layers() -> None:
@@ -257,10 +304,10 @@ def test_the_screen_of_a_program_warns_of_its_numbers() -> None:
 
 
 def test_layers_of_a_comparison_are_sorted() -> None:
-    changed = comparison.shown_layers(compared(), sort="change", everything=False)
+    changed = comparison_tables.shown_layers(compared(), sort="change", everything=False)
     assert sorted(changed.index) == [3, 7]
     change, index, path = (
-        comparison.shown_layers(compared(), sort=sort, everything=True)
+        comparison_tables.shown_layers(compared(), sort=sort, everything=True)
         for sort in ("change", "index", "path")
     )
     assert (change["after_s"] - change["before_s"]).abs().is_monotonic_decreasing

@@ -13,7 +13,13 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.report import unit
 from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, SHOWN
-from chainer_profile.report.content import comparison, engine_table, network, rank_tables, sweep
+from chainer_profile.report.content import (
+    comparison_tables,
+    engine_table,
+    network,
+    rank_tables,
+    sweep,
+)
 from chainer_profile.report.tables import Column, by_key, choose, to_csv, to_json
 from chainer_profile.report.writers import json_report
 from chainer_profile.report.writers.csv_files import layers_csv
@@ -24,7 +30,7 @@ from tests.report.documents import S
 TABLES = {
     "layers": LAYER_COLUMNS,
     "links": LINK_COLUMNS,
-    "comparison": comparison.COLUMNS,
+    "comparison": comparison_tables.COLUMNS,
     "ranks": rank_tables.LAYER_COLUMNS,
     "collectives": rank_tables.COLLECTIVE_COLUMNS,
     "sweep": sweep.COLUMNS,

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.comparison.compare import Side, compare
+from chainer_profile.comparison.compare import compare
+from chainer_profile.comparison.sides import Side
 from chainer_profile.record.recording import Recording
 from chainer_profile.report import views
 from tests.conftest import make_recording, make_training

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.units import format_duration, plural
-from chainer_profile.comparison.compare import Side, compare
+from chainer_profile.comparison.compare import compare
+from chainer_profile.comparison.sides import Side
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import EngineResult, EnginesRun
 from chainer_profile.record.recording import Recording
@@ -14,7 +15,7 @@ from chainer_profile.report import document as doc
 from chainer_profile.report import text
 from chainer_profile.report.columns import properties
 from chainer_profile.report.content import engine_texts as texts
-from chainer_profile.report.content.comparison import layer_columns, unmatched_lines
+from chainer_profile.report.content.comparison_tables import layer_columns, unmatched_lines
 from chainer_profile.report.content.engine_table import (
     OUTPUT_COLUMNS,
     crowded,

@@ -15,7 +15,7 @@ from chainer_profile.basics.units import format_count
 from chainer_profile.comparison.compare import Comparison
 from chainer_profile.comparison.fused import short_name
 from chainer_profile.comparison.significance import FASTER, SLOWER
-from chainer_profile.report.content.comparison import change, fusion_line, verdict
+from chainer_profile.report.content.comparison_words import change, fusion_line, verdict
 from chainer_profile.report.pictures import bars, figures
 from chainer_profile.report.text import printable, shorten
 
@@ -43,7 +43,7 @@ def pictures(comparisons: Sequence[Comparison]) -> dict[str, figures.Picture]:
 
 @figures.drawing()
 def figure(comparison: Comparison, anchor: str = "") -> Figure:
-    """Two bars a layer in the order of the calls, its median before and after.
+    """Two bars a layer in the order of the calls, its median (or mean) before and after.
 
     Changed layers are red where they became slower and blue where faster, with the factor above.
     Of more than 80 layers those are shown that changed most, and then those with the most time.
@@ -59,7 +59,9 @@ def figure(comparison: Comparison, anchor: str = "") -> Figure:
     _mark(ax, layers, font)
     names = {at: shorten(_name(row), _MAX_LABEL) for at, row in enumerate(layers.itertuples())}
     bars.name(fig, names, font, "layer, in the order of the calls", size)
-    ax.set_ylabel(f"median self time{' by input' * comparison.by_input} [ms]", fontsize=size)
+    which = "mean" if comparison.by_means else "median"
+    by_input = " by input" * comparison.by_input
+    ax.set_ylabel(f"{which} self time{by_input} [ms]", fontsize=size)
     figures.entitle(fig, _title(comparison, int(width * _CHARS * figures.TEXT / size)), size)
     figures.legend_above(ax, size - 1, 0.2)
     top_s = max(

@@ -14,7 +14,8 @@ from matplotlib.text import Annotation
 from PIL import Image
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.comparison.compare import Comparison, Side, compare
+from chainer_profile.comparison.compare import Comparison, compare
+from chainer_profile.comparison.sides import Side
 from chainer_profile.engines.results import EnginesRun
 from chainer_profile.record.recording import Recording
 from chainer_profile.report.pictures import comparison, engines, layers, roofline, sweep
@@ -24,7 +25,7 @@ from tests.comparing import run, scaled
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import MISSING, WRONG, make_run, recordings
 from tests.report.documents import NAMES, compared
-from tests.report.working import training, working
+from tests.report.working import training, with_work, working
 from tests.sweeping import make_run as make_case
 
 CASES = [make_case(batchsize=n) for n in (1, 2)]
@@ -64,6 +65,20 @@ def test_a_notebook_shows_the_picture_of_the_report_in_fewer_colours() -> None:
     # The figure is Matplotlib's, and changes of it are shown.
     drawn.figure.axes[0].set_ylabel("changed")
     assert drawn._repr_png_() != shown
+
+
+def test_legend_of_the_roofline_counts_all_layers_also_those_without_a_dot() -> None:
+    recording = with_work(make_recording(9))
+    unknown = (replace(layer, flops=None) for layer in recording.layers[4:6])
+    layers = (*recording.layers[:4], *unknown, *recording.layers[6:])
+    # The last layer has no formula either.
+    for changed, hidden in ((recording, 1), (replace(recording, layers=layers), 3)):
+        summary = summarise(changed, "top:2")
+        (axes,) = roofline.figure(summary).axes
+        texts = [text.get_text() for text in axes.get_legend().get_texts()]
+        assert texts[:2] == ["hot layers (2)", "other layers (7)"]
+        said = [text for text in texts if "not shown" in text]
+        assert said == [f"{hidden} of them without known operations, not shown"]
 
 
 def test_no_state_of_pyplot_is_made() -> None:

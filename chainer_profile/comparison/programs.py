@@ -1,0 +1,68 @@
+"""Whole programs compared: the time of each without the profiler, and the parts of that time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from chainer_profile.analyse.program import own_ns
+from chainer_profile.comparison.judge import VALUES, Judge
+from chainer_profile.comparison.run_differences import Difference
+from chainer_profile.record.budget import PARTS, PROFILER, RUNNING, Budget
+
+#: Name of the total.
+WHOLE = "whole program"
+_COUNTS = ("before_count", "after_count")
+
+Programs = Sequence[Budget]
+
+
+def whole_program(before: Programs, after: Programs, judge: Judge) -> pd.DataFrame:
+    """The time of the whole program, a row with the columns of :data:`.judge.VALUES`."""
+    times = [np.array([[own_ns(budget)] for budget in side], float) for side in (before, after)]
+    return judge.programs(*times).set_axis(pd.Index([WHOLE], name="total"))
+
+
+def parts_of_programs(before: Programs, after: Programs, judge: Judge) -> pd.DataFrame:
+    """The parts of a program, which add up to it; those that differ the most come first.
+
+    The columns are those of :data:`.judge.VALUES`, and ``before_count`` and ``after_count``: how
+    often a part ran, as a mean of the runs. Without programs there are no rows.
+    """
+    if not (before and after):
+        return pd.DataFrame(columns=[*VALUES, *_COUNTS])
+    sides = before, after
+    names = [part for part in PARTS if part != PROFILER and any(_times_ns(part, *sides))]
+    times = [np.array([[each.of(name).ns for name in names] for each in side]) for side in sides]
+    table = judge.programs(*(side.astype(float) for side in times))
+    for column, side in zip(_COUNTS, sides, strict=True):
+        table[column] = [_mean([each.of(name).count for each in side]) for name in names]
+    table.index = pd.Index(names, name="part")
+    differences = (table["after_s"] - table["before_s"]).abs()
+    return table.loc[differences.sort_values(ascending=False, kind="stable").index]
+
+
+def _times_ns(part: str, *sides: Programs) -> list[int]:
+    return [budget.of(part).ns for side in sides for budget in side]
+
+
+def _mean(counts: Sequence[int]) -> float:
+    return float(np.mean(counts))
+
+
+def program_differences(before: Programs, after: Programs) -> Iterator[Difference]:
+    """What the programs were, and how they ended, where that differs between first runs."""
+    if before and after:
+        first, second = before[0], after[0]
+        for name, values in (
+            ("program", (first.script, second.script)),
+            ("end of the program", (_outcome(first), _outcome(second))),
+        ):
+            if values[0] != values[1]:
+                yield Difference(name, *values)
+
+
+def _outcome(budget: Budget) -> str:
+    return "killed" if budget.outcome == RUNNING else budget.outcome
