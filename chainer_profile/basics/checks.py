@@ -21,8 +21,10 @@ def whole_number(name: str, value: Any, minimum: int) -> int:
     return number
 
 
-def number_between(name: str, value: Any, below: float, wanted: str) -> float:
-    """A number between 0 and another, both excluded."""
+def number_between(name: str, value: Any, below: float, wanted: str) -> float | None:
+    """A number between 0 and another, both excluded; None stays None."""
+    if value is None:
+        return None
     try:
         # False for NaN.
         fits = not isinstance(value, bool) and bool(0 < value < below)

@@ -11,8 +11,6 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli import WRONG, asked
 from chainer_profile.cli.main import Context, Interrupts
-from chainer_profile.cli.report import show_engines
-from chainer_profile.cli.shown import say_written
 from chainer_profile.engines import race
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.measuring import measure
@@ -23,7 +21,6 @@ from chainer_profile.measure.devices import move_to_gpu
 from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.networks import loading
 from chainer_profile.record.recording import Recording
-from chainer_profile.report.content.engine_texts import other_line, wrong_lines
 from chainer_profile.runs import engines as run_folder
 
 _MAX_LAYER_TRIALS = 200
@@ -72,6 +69,10 @@ def _write(
     interrupts: Interrupts,
 ) -> None:
     """Write everything and print the table."""
+    # After the trials, as pandas is: see cli/profile.py.
+    from chainer_profile.cli.report import show_engines
+    from chainer_profile.cli.shown import say_written
+
     if any(len(engine.clean_ns) for engine in run.engines):
         try:
             run_folder.write_run(place, run, recordings)
@@ -85,6 +86,8 @@ def _write(
 
 
 def _exit_code(run: EnginesRun, args: argparse.Namespace, interrupts: Interrupts) -> int:
+    from chainer_profile.report.content.engine_texts import other_line, wrong_lines
+
     if interrupts.signum:
         return interrupts.code
     for line in wrong_lines(run):

@@ -12,7 +12,6 @@ from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import PROG, TYPED
 from chainer_profile.cli import asked
 from chainer_profile.cli.main import Context, Interrupted, Interrupts
-from chainer_profile.cli.report import show_run
 from chainer_profile.measure import calibration, configuration, runner
 from chainer_profile.measure import clock as clocks
 from chainer_profile.measure.arguments import Arguments
@@ -115,6 +114,9 @@ def _measure(
 
 def _save(recording: Recording, folder: RunFolder, args: argparse.Namespace) -> None:
     """Write a recording and its reports, and print its tables whether that works or not."""
+    # After the trials: what importing pandas frees makes glibc keep memory, which networks find.
+    from chainer_profile.cli.report import show_run
+
     try:
         folder.save(recording)
     except ProfileError as error:

@@ -343,7 +343,7 @@ def _installed_folders() -> tuple[str, ...]:
 
 
 def _measure(timed: PassInput) -> Inside:
-    recording = timed.recording
+    recording = timed.recording()
     if recording.on_device:
         raise ProfileError("the layers run on the GPU, where no Python code runs")
     if timed.left_s <= 0:

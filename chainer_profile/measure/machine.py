@@ -163,7 +163,7 @@ def _limits_of(recording: Recording, left_s: float) -> MachineLimits | None:
 
 LIMITS = Pass(
     "limits",
-    lambda timed: _limits_of(timed.recording, timed.left_s),
+    lambda timed: _limits_of(timed.recording(), timed.left_s),
     "the machine's limits were not measured: {}",
 )
 

@@ -183,7 +183,7 @@ def _measure(timed: PassInput) -> MemoryUse | None:
     if timed.left_s < _STRUCTURE_PASSES * timed.pass_s:
         return None
     session = ReadingSession(timed.session)
-    return measure_memory(timed.step, session, len(timed.recording.layers))
+    return measure_memory(timed.step, session, len(timed.recording().layers))
 
 
 MEMORY = Pass(

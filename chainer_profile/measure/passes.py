@@ -21,7 +21,9 @@ class PassInput:
 
     step: Step
     session: Session
-    recording: Recording
+    #: The recording of the trials. Its first call frees large blocks, after which glibc keeps freed
+    #: memory: then trials have fewer page faults.
+    recording: Callable[[], Recording]
     clock: Clock
     pass_s: float  # time of a structure pass
     trials_s: float  # time of all profiled trials

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from chainer_profile.basics.checks import (
@@ -71,7 +72,8 @@ from chainer_profile.record.recording import (
     Settings,
 )
 
-#: The passes after the trials, in the order in which they run.
+#: The passes after the trials, in the order in which they run. The first one counts page faults, so
+#: it comes before the recording is made.
 PASSES = (COUNTERS, INSIDE, MEMORY, LIMITS)
 #: Values of ``ended`` for a run that nobody stopped.
 _NOT_STOPPED = (COMPLETE, TIME_LIMIT, INTERVAL)
@@ -175,10 +177,10 @@ def profile(
         clean_trials=whole_number("clean_trials", clean_trials, 0),
         warmups=whole_number("warmups", warmups, 0),
         threads=None if threads is None else whole_number("threads", threads, 1),
-        max_seconds=_positive_below(
+        max_seconds=number_between(
             "max_seconds", max_seconds, math.inf, "a number of seconds above 0"
         ),
-        until_ci=_positive_below("until_ci", until_ci, 1, "a fraction, such as 0.01 for 1 %"),
+        until_ci=number_between("until_ci", until_ci, 1, "a fraction, such as 0.01 for 1 %"),
     )
     check_threads(settings.threads)
     passes = {
@@ -244,11 +246,6 @@ def _keyboard_interrupt(recording: Recording) -> KeyboardInterrupt:
     error = KeyboardInterrupt()
     error.recording = recording if recording.n_trials else None  # type: ignore[attr-defined]
     return error
-
-
-def _positive_below(name: str, value: Any, below: float, wanted: str) -> float | None:
-    """Check that a number is above 0 and below a limit; None stays None."""
-    return None if value is None else number_between(name, value, below, wanted)
 
 
 def default_clean_trials(trials: int) -> int:
@@ -340,15 +337,19 @@ def run(
                 trials.hold()
         except Exception as error:
             raise RunError(*trials.failure(error)) from error
-        recording = trials.recording()
-        calibrated = tuple(times for times in calibrations if times is not None)
-        conditions = replace(
-            recording.conditions,
-            calibrations=calibrated,
-            not_finite=nonfinite,
-            denormals=find_denormals(step.roots, session.target.aggregator.rows),
-        )
-        on_interrupt.recording = recording = replace(recording, conditions=conditions)
+
+        @cache
+        def recording() -> Recording:
+            made = trials.recording()
+            conditions = replace(
+                made.conditions,
+                calibrations=tuple(times for times in calibrations if times is not None),
+                not_finite=nonfinite,
+                denormals=find_denormals(step.roots, session.target.aggregator.rows),
+            )
+            return replace(made, conditions=conditions)
+
+        results: dict[str, Any] = {}
         for position, run_pass in enumerate(passes, 1):
             # After the trials, Ctrl-C only skips the remaining passes.
             if trials.ended not in _NOT_STOPPED or stop():
@@ -365,9 +366,9 @@ def run(
                 requested=requested.get(run_pass.part),
                 stop=stop,
             )
-            result = run_pass.find(timed, warn)
-            on_interrupt.recording = recording = replace(recording, **{run_pass.part: result})
-        return recording
+            results[run_pass.part] = run_pass.find(timed, warn)
+            on_interrupt.recording = replace(recording(), **results)
+        return replace(recording(), **results)
 
 
 def _choose_threads(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
-from chainer_profile.basics.describe import NS, PreciseEnough
+from chainer_profile.basics.describe import MIN_TRIALS, NS, PreciseEnough
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.free_memory import describe_memory_error, free_nbytes
 from chainer_profile.basics.parsing import gpu_number
@@ -20,6 +20,7 @@ from chainer_profile.measure.interrupts import INTERRUPTED
 from chainer_profile.measure.journal_writer import JournalWriter, int64
 from chainer_profile.measure.recorder_cost import cost_of_a_call, window_ns
 from chainer_profile.measure.session import GROUP_NS
+from chainer_profile.measure.slow_trials import SlowTrials
 from chainer_profile.measure.step import Step
 from chainer_profile.measure.step_session import StepSession
 from chainer_profile.record.journal import (
@@ -64,12 +65,6 @@ _MOST_FAILED_HOLDS = 6
 #: Approximate time of all held trials together.
 HELD_SECONDS = 2.0
 _LEAST_HELD_TRIALS = 3
-#: Multiple of the fastest trial from which trials are slow; least time and number to judge.
-_SLOW_FACTOR = 5.0
-_LEAST_SLOW_S = 2.0
-_LEAST_SLOW_TRIALS = 5
-#: Other programs are the reason if they use at least this many cores.
-_OTHERS_CORES = 0.25
 
 
 def cycles(trials: int, clean_trials: int) -> Iterator[tuple[int, int, int]]:
@@ -131,42 +126,6 @@ def memory_full(
     )
 
 
-class SlowTrials:
-    """Warns once when the trials of a run become much slower than the fastest trial."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say: Callable[[str], None] | None = say
-        self._fastest_ns = 0
-        self._count, self._sum_ns, self._slowest_ns = 0, 0, 0
-        self._watch = CpuWatch()
-
-    def add(self, walls_ns: Iterable[int]) -> None:
-        if self._say is None:
-            return
-        for wall_ns in walls_ns:
-            self._fastest_ns = min(self._fastest_ns or wall_ns, wall_ns)
-            self._count += 1
-            self._sum_ns += wall_ns
-            self._slowest_ns = max(self._slowest_ns, wall_ns)
-        if self._count < _LEAST_SLOW_TRIALS or self._sum_ns * NS < _LEAST_SLOW_S:
-            return
-        # Leave out the slowest trial: a single slow one is chance.
-        mean_ns = (self._sum_ns - self._slowest_ns) / (self._count - 1)
-        if self._fastest_ns and mean_ns >= _SLOW_FACTOR * self._fastest_ns:
-            other = self._watch.other_cpu()
-            why = (
-                "another program keeps the cores busy"
-                if other is not None and other >= _OTHERS_CORES
-                else "something else slows this machine"
-            )
-            self._say(
-                f"trials take {mean_ns / self._fastest_ns:.0f} times as long as the fastest: {why}"
-            )
-            self._say = None
-        self._count, self._sum_ns, self._slowest_ns = 0, 0, 0
-        self._watch = CpuWatch()
-
-
 @dataclass(eq=False)
 class Trials:
     """The timed part of a run: rows are single calls until a trial differs, then by link."""
@@ -193,6 +152,7 @@ class Trials:
         self._conditions = Conditions()
         self._watch = CpuWatch()
         self._walls = array("q")
+        self._n_clean = 0
         wanted = self.settings.until_ci
         self._enough = None if wanted is None else PreciseEnough(wanted)
         self._total_ns = self._launch_ns = self._read_ns = 0
@@ -237,7 +197,10 @@ class Trials:
                 if self._ends() or not self.profiled(after):
                     return
             if self._precise_enough():
-                self.ended = INTERVAL
+                # The latency to quote is that of unprofiled trials, which gets an interval as well.
+                wanted = min(MIN_TRIALS, self.settings.clean_trials)
+                if self.plain(CLEAN, wanted - self._n_clean):
+                    self.ended = INTERVAL
                 return
 
     def _warm_up(self) -> bool:
@@ -264,6 +227,7 @@ class Trials:
             wall_ns = self._now_ns() - start_ns
             used = {"cpu_ns": int64(cpu_ns() - begin_ns)} if kind == CLEAN else {}
             self.journal.add(Trial(kind, start_ns, wall_ns, used))
+            self._n_clean += kind == CLEAN
             if self._ends():
                 return False
         return True

@@ -6,7 +6,7 @@ from chainer_profile import profile
 from chainer_profile.basics.words import PROG
 from chainer_profile.measure import runner, trials
 from chainer_profile.measure.progress import ProgressBar
-from chainer_profile.measure.trials import SlowTrials
+from chainer_profile.measure.slow_trials import SlowTrials
 from tests.nets import Chain, image
 
 MS = 1_000_000

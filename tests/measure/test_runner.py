@@ -157,6 +157,27 @@ def test_the_wanted_interval_is_that_of_the_median(clock):
     assert (recording.n_trials, recording.ended) == (500, "complete")
 
 
+@pytest.mark.parametrize(("clean_trials", "made"), [(400, 40), (100, 30), (7, 7), (0, 0)])
+def test_run_that_ends_by_its_interval_has_one_of_the_unprofiled_trials_too(
+    clock, clean_trials, made
+):
+    settings = asked(trials=2000, clean_trials=clean_trials, until_ci=0.01)
+    recording = run(Chain(clock), clock, settings)
+    assert (recording.n_trials, recording.ended) == (200, "wanted interval reached")
+    assert len(recording.clean_ns) == made
+
+
+def test_stop_during_the_last_unprofiled_trials_is_the_reason_of_the_end(clock):
+    model, settings = Chain(clock), asked(trials=2000, clean_trials=100, until_ci=0.01)
+
+    def stop():
+        return "interrupted by SIGINT" if model.calls >= FIRST + 200 + 20 else ""
+
+    recording = run(model, clock, settings, stop=stop)
+    assert recording.ended == "interrupted by SIGINT"
+    assert (recording.n_trials, len(recording.clean_ns)) == (200, 20)
+
+
 class Changing(Chain):
     """Behaves differently from a call on: calls count from 1, structure passes included."""
 

@@ -1,0 +1,51 @@
+"""Warns of trials that become much slower while a run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from chainer_profile.basics.describe import NS
+from chainer_profile.measure.environment import CpuWatch
+
+#: Multiple of the fastest trial from which trials are slow; least time and number to judge.
+_SLOW_FACTOR = 5.0
+_LEAST_SLOW_S = 2.0
+_LEAST_SLOW_TRIALS = 5
+#: Other programs are the reason if they use at least this many cores.
+_OTHERS_CORES = 0.25
+
+
+class SlowTrials:
+    """Warns once when the trials of a run become much slower than the fastest trial."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say: Callable[[str], None] | None = say
+        self._fastest_ns = 0
+        self._count, self._sum_ns, self._slowest_ns = 0, 0, 0
+        self._watch = CpuWatch()
+
+    def add(self, walls_ns: Iterable[int]) -> None:
+        if self._say is None:
+            return
+        for wall_ns in walls_ns:
+            self._fastest_ns = min(self._fastest_ns or wall_ns, wall_ns)
+            self._count += 1
+            self._sum_ns += wall_ns
+            self._slowest_ns = max(self._slowest_ns, wall_ns)
+        if self._count < _LEAST_SLOW_TRIALS or self._sum_ns * NS < _LEAST_SLOW_S:
+            return
+        # Leave out the slowest trial: a single slow one is chance.
+        mean_ns = (self._sum_ns - self._slowest_ns) / (self._count - 1)
+        if self._fastest_ns and mean_ns >= _SLOW_FACTOR * self._fastest_ns:
+            other = self._watch.other_cpu()
+            why = (
+                "another program keeps the cores busy"
+                if other is not None and other >= _OTHERS_CORES
+                else "something else slows this machine"
+            )
+            self._say(
+                f"trials take {mean_ns / self._fastest_ns:.0f} times as long as the fastest: {why}"
+            )
+            self._say = None
+        self._count, self._sum_ns, self._slowest_ns = 0, 0, 0
+        self._watch = CpuWatch()
