@@ -62,7 +62,10 @@ class LayerGain:
 
 @dataclass(frozen=True)
 class Tried:
-    """A change and its result. Times are of an input, or of an iteration of a program."""
+    """A change and its result. Times are of an input, or of an iteration of a program.
+
+    Times are wall times, and their ratio is the gain in wall time.
+    """
 
     candidate: Candidate
     wall: Speedup | None = None  #: By wall time; None where nothing was measured.
@@ -71,7 +74,7 @@ class Tried:
     #: Whether these processes began after the change had been chosen, so that its gain is not the
     #: luck of the first look.
     confirmed: bool = False
-    before_s: float = math.nan  #: Median wall time without the change.
+    before_s: float = math.nan  #: Wall time without the change.
     after_s: float = math.nan
     layers: tuple[LayerGain, ...] = ()  #: The layers that gained most, where Chainer runs them.
     loss: LossChange | None = None  #: In a program; None if unknown.

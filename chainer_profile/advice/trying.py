@@ -38,8 +38,7 @@ class _Course:
     """One change, and what there is of it so far."""
 
     candidate: Candidate
-    #: Of each group the ratios of CPU and of wall time, and the median wall times without and with
-    #: it.
+    #: Of each group the ratios of CPU and of wall time, and the median wall time without it.
     groups: list[tuple[float, ...]] = field(default_factory=list)
     #: Of each group the layers without and with it.
     layers: list[tuple[Any, Any]] = field(default_factory=list)
@@ -55,15 +54,17 @@ class _Course:
             groups = [*self.looked, *groups]
         if not groups:
             return results.Tried(self.candidate, error=self.error)
-        cpu, wall, before_s, after_s = zip(*groups, strict=True)
+        cpu, wall, before_s = zip(*groups, strict=True)
+        in_wall_time, median_s = results.gain(wall), float(np.median(before_s))
         return results.Tried(
             self.candidate,
-            wall=results.gain(wall),
+            wall=in_wall_time,
             cpu=results.gain(cpu),
             pairs=len(groups),
             confirmed=self.is_chosen and bool(self.groups),
-            before_s=float(np.median(before_s)),
-            after_s=float(np.median(after_s)),
+            before_s=median_s,
+            # Ratios are taken within rounds, which medians of all rounds do not give back.
+            after_s=median_s / in_wall_time.factor,
             layers=_layer_gains(self.layers),
             error=self.error,
         )
@@ -78,7 +79,8 @@ class _Course:
         walls = [(before["wall_s"], after["wall_s"]) for before, after in blocks]
         cpu = np.median([before / after if after > 0 else 1.0 for before, after in cpus])
         wall = np.median([before / after for before, after in walls])
-        self.groups.append((float(cpu), float(wall), *np.median(walls, axis=0).tolist()))
+        before_s = np.median([before for before, _ in walls])
+        self.groups.append((float(cpu), float(wall), float(before_s)))
 
     @property
     def settled(self) -> bool:

@@ -233,7 +233,7 @@ def _faults(layers: pd.DataFrame, trial: TrialCounters) -> str:
     """How many page faults a trial has, their time, and where most of them are."""
     if not trial.page_faults >= 1:
         return ""
-    text = f"A trial has {plural(round(trial.page_faults), 'page fault')}"
+    text = f"A trial has {plural(trial.page_faults, 'page fault')}"
     at_least_s = min(trial.page_faults * trial.fault_s, trial.system_s)
     if not math.isnan(at_least_s):
         text += f", which take at least {format_duration(at_least_s)}"

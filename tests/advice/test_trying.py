@@ -1,5 +1,6 @@
 """Changes take turns with the network as it is, on a clock that the test turns."""
 
+import random
 from functools import partial
 from types import SimpleNamespace
 
@@ -81,6 +82,25 @@ def test_what_helps_is_measured_again_in_fresh_processes():
     assert fast.pairs == 6
     assert world.began == ["", "slow", "fast"] * 2 + ["", "fast"] * 6
     assert trial.undone == ()
+
+
+@pytest.mark.parametrize("decides", [CPU, WALL])
+def test_times_without_and_with_a_change_have_its_gain_in_wall_time_as_their_ratio(decides):
+    """CPU and wall times differ in their ratios, and so do the rounds."""
+    world, draw = World(), random.Random(1)
+
+    def ask(name, question, patience_s):
+        answer = World.ask(world, name, question, patience_s)
+        if question != BLOCK:
+            return answer
+        slow = draw.choice([1, 1, 1.3, 4])
+        return {"cpu_s": 0.3e-3 if name else 4e-3, "wall_s": slow * (0.4e-3 if name else 4e-3)}
+
+    world.ask = ask
+    fast = tried(world, candidate("fast", decides=decides))[0]["fast"]
+    assert fast.before_s / fast.after_s == pytest.approx(fast.wall.factor)
+    assert fast.cpu.factor == pytest.approx(4 / 0.3)
+    assert fast.before_s > 3.9e-3
 
 
 def test_the_first_looks_luck_does_not_count():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chainer_profile.advice.changes import AS_IT_IS, BEFORE
+from chainer_profile.advice.changes import AS_IT_IS, BEFORE, CPU
 from chainer_profile.advice.results import LEAST_GAIN, TOGETHER, best_of, together
 from chainer_profile.analyse.program import own_ns
 from chainer_profile.basics import units
@@ -88,11 +88,8 @@ def section(
         yield from (block for items in listing(items) for block in (text(heading), items))
     if advice.script:
         return
-    yield text(
-        f"{settings_text(advice.settings)}; this took {units.roughly(advice.took_s)} of the "
-        f"{units.roughly(advice.budget_s)} allowed.",
-        aside=True,
-    )
+    took = units.format_of_limit(advice.took_s, advice.budget_s)
+    yield text(f"{settings_text(advice.settings)}; this took {took} allowed.", aside=True)
 
 
 def on_screen(advice: Advice, program: ProgramTime) -> Iterator[Block]:
@@ -213,9 +210,12 @@ def verdict(advice: Advice, program: ProgramTime | None = None) -> str:
         return f"With {name} a {trial} is {factor} as fast ({sure}): {took}"
     than = "" if best.candidate.against == AS_IT_IS else " as with BLAS's own choice"
     before, after = map(units.format_duration, (best.before_s, best.after_s))
+    by = f"wall time, {sure}"
+    if best.candidate.decides == CPU:  # the times that follow are wall times
+        by = f"CPU time, {sure}; wall time {_factor(best.wall)}"
     return (
-        f"With {name} a {trial} is {factor} as fast{than} ({best.candidate.decides}, {sure}): "
-        f"{before} an input before, {after} after."
+        f"With {name} a {trial} is {factor} as fast{than} ({by}): {before} an input before, "
+        f"{after} after."
     )
 
 

@@ -140,10 +140,10 @@ def _kernel_time(trial: TrialCounters) -> str:
     """The kernel's part of the CPU time, with page faults; empty where it is unknown."""
     if math.isnan(trial.system_share):
         return ""
-    faults = round(trial.page_faults)
+    faults = units.plural(trial.page_faults, "page fault")
     used = (
         f" The kernel used {units.format_percent(trial.system_share)} of that CPU time "
-        f"({units.format_duration(trial.system_s)}), with {units.plural(faults, 'page fault')}"
+        f"({units.format_duration(trial.system_s)}), with {faults}"
     )
     if math.isnan(trial.fault_s):
         return (
@@ -163,9 +163,9 @@ _COUNTED = by_key(
     Column("name", "name", unit.TEXT, field="Index"),
     Column("wall", "wall ms", unit.MS, field="counted_s", drop=2),
     Column("cpu", "cpu ms", unit.MS),
-    Column("page_faults", "page faults", unit.NUMBER),
-    Column("waits", "waits", unit.NUMBER, drop=4),
-    Column("preemptions", "preemptions", unit.NUMBER, drop=3),
+    Column("page_faults", "page faults", unit.CALLS),
+    Column("waits", "waits", unit.CALLS, drop=4),
+    Column("preemptions", "preemptions", unit.CALLS, drop=3),
 )
 
 

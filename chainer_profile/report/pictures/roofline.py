@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 
 from chainer_profile.analyse.roofline import drawable
 from chainer_profile.analyse.summary import Summary
-from chainer_profile.basics.units import format_duration, format_giga, format_significant
+from chainer_profile.basics.units import (
+    format_count,
+    format_duration,
+    format_giga,
+    format_significant,
+)
 from chainer_profile.record.recording import MachineLimits
 from chainer_profile.report.pictures import figures
 from chainer_profile.report.pictures.layers import MOST
@@ -45,12 +50,15 @@ def figure(summary: Summary) -> Figure:
     ax = fig.add_subplot()
     area = layers["median_s"].to_numpy() / (longest_s or 1.0) * _MOST_AREA
     _draw_dots(ax, layers, x, y, np.maximum(area, _LEAST_AREA))
-    hot = int(layers["hot"].sum())
+    every, hidden = summary.layers["hot"], len(summary.layers) - len(layers)
     for count, name, colour in (
-        (hot, "hot", figures.HOT_COLOUR),
-        (len(layers) - hot, "other", figures.OTHER_COLOUR),
+        (int(every.sum()), "hot", figures.HOT_COLOUR),
+        (int((~every).sum()), "other", figures.OTHER_COLOUR),
     ):
-        ax.plot([], [], "o", color=colour, label=f"{name} layers ({count})")
+        ax.plot([], [], "o", color=colour, label=f"{name} layers ({format_count(count)})")
+    if hidden:
+        label = f"{format_count(hidden)} of them without known operations, not shown"
+        ax.plot([], [], " ", label=label)
     left, right = min(x.min(), limits.ridge) / _MARGIN, max(x.max(), limits.ridge) * _MARGIN
     _draw_roofs(ax, limits, left, right)
     most = max(limits.flops_per_s / _GIGA, float(y.max())) * _MARGIN
