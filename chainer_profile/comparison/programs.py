@@ -10,7 +10,7 @@ import pandas as pd
 from chainer_profile.analyse.program import own_ns
 from chainer_profile.comparison.judge import VALUES, Judge
 from chainer_profile.comparison.run_differences import Difference
-from chainer_profile.record.budget import PARTS, PROFILER, RUNNING, Budget
+from chainer_profile.record.budget import IMPORTS, PARTS, PROFILER, RUNNING, START, Budget
 
 #: Name of the total.
 WHOLE = "whole program"
@@ -38,7 +38,7 @@ def parts_of_programs(before: Programs, after: Programs, judge: Judge) -> pd.Dat
     times = [np.array([[each.of(name).ns for name in names] for each in side]) for side in sides]
     table = judge.programs(*(side.astype(float) for side in times))
     for column, side in zip(_COUNTS, sides, strict=True):
-        table[column] = [_mean([each.of(name).count for each in side]) for name in names]
+        table[column] = [_mean_count(name, side) for name in names]
     table.index = pd.Index(names, name="part")
     differences = (table["after_s"] - table["before_s"]).abs()
     return table.loc[differences.sort_values(ascending=False, kind="stable").index]
@@ -48,8 +48,11 @@ def _times_ns(part: str, *sides: Programs) -> list[int]:
     return [budget.of(part).ns for side in sides for budget in side]
 
 
-def _mean(counts: Sequence[int]) -> float:
-    return float(np.mean(counts))
+def _mean_count(part: str, programs: Programs) -> float:
+    """How often a part ran; 0 where that says nothing."""
+    if part in (START, IMPORTS):
+        return 0.0
+    return float(np.mean([budget.of(part).count for budget in programs]))
 
 
 def program_differences(before: Programs, after: Programs) -> Iterator[Difference]:

@@ -150,7 +150,7 @@ def _kernel_time(trial: TrialCounters) -> str:
             f"{used} a trial. The cost of one was not measured, so the tables do not say which "
             "layers page faults limit."
         )
-    if not faults:
+    if not trial.page_faults:
         return f"{used} a trial."
     least_s = trial.page_faults * trial.fault_s
     return (
