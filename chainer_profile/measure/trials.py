@@ -65,6 +65,8 @@ _MOST_FAILED_HOLDS = 6
 #: Approximate time of all held trials together.
 HELD_SECONDS = 2.0
 _LEAST_HELD_TRIALS = 3
+#: Short trials before each block of unprofiled ones, and their time at most.
+_SETTLING_TRIALS, _SETTLING_NS = 8, 20_000_000
 
 
 def cycles(trials: int, clean_trials: int) -> Iterator[tuple[int, int, int]]:
@@ -217,6 +219,8 @@ class Trials:
     def plain(self, kind: str, count: int) -> bool:
         """Make trials without recording their calls. Return False to end the run."""
         cpu_ns = self.clock.cpu_ns
+        if kind == CLEAN and count > 0 and self._device is None:
+            self._settle()
         for _ in range(count):
             # Reading the CPU time is a system call, so it is outside the wall time.
             begin_ns = cpu_ns()
@@ -231,6 +235,16 @@ class Trials:
             if self._ends():
                 return False
         return True
+
+    def _settle(self) -> None:
+        """Make short trials that do not count, after profiled ones."""
+        # Classes were patched, so Python's caches of their attributes are empty, and the profiler
+        # has used the processor's. The first trials would take up to half as long again.
+        begin_ns = self._now_ns()
+        for _ in range(_SETTLING_TRIALS):
+            if self._now_ns() - begin_ns + self.trial_s / NS > _SETTLING_NS:
+                return
+            self.step()
 
     def profiled(self, count: int) -> bool:
         """Make trials and record their calls. Return False to end the run."""

@@ -32,7 +32,8 @@ from tests.report.reading import report_md
 TRIAL_NS = 208  # of a Chain: 180 in its functions, 7 of its own and 7 in each of its three links
 N_STRUCTURE = 3  # structure passes before the first trial
 FIRST = N_STRUCTURE + 2  # calls before the first profiled trial
-CALLS = FIRST + 20 + 5  # of a run without the memory pass
+SETTLING = 8  # calls before a block of unprofiled trials
+CALLS = FIRST + 20 + SETTLING + 5  # of a run without the memory pass
 # A training step of Trained under a SlowOptimizer with one hook.
 ROWS = [100, 40, 40, 20, 9, 30, 83, 83, 13, 200, 17 + 1, 50, 50]
 FRAMEWORK = {"update": 2, "forward": 42, "backward": 0}
@@ -121,6 +122,26 @@ def test_groups_of_any_size_and_the_journal_hold_the_same(
     assert (np.diff(recording.start_ns) >= STEP_NS).all()
 
 
+@pytest.mark.parametrize(("duration_ns", "settling"), [(1000, 8), (5_000_000, 2), (30_000_000, 0)])
+def test_short_trials_that_do_not_count_come_before_unprofiled_ones(clock, duration_ns, settling):
+    class Settling(Step):
+        """The first calls after patches take twice as long."""
+
+        n_plain, calls = 0, 0
+
+        def forward(self, x):
+            self.calls += 1
+            self.n_plain = 0 if chainer.get_function_hooks() else self.n_plain + 1
+            self._duration_ns = duration_ns * (2 if 0 < self.n_plain <= settling else 1)
+            return super().forward(x)
+
+    model = Settling(clock, duration_ns)
+    recording = run(model, clock, asked(trials=40, clean_trials=10), memory=False)
+    assert model.calls == FIRST + 40 + 10 + 2 * settling
+    assert set(recording.clean_ns.tolist()) == {recording.clean_ns.min()}
+    assert duration_ns <= recording.clean_ns.min() < 1.5 * duration_ns
+
+
 def test_stop_keeps_the_trials_so_far(clock):
     model = Chain(clock)
 
@@ -171,7 +192,8 @@ def test_stop_during_the_last_unprofiled_trials_is_the_reason_of_the_end(clock):
     model, settings = Chain(clock), asked(trials=2000, clean_trials=100, until_ci=0.01)
 
     def stop():
-        return "interrupted by SIGINT" if model.calls >= FIRST + 200 + 20 else ""
+        made = 200 + 3 * SETTLING + 20
+        return "interrupted by SIGINT" if model.calls >= FIRST + made else ""
 
     recording = run(model, clock, settings, stop=stop)
     assert recording.ended == "interrupted by SIGINT"
