@@ -168,8 +168,8 @@ def format_interval(
 
 def format_count(value: int | float) -> str:
     """Format a number with commas: ``10,000``; a fractional one, such as a mean, as ``33.3``."""
-    if value == int(value):
-        return f"{int(value):,d}"
+    if value == int(value) or abs(value) >= 1000:
+        return f"{round(value):,d}"
     return f"{value:,.1f}" if value >= 10 else f"{value:.2g}"
 
 

@@ -47,7 +47,7 @@ FORMATTED = {
     },
     units.format_ms: {0.0003871: "0.3871", 1.5: "1500.0000", NAN: "-", None: "-"},
     units.format_interval: {(0.00099, 0.00101): "0.9900 to 1.010 ms", (NAN, 1.0): "-"},
-    units.format_count: {10_000: "10,000"},
+    units.format_count: {10_000: "10,000", 27_223.1: "27,223", 33.33: "33.3", 0.0238: "0.024"},
     units.plural: {(1, "layer"): "1 layer", (10_000, "trial"): "10,000 trials"},
     units.format_factor: {1.294: "1.29x", 99.994: "99.99x", 100: "100x"},
     units.format_nbytes: {
