@@ -51,7 +51,7 @@ def compared(
     hint: str = "",
     anchor: str = "",
 ) -> Iterator[doc.Block]:
-    """The verdict, its doubts, the program, trials, layers (see :func:`shown_layers`), the sides.
+    """The verdict, its doubts, the program, trials, layers (see :func:`.shown_layers`), the sides.
 
     The anchors of the layers' rows begin with ``anchor``.
     """
