@@ -212,7 +212,7 @@ def verdict(advice: Advice, program: ProgramTime | None = None) -> str:
     before, after = map(units.format_duration, (best.before_s, best.after_s))
     by = f"wall time, {sure}"
     if best.candidate.decides == CPU:  # the times that follow are wall times
-        by = f"CPU time, {sure}; wall time {_factor(best.wall)}"
+        by = f"CPU time, {sure}; wall time {_factor_text(best.wall)}"
     return (
         f"With {name} a {trial} is {factor} as fast{than} ({by}): {before} an input before, "
         f"{after} after."
