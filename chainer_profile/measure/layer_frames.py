@@ -69,6 +69,7 @@ class _Frames:
     def begin(self) -> None:
         """Start a trial: number its function calls from 0."""
         self._count = 0
+        self._links.expect_changes()
 
     # -- the interface of observers.CallObserver
 
@@ -99,7 +100,7 @@ class _Frames:
         key = number, name, caller.path
         label = self._labels.get(key)
         if label is None:  # later trials find it
-            links.update_parameters()
+            links.note_parameters(caller, inputs)
             arrays = [getattr(value, "array", value) for value in inputs]
             label = self._labels[key] = f"{number}_{name}@{links.owner(caller, arrays).path}"
         return label

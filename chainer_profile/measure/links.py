@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 from weakref import ref
+
+import chainer
 
 from chainer_profile.basics.paths import above, joined, link_of
 from chainer_profile.record.recording import LinkCalls
@@ -107,50 +109,82 @@ class Links:
         self._callers_by_path: dict[str, Caller] = {}
         self._links: dict[int, ref[Any]] = {}
         # The networks by prefix and identity: several have one prefix, such as copies.
-        self._roots: dict[tuple[str, int], ref[Any]] = {}
-        # Parameters with the paths of their links, and whether these are all.
-        self._parameters: list[tuple[str, ref[Any]]] = []
-        self._is_listed = False
+        self._roots: dict[str, dict[int, ref[Any]]] = {}
+        # For the prefixes of adopted links, the prefix without a number, and the number.
+        self._adopted: dict[str, tuple[str, int]] = {}
+        # For each prefix without a number, the least number that may be free.
+        self._least_numbers: dict[str, int] = {}
+        # All parameters by the paths of their links; and the first path of each, by its identity.
+        self._by_path: dict[str, list[ref[Any]]] = {}
+        self._by_identity: dict[int, tuple[str, ref[Any]]] = {}
+        # Whether all parameters were listed, and all their arrays read, since the program may have
+        # replaced any of them.
+        self._is_listed = self._is_read = False
+        # Whether a listed parameter no longer exists.
+        self._has_lost = False
         self.update_roots(roots)
 
     def update_roots(self, roots: Roots) -> None:
         """Add the networks that were not added before, such as a copy."""
         for prefix, root in roots:
-            known = self._roots.get((prefix, id(root)))
+            known = self._roots.get(prefix, {}).get(id(root))
             if known is None or known() is not root:
                 self._add(prefix, root)
 
     def add_network(self, prefix: str, network: Any) -> None:
         """Add a network, of which parts may be networks that were added before."""
         parts = {id(link) for link in network.links()}
-        for key in [key for key in self._roots if key[1] in parts]:
-            del self._roots[key]
+        pairs = [(other, roots.keys() & parts) for other, roots in list(self._roots.items())]
+        within = [(other, identity) for other, found in pairs for identity in found]
+        for other, identity in within:
+            self._remove_root(other, identity)
         for identity in parts:
             self._links.pop(identity, None)
             self.callers.pop(identity, None)
         self._add(prefix, network)
+        if within:
+            self._list_parameters()
+
+    def expect_changes(self) -> None:
+        """Note that the program may have replaced parameters, or their arrays."""
+        self._is_listed = self._is_read = False
 
     def update_parameters(self) -> None:
         """Read the arrays that the parameters have now."""
         # A parameter that no longer exists may have been replaced by another one.
-        if not self._is_listed or any(reference() is None for _, reference in self._parameters):
+        if self._has_lost:
             self._list_parameters()
-        self.parameters.clear()
-        for path, reference in self._parameters:
-            param = reference()
-            if param is not None and param.array is not None:
-                # A shared parameter belongs to its first link.
-                self.parameters.setdefault(id(param.array), (path, reference))
+        else:
+            self.parameters.clear()
+            for path, references in self._by_path.items():
+                for reference in references:
+                    self._note_array(path, reference)
+        self._is_listed, self._is_read = False, True
+
+    def note_parameters(self, caller: Caller, variables: Iterable[Any]) -> None:
+        """Read the arrays of the parameters of the calling link, and of its call's arguments.
+
+        A parameter may get its first array, or another one, during a trial. The first call of a
+        trial that needs this reads the arrays of all parameters.
+        """
+        if not self._is_read:
+            self.update_parameters()
+        for reference in self._by_path.get(caller.path, ()):
+            self._note_array(caller.path, reference)
+        for variable in variables:
+            known = self._find(variable) if isinstance(variable, chainer.Parameter) else None
+            if known is not None:
+                self._note_array(*known)
 
     def adopt(self, link: Any, caller: Caller) -> Caller:
         """Add a link that belongs to no network; it is called by ``caller``."""
-        first = prefix = f"{caller.path.rstrip('/')}/{type(link).__name__}"
-        number = 1
+        first = f"{caller.path.rstrip('/')}/{type(link).__name__}"
+        number = self._least_numbers.get(first, 1)
         # The path of a link that no longer exists is free for the next link of its class.
-        used_prefixes = {prefix for prefix, _ in self._existing()}
-        while prefix in used_prefixes:
+        while (prefix := f"{first}-{number}" if number > 1 else first) in self._roots:
             number += 1
-            prefix = f"{first}-{number}"
+        self._least_numbers[first] = number + 1
+        self._adopted[prefix] = first, number
         self._add(prefix, link)
         return self.callers[id(link)]
 
@@ -172,23 +206,18 @@ class Links:
 
     def path_of_parameter(self, param: Any) -> str:
         """Path of the link that a parameter belongs to; ``/`` for one of no known network."""
-        for is_last_try in (False, True):
-            for path, reference in self._parameters:
-                if reference() is param:
-                    return path
-            if not is_last_try:
-                self._list_parameters()
-        return "/"
+        known = self._find(param)
+        return "/" if known is None else known[0]
 
     def prefix_of(self, network: Any) -> str:
         """The prefix of the paths of a network's links; an unknown network has the first prefix."""
         caller = self.callers.get(id(network))
-        path = next(iter(self._roots), ("", 0))[0] if caller is None else caller.path
+        path = next(iter(self._roots), "") if caller is None else caller.path
         return "" if path == "/" else path
 
     def arrays_of_link(self, path: str) -> tuple[Any, ...]:
         """Arrays of a link's own parameters."""
-        params = (reference() for link_path, reference in self._parameters if link_path == path)
+        params = (reference() for reference in self._by_path.get(path, ()))
         return tuple(p.array for p in params if p is not None and p.array is not None)
 
     def link_calls(self, calls: Counter[str], trials: int) -> tuple[LinkCalls, ...]:
@@ -217,24 +246,52 @@ class Links:
     # -- private
 
     def _list_parameters(self) -> None:
-        self._parameters = [(path, ref(param)) for path, param in self._named_parameters()]
+        """List the parameters of all networks, and read their arrays."""
+        self._by_path, self._by_identity = {}, {}
+        self.parameters.clear()
+        self._has_lost = False
+        for prefix, root in self._existing():
+            self._list_parameters_of(prefix, root)
         self._is_listed = True
 
-    def _named_parameters(self) -> Iterator[tuple[str, Any]]:
-        """Every parameter, with the path of its link."""
-        for prefix, root in self._existing():
-            for path, param in root.namedparams():
-                yield joined(prefix, link_of(path)), param
+    def _list_parameters_of(self, prefix: str, root: Any) -> None:
+        """Add the parameters of a network to the list, and read their arrays."""
+        for path, param in root.namedparams():
+            link_path = joined(prefix, link_of(path))
+            reference = ref(param, partial(self._forget_parameter, id(param)))
+            # A link that takes the place of another one has its path.
+            others = [other for other in self._by_path.get(link_path, ()) if other() is not None]
+            self._by_path[link_path] = [*others, reference]
+            self._by_identity.setdefault(id(param), (link_path, reference))
+            self._note_array(link_path, reference)
+
+    def _find(self, param: Any) -> tuple[str, ref[Any]] | None:
+        """The path of the link of a parameter, and a reference to it; None if it is unknown."""
+        if id(param) not in self._by_identity and not self._is_listed:
+            self._list_parameters()
+        return self._by_identity.get(id(param))
+
+    def _note_array(self, path: str, reference: ref[Any]) -> None:
+        """Note the array of a parameter; an array of several belongs to the first one."""
+        param = reference()
+        array = None if param is None else param.array
+        if array is None:
+            return
+        known = self.parameters.get(id(array))
+        first = None if known is None else known[1]()
+        if first is None or first.array is not array:
+            self.parameters[id(array)] = path, reference
 
     def _existing(self) -> list[tuple[str, Any]]:
         """The networks that exist, each with its prefix."""
-        named = [(prefix, known()) for (prefix, _), known in list(self._roots.items())]
-        return [(prefix, root) for prefix, root in named if root is not None]
+        named = [(prefix, [*roots.values()]) for prefix, roots in list(self._roots.items())]
+        pairs = [(prefix, known()) for prefix, roots in named for known in roots]
+        return [(prefix, root) for prefix, root in pairs if root is not None]
 
     def _add(self, prefix: str, root: Any) -> None:
-        root_key = prefix, id(root)
-        self._roots[root_key] = ref(root, partial(self._forget_root, root_key))
-        self._is_listed = False
+        forget = partial(self._forget_root, prefix, id(root))
+        self._roots.setdefault(prefix, {})[id(root)] = ref(root, forget)
+        self._list_parameters_of(prefix, root)
         for path, link in root.namedlinks():
             key = id(link)
             if key in self.callers:  # a shared link keeps its first path
@@ -254,9 +311,23 @@ class Links:
         if self._links.get(key) is link:
             del self._links[key], self.callers[key]
 
-    def _forget_root(self, key: tuple[str, int], root: ref[Any]) -> None:
-        if self._roots.get(key) is root:
-            del self._roots[key]
+    def _forget_parameter(self, key: int, param: ref[Any]) -> None:
+        self._has_lost = True
+        if key in self._by_identity and self._by_identity[key][1] is param:
+            del self._by_identity[key]
+
+    def _forget_root(self, prefix: str, identity: int, root: ref[Any]) -> None:
+        if self._roots.get(prefix, {}).get(identity) is root:
+            self._remove_root(prefix, identity)
+
+    def _remove_root(self, prefix: str, identity: int) -> None:
+        roots = self._roots.get(prefix, {})
+        roots.pop(identity, None)
+        if not roots:
+            self._roots.pop(prefix, None)
+            if prefix in self._adopted:
+                first, number = self._adopted.pop(prefix)
+                self._least_numbers[first] = min(number, self._least_numbers[first])
 
 
 def whole_or_mean(value: float) -> int | float:

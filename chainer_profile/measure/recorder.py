@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from threading import get_ident
+from types import FrameType
 from typing import Any, NamedTuple
 
 import chainer
@@ -172,7 +173,7 @@ class Recorder(FunctionHook):
                 if id(x) in parameters:  # maybe of a link below
                     event_id = None
         if event_id is None:
-            event_id = self._guarded(self._event_id, function, in_data)
+            event_id = self._guarded(self._event_id, function, in_data, sys._getframe(1))
         position = len(events)
         if position > MAX_EVENTS:
             self._guarded(self._shorten_log)
@@ -221,8 +222,11 @@ class Recorder(FunctionHook):
                 self.fail(error)
         return TRIAL
 
-    def _event_id(self, function: Any, in_data: Sequence[Any]) -> int:
-        """Event id of a call that is new, or that may use the parameters of a link below."""
+    def _event_id(self, function: Any, in_data: Sequence[Any], apply: FrameType) -> int:
+        """Event id of a call that is new, or that may use the parameters of a link below.
+
+        ``apply`` is the frame of Chainer's method that makes the call.
+        """
         caller, links = self.tracker.current, self.links
         # An adapter stands for any function in the style of Chainer 1: none is found fast.
         is_adapter = function.__class__ is FunctionAdapter
@@ -232,7 +236,7 @@ class Recorder(FunctionHook):
         event_id = owner.get(signature)
         if event_id is None:  # a parameter may have a new array
             with self.pause():
-                links.update_parameters()
+                links.note_parameters(caller, apply.f_locals.get("input_vars", ()))
             owner = links.owner(caller, in_data)
             event_id = owner.get(signature)
         if event_id is not None:

@@ -163,6 +163,7 @@ class Session:
         if self._open is not None:
             self.discard_trial()
         target = target or self.target
+        target.links.expect_changes()
         if recorder.links is not target.links:
             recorder.use(target.links)
             target.links.update_parameters()

@@ -93,6 +93,8 @@ class _State:
         self._restore: dict[tuple[int, str], Restore] = {}
         self._attributes: dict[int, dict[str, Any]] = {}
         self._arrays: dict[int, Any] = {}
+        # Arrays that were noted since the last arrays were copied.
+        self._new_arrays: list[Any] = []
         self._uninitialized: dict[int, Any] = {}
         # Not for longer: caches keep classes alive.
         self._is_examined: Callable[[Any], bool] = cache(is_examined)
@@ -124,6 +126,7 @@ class _State:
                 failures.append(f"{key[1]} of {owner}: {one_line(error)}")
         for copies in (self._restore, self._seen, self._attributes, self._arrays):
             copies.clear()
+        self._new_arrays.clear()
         self._uninitialized.clear()
         return failures
 
@@ -237,15 +240,13 @@ class _State:
             if array.dtype == object and array.size <= LONG_CONTAINER:
                 parts += array.ravel().tolist()
         self._arrays[id(array)] = array
+        self._new_arrays.append(array)
         return parts
 
     def _copy_arrays(self) -> None:
-        """Copy the arrays that are known and are no views of others."""
-        arrays = [
-            array
-            for key, array in self._arrays.items()
-            if (key, _CONTENT) not in self._restore and not self._is_part(array)
-        ]
+        """Copy the new arrays that are no views of others."""
+        new, self._new_arrays = self._new_arrays, []
+        arrays = [array for array in new if not self._is_part(array)]
         on_host = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
         free = free_nbytes() if on_host > _LARGE_NBYTES else None
         if free is not None and on_host > free:

@@ -1,0 +1,98 @@
+"""The work of a profile grows linearly with the number of layers.
+
+Work is counted in bytecode instructions of Python, whose number does not depend on the machine.
+"""
+
+import sys
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+import pytest
+
+from chainer_profile import profile
+from tests.nets import net
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+X = np.ones((1, 2), np.float32)
+N_LAYERS = 4
+#: From 2 N to 4 N layers the work grows by twice as much as from N to 2 N. With a part that grows
+#: quadratically, it grows by up to four times as much.
+MOST_GROWTH = 2.03
+
+
+def instructions(call):
+    """The number of bytecode instructions that a call executes."""
+    executed = 0
+
+    def trace(frame, event, _):
+        nonlocal executed
+        if event == "opcode":
+            executed += 1
+        elif event == "call":
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return executed
+
+
+def chain(n_layers):
+    return chainer.Sequential(*(L.Linear(2, 2) for _ in range(n_layers)))
+
+
+def lazy_chain(n_layers):
+    """The first call makes the parameters."""
+    return chainer.Sequential(*(L.Linear(None, 2) for _ in range(n_layers)))
+
+
+def links_of_no_network(n_layers):
+    links = [L.Linear(2, 2) for _ in range(n_layers)]
+
+    def forward(self, x):
+        for link in links:
+            x = link(x)
+        return self.last(x)
+
+    return net(forward, last=L.Linear(2, 2))
+
+
+def functions_of_child_parameters(n_layers):
+    def forward(self, x):
+        for child in self.children():
+            x = F.linear(x, child.W, child.b)
+        return x
+
+    return net(forward, **{f"fc{n}": L.Linear(2, 2) for n in range(n_layers)})
+
+
+CASES = [
+    ("forward", chain),
+    ("train", chain),
+    *(
+        pytest.param("train", make, marks=pytest.mark.slow)
+        for make in (lazy_chain, links_of_no_network, functions_of_child_parameters)
+    ),
+]
+
+
+@pytest.mark.parametrize(("phase", "make"), CASES)
+def test_work_grows_linearly_with_the_number_of_layers(phase, make):
+    def work(n_layers):
+        model = make(n_layers)
+        return instructions(
+            lambda: profile(
+                model, X, trials=1, warmups=0, clean_trials=0, phase=phase, counters=False
+            )
+        )
+
+    work(N_LAYERS)  # imports and caches
+    small, middle, large = (work(factor * N_LAYERS) for factor in (1, 2, 4))
+    assert (large - middle) / (middle - small) < MOST_GROWTH
