@@ -69,7 +69,8 @@ def network_under(build: Build, settings: Settings, loss: str, change: Change) -
         def exact() -> tuple[AnyStep, Any]:
             with chainer.using_config("dtype", np.dtype(np.float64)):
                 model, given = build(min(own.batchsize, _EXACT_BATCH))
-                step = _step(model, given.with_floats(np.float64), own, loss)
+                given = Arguments(given.args, given.kwargs).with_floats(np.float64)
+                step = _step(model, given, own, loss)
                 step()
                 return step, model
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 from chainer_profile.basics.errors import UsageError
@@ -52,6 +54,16 @@ def text(name: str, value: Any) -> str:
     return value
 
 
+def as_path(name: str, value: Any) -> Path:
+    """The path of a file, from a string or another object with a path."""
+    if not isinstance(value, str | os.PathLike):
+        raise UsageError(f"{name} is {shown(value)}: give the path of a file")
+    path = os.fspath(value)
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise UsageError(f"{name} is {shown(value)}: give the path of a file")
+    return Path(path)
+
+
 def choice(name: str, value: Any, names: Collection[str]) -> str:
     """A string that is one of these."""
     if not isinstance(value, str) or value not in names:
@@ -69,4 +81,7 @@ def callable_or_none(name: str, value: Any) -> Any:
 
 def shown(value: Any) -> str:
     """A value in a message, in one line and not too long."""
-    return " ".join(repr(value).split())[:60]
+    try:
+        return " ".join(repr(value).split())[:60]
+    except Exception:  # its __repr__ fails
+        return f"a {type(value).__name__}"

@@ -23,7 +23,15 @@ class UsageError(ProfileError, ArgumentTypeError):
     exit_code = 2
 
 
+def text_of(error: BaseException) -> str:
+    """Text of an exception on one line; empty if its ``__str__`` fails."""
+    try:
+        return " ".join(str(error).split())
+    except Exception:
+        return ""
+
+
 def one_line(error: BaseException) -> str:
     """Type and text of an exception on one line."""
-    text = " ".join(str(error).split())
+    text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import math
 import os
+import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,6 +21,8 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 if sys.platform != "win32":
     import fcntl  # not later: a program that is measured may have a module of that name
 
+#: The largest file of text that is read at once.
+MOST_NBYTES = 1 << 28
 #: Files that Windows adds to folders.
 _JUNK = ("Thumbs.db", "desktop.ini")
 
@@ -132,6 +136,38 @@ def remove_file(path: Path) -> None:
         path.unlink()
 
 
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a regular file for reading.
+
+    To open a FIFO would wait until a program writes into it, and a device may have no end.
+
+    Raises:
+        OSError: The path is no regular file, or the file cannot be read.
+    """
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+
+    # A program that is run may have replaced the builtin.
+    file = io.open(path, "rb", opener=opener)  # noqa: SIM115, UP020
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return file
+
+
+def read_regular(path: Path, most_nbytes: int = MOST_NBYTES) -> bytes:
+    """Read a regular file of at most ``most_nbytes`` bytes.
+
+    Raises:
+        OSError: The path is no regular file, or the file is larger or cannot be read.
+    """
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > most_nbytes:
+            raise OSError(errno.EFBIG, "the file is too large", str(path))
+        return file.read()
+
+
 #: Flags that create a file, and fail if it exists.
 NEW = os.O_CREAT | os.O_EXCL
 
@@ -146,7 +182,6 @@ def open_unfollowed(path: Path, flags: int = 0) -> BinaryIO:
     def opener(name: str, mode_flags: int) -> int:
         return os.open(name, mode_flags | flags, 0o666)
 
-    # A program that is run may have replaced the builtin.
     return io.open(path, "r+b", opener=opener)  # noqa: UP020
 
 
@@ -159,6 +194,8 @@ def temporary_path(path: Path) -> Path:
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file, and finally move it to ``path`` when it is complete on the disk."""
+    if not path.parent.is_dir():
+        raise ProfileError(f"{path}: cannot be written (there is no folder {path.parent})")
     temporary = temporary_path(path)
     try:
         with open_unfollowed(temporary, NEW) as file:

@@ -164,6 +164,8 @@ _FORM = (
     "write [NAME=]SHAPE[:DTYPE[:RANGE]], such as 3x224x224, t=one:int32:1000, 20:int32:0..9999 or "
     "5..20x128 for sequences of 5 to 20 steps"
 )
+_FLOATS = ("float16", "float32", "float64")
+_DTYPES = (*_FLOATS, *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
 #: Stands for the shape of an argument with one number per input, such as a label.
 ONE = "one"
 
@@ -176,7 +178,7 @@ class InputSpec:
         shape: Shape without the batch axis; a sequence has the shape of one step.
         lengths: Least and largest length of a sequence. The argument is then a list with one array
             for every input of the batch.
-        dtype: Data type of integers; empty for floats of Chainer's ``config.dtype``.
+        dtype: Data type; empty for floats of Chainer's ``config.dtype``.
         values: Least and largest integer.
         name: Name of a keyword argument.
     """
@@ -186,6 +188,10 @@ class InputSpec:
     dtype: str = ""
     values: tuple[int, int] = (0, 1)
     name: str = ""
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype in ("", *_FLOATS)
 
 
 def parse_input(text: str) -> InputSpec:
@@ -202,16 +208,14 @@ def parse_input(text: str) -> InputSpec:
             raise UsageError(f"not an input: {text!r}; a sequence has 1 step or more: {_FORM}")
         size = steps[3] or ONE
     shape = () if size == ONE else parse_shape(size)
-    integers = dtype or ""
-    if integers.startswith("float"):
-        if values is not None:
-            raise UsageError(f"not an input: {text!r}; a range is for integers")
-        integers = ""
-    elif integers and not re.fullmatch(r"u?int(8|16|32|64)", integers):
-        raise UsageError(f"not an input: {text!r}; {dtype} is not a data type: {_FORM}")
+    if dtype is not None and dtype not in _DTYPES:
+        known = ", ".join(_DTYPES)
+        raise UsageError(f"not an input: {text!r}; {dtype} is not a data type: choose {known}")
     if values is not None and dtype is None:
         raise UsageError(f"not an input: {text!r}; {_FORM}")
-    return InputSpec(shape, lengths, integers, parse_range(values or "2"), name or "")
+    if values is not None and dtype in _FLOATS:
+        raise UsageError(f"not an input: {text!r}; a range is for integers")
+    return InputSpec(shape, lengths, dtype or "", parse_range(values or "2"), name or "")
 
 
 def parse_range(text: str) -> tuple[int, int]:

@@ -62,7 +62,7 @@ def arrays_by_position(batch: InputBatch) -> tuple[Any, ...]:
 
 def arguments_of(batch: InputBatch) -> Arguments:
     """The arguments of the network in a batch."""
-    return Arguments(batch.args, dict(batch.kwargs))
+    return Arguments(batch.args, dict(batch.kwargs), batch.typed)
 
 
 def settings_for(

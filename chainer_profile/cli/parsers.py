@@ -341,6 +341,9 @@ def _refusals(word: str, args: argparse.Namespace) -> Iterator[tuple[object, str
     if word in (PROFILE, "advise", "engines", "summary", "export"):
         is_cifar = cifar10_index(args.input) is not None
         yield args.data_dir and not is_cifar, "--data-dir is for CIFAR-10: add --input cifar10"
+        names = [spec.name for spec in args.input_shape or [] if spec.name]
+        twice = next((name for name in names if names.count(name) > 1), "")
+        yield twice, f"--input-shape {twice}= is given twice: give each argument once"
         is_other = args.input != "random" and asks_for_more(args)
         yield is_other, f"--input {args.input} is one array of floats: give one plain --input-shape"
         for option, part, value in (

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from chainer_profile.basics.checks import flag, shown
+from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.words import BACKWARD, FORWARD, UPDATE
 from chainer_profile.costs import formulas
 from chainer_profile.costs.call import ArraySpec, Call, Specs, Work
 
 __all__ = ["ArraySpec", "Call", "Work", "backward_work", "forward_work", "register_cost"]
 
+_FUNCTIONS = ("chainer.function_node.FunctionNode", "chainer.function.Function")
 FormulaT = TypeVar("FormulaT", bound=Callable[[Any], Any])
 _users: dict[tuple[str, type], Callable[[Any], Any]] = {}
 
@@ -59,6 +62,13 @@ def is_a(cls: type, *names: str) -> bool:
     return any(f"{base.__module__}.{base.__qualname__}" in names for base in cls.__mro__)
 
 
+def _has_work(cls: type) -> bool:
+    """Whether a class can be of functions, update rules or hooks: hooks can be called."""
+    is_hook = any("__call__" in vars(base) for base in cls.__mro__)
+    is_hook = is_hook and not is_a(cls, "chainer.link.Link")
+    return is_hook or is_a(cls, *_FUNCTIONS, "chainer.optimizer.UpdateRule")
+
+
 def register_cost(cls: type, *, backward: bool = False) -> Callable[[FormulaT], FormulaT]:
     """Make a formula count the calls of a class, and of classes derived from it.
 
@@ -88,16 +98,22 @@ def register_cost(cls: type, *, backward: bool = False) -> Callable[[FormulaT], 
         backward: Whether the formula is for a function's backward.
 
     Raises:
-        ValueError: The formula is for a backward that the class does not have.
+        UsageError: ``cls`` is no such class, it has no backward, or the formula cannot be called.
     """
-    if is_a(cls, "chainer.function_node.FunctionNode", "chainer.function.Function"):
-        phase = BACKWARD if backward else FORWARD
-    elif backward:
-        raise ValueError(f"{cls.__name__} is not a function: it has no backward")
+    if not isinstance(cls, type) or not _has_work(cls):
+        raise UsageError(
+            f"register_cost({shown(cls)}): give the class of a function, an update rule or a hook"
+        )
+    if is_a(cls, *_FUNCTIONS):
+        phase = BACKWARD if flag("backward", backward) else FORWARD
+    elif flag("backward", backward):
+        raise UsageError(f"{cls.__name__} is not a function: it has no backward")
     else:
         phase = UPDATE
 
     def register(formula: FormulaT) -> FormulaT:
+        if not callable(formula):
+            raise UsageError(f"the formula of {cls.__name__} is {shown(formula)}: give a function")
         _users[phase, cls] = formula
         return formula
 

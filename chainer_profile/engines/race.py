@@ -170,7 +170,7 @@ class Race:
         else:
             engine.load(self.network, contestant.file)
         contestant.prepare_s = (self._now_ns() - begin_ns) * NS
-        contestant.version = str(getattr(engine, "version", contestant.version))
+        contestant.version = str(getattr(engine, "version", contestant.version) or "")
         contestant.add_note(str(getattr(engine, "note", "")))
         if is_baseline:
             for inputs in (self.network.inputs, equality.other_inputs(self.network.inputs)):

@@ -17,6 +17,7 @@ from chainer_profile.basics.describe import Statistics, describe, median_interva
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import as_json
 from chainer_profile.engines.catalogue import BASELINE, label_of
+from chainer_profile.record.checking import check_folder_name, check_numbers
 from chainer_profile.record.recording import COMPLETE, Environment, Layer, Recording, Settings
 from chainer_profile.record.versioned import read_beside
 
@@ -207,18 +208,32 @@ def write_json(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
 
 def read_json(path: Path) -> EnginesRun:
     """The run in a file; :func:`recorded` adds the fields that recordings hold."""
-    run = read_beside(path, EnginesRun, FORMAT, VERSION, words=True)
+    run = read_beside(path, EnginesRun, FORMAT, VERSION, words=True, check=_check)
     if run is None:
         raise ProfileError(f"{path.parent} contains no run of engines (no {path.name})")
     return run
+
+
+def _check(run: EnginesRun) -> None:
+    """Raise ValueError for results that no run has measured."""
+    check_numbers(dataclasses.replace(run, engines=()))
+    for engine in run.engines:
+        check_folder_name(engine.folder)
+        # A difference may be infinite.
+        check_numbers(dataclasses.replace(engine, differences=()))
+        if engine.clean_ns.min(initial=0) < 0:
+            raise ValueError(f"clean_ns of {engine.name} contains {engine.clean_ns.min()}")
 
 
 def recorded(run: EnginesRun, recordings: Mapping[str, Recording]) -> EnginesRun:
     """A run with the fields that its recordings hold, by the engines' names."""
     for engine in run.engines:
         if (recording := recordings.get(engine.name)) is not None:
-            version = recording.settings.engine.removeprefix(engine.name).strip()
-            engine.version = version or recording.environment.chainer or ""
+            engine.version = (
+                recording.environment.chainer
+                if engine.name == BASELINE
+                else recording.settings.engine.removeprefix(engine.name).strip()
+            )
             engine.clean_ns = recording.clean_ns
     if (chainers := recordings.get(BASELINE)) is not None:
         settings = chainers.settings

@@ -21,10 +21,14 @@ _FORMS = (
 
 @dataclass(frozen=True)
 class Arguments:
-    """Arguments of a network, by position and by name."""
+    """Arguments of a network, by position and by name.
+
+    ``typed`` are the arrays that keep their data type.
+    """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    typed: tuple[Any, ...] = ()
 
     @classmethod
     def from_input(cls, x: Any) -> Arguments:
@@ -46,10 +50,12 @@ class Arguments:
         return arrays_in((self.args, self.kwargs))
 
     def with_floats(self, dtype: Any) -> Arguments:
-        """Convert arrays of floats to another data type."""
+        """Convert arrays of floats to another data type, but not :attr:`typed` ones."""
+        kept = set(map(id, self.typed))
 
         def to_dtype(array: Any) -> Any:
-            return array.astype(dtype, copy=False) if array.dtype.kind == "f" else array
+            converts = array.dtype.kind == "f" and id(array) not in kept
+            return array.astype(dtype, copy=False) if converts else array
 
         return self.converted(to_dtype)
 
@@ -85,7 +91,9 @@ def _converted(value: Any, convert: Callable[[Any], Any]) -> Any:
     if isinstance(value, dict):
         return {name: _converted(item, convert) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_converted(item, convert) for item in value)
+        items = [_converted(item, convert) for item in value]
+        # The class of a named tuple takes its items one by one.
+        return getattr(type(value), "_make", type(value))(items)
     is_array = hasattr(value, "dtype") and not isinstance(value, chainer.Variable)
     return convert(value) if is_array else value
 

@@ -27,6 +27,8 @@ from chainer_profile.record.recording import BlasLibrary, Environment, Gpu, GpuS
 
 T = TypeVar("T")
 
+#: The folder that contains this package; in a clone it is the top folder of the repository.
+_SOURCES = Path(__file__).resolve().parents[2]
 #: Environment variables that choose a library's instructions, by threadpoolctl's library name.
 #: OPENBLAS_L2_SIZE is not listed: kernels of current processors ignore it.
 _VARIABLES = {
@@ -56,7 +58,7 @@ def collect(device: str = "cpu") -> Environment:
         numpy=getattr(numpy, "__version__", ""),
         cupy=getattr(cupy, "__version__", ""),
         profiler=VERSION,
-        commit=value_or(_commit, ""),
+        commit=value_or(lambda: commit_of(_SOURCES), ""),
         blas=blas,
         gpu=None if gpu is None else collect_gpu(gpu),
         variables=_variables([library.name for library in blas]),
@@ -104,10 +106,29 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _commit() -> str:
-    """Commit of the repository in the current folder, with "-dirty" if files have been changed."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=10)
+def commit_of(sources: Path) -> str:
+    """Commit of the git repository whose top folder is ``sources``.
+
+    It ends with "-dirty" if files have been changed. It is empty if the folder is within the
+    repository of another program, or in none.
+    """
+    top = _git(sources, "rev-parse", "--show-toplevel")
+    if not top or not Path(top).samefile(sources):
+        return ""
+    return _git(sources, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+
+
+def _git(folder: Path, *words: str) -> str:
+    """Output of a git command in a folder; empty if it fails."""
+    # Git sets GIT_DIR for its hooks. Without locks, it does not write into the repository.
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    result = subprocess.run(
+        ["git", "-C", str(folder), *words],
+        env=own | {"GIT_OPTIONAL_LOCKS": "0"},
+        capture_output=True,
+        text=True,
+        timeout=10,
+    )
     return result.stdout.strip() if result.returncode == 0 else ""
 
 

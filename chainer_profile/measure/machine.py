@@ -22,7 +22,7 @@ import numpy as np
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.basics.files import as_json, replacing
+from chainer_profile.basics.files import as_json, read_regular, replacing
 from chainer_profile.basics.free_memory import free_nbytes
 from chainer_profile.basics.units import plural
 from chainer_profile.kernels.memory import array_in_new_pages, array_outside_heap
@@ -313,7 +313,7 @@ def load_limits() -> dict[str, MachineLimits]:
     """Load the saved limits by their keys; ignore damaged entries and other versions."""
     path = limits_file()
     try:
-        content = json.loads(path.read_bytes()) if path is not None else {}
+        content = json.loads(read_regular(path)) if path is not None else {}
         entries = list(content["limits"]) if content["version"] == _LIMITS_VERSION else []
     except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return {}

@@ -69,6 +69,10 @@ _LEAST_HELD_TRIALS = 3
 _SETTLING_TRIALS, _SETTLING_NS = 8, 20_000_000
 
 
+class ProgressError(Exception):
+    """The caller's function for the progress has raised an exception."""
+
+
 def cycles(trials: int, clean_trials: int) -> Iterator[tuple[int, int, int]]:
     """Numbers of profiled, clean and again profiled trials in each cycle of a run."""
     # The clean block is in the middle of its cycle, so a slow drift affects both kinds equally.
@@ -160,6 +164,7 @@ class Trials:
         self._total_ns = self._launch_ns = self._read_ns = 0
         self._slow, self._n_checked = SlowTrials(self.say), 0
         self._failed_at = ""  # the layer that raised an exception, in words
+        self._progress_failed = False
         self._has_both_kinds = False  # profiled and clean; the time limit applies from then on
 
     @property
@@ -278,9 +283,23 @@ class Trials:
             self._total_ns += trial.wall_ns
             self._launch_ns += trial.launch_ns
         self._writer.add(trials)
-        self._read_ns, count = self._now_ns(), len(self._walls)
-        if count:
+        self._read_ns = self._now_ns()
+        self._report_progress()
+
+    def _report_progress(self) -> None:
+        """Call the caller's function, unless it has failed.
+
+        Raises:
+            ProgressError: It fails.
+        """
+        count = len(self._walls)
+        if not count or self._progress_failed:
+            return
+        try:
             self.progress(count, self.settings.trials, self._total_ns / count * NS)
+        except Exception as error:
+            self._progress_failed = True
+            raise ProgressError(f"progress= fails: {one_line(error)}") from error
 
     def _ends(self) -> bool:
         """Whether to stop, because of the user or the time limit; sets ``ended`` to the reason."""
@@ -367,7 +386,9 @@ class Trials:
     def failure(self, error: Exception) -> tuple[str, Recording]:
         """The message of a failure during the trials, and the recording of the trials before it."""
         done = plural(len(self._walls), "trial")
-        if isinstance(error, JournalError):
+        if isinstance(error, ProgressError):
+            message = f"{error}, after {done}"
+        elif isinstance(error, JournalError):
             message = f"the samples cannot be written after {done}: {error}"
         else:
             why = memory_full(error, self.clock, self.settings) or one_line(error)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.basics.files import write_file
+from chainer_profile.basics.files import read_regular, write_file
 
 #: The names of CIFAR-10's labels 0 to 9.
 CIFAR10_CLASSES = (
@@ -30,6 +30,8 @@ _OWN = (
     "it has train_x and test_x, images of uint8 with 3 x 32 x 32 numbers each, and their labels, "
     "train_y and test_y"
 )
+#: The archives have 170 MB.
+_MOST_NBYTES = 1 << 30
 
 
 def load_cifar(name: str, data_dir: Path | None = None) -> tuple[Any, Any]:
@@ -124,7 +126,7 @@ def _take_archive(stem: str, folder: Path) -> None:
     name = f"{stem}-python.tar.gz"
     archive = folder / name
     try:
-        content = archive.read_bytes()
+        content = read_regular(archive, _MOST_NBYTES)
     except OSError as error:
         raise ProfileError(
             f"--data-dir {folder}: {name} cannot be read ({error.strerror}); it comes from "

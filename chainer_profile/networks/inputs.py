@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chainer_profile.basics.errors import ProfileError, UsageError, one_line
+from chainer_profile.basics.arrays import read_array
+from chainer_profile.basics.errors import ProfileError, UsageError, text_of
+from chainer_profile.basics.files import open_regular
 from chainer_profile.basics.free_memory import describe_memory_error, limit_to_free_memory
 from chainer_profile.basics.parsing import InputSpec
 from chainer_profile.basics.units import format_count, plural
@@ -26,12 +31,16 @@ _TEST_IMAGES = 10_000
 
 @dataclass(frozen=True)
 class InputBatch:
-    """A network's arguments; their first array, and its description for the report."""
+    """A network's arguments; their first array, and its description for the report.
+
+    ``typed`` are the arrays whose data type the user has chosen.
+    """
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     array: NDArray[Any]
     description: str
+    typed: tuple[NDArray[Any], ...] = ()
 
 
 def make_arguments(specs: Sequence[InputSpec], batchsize: int, seed: int) -> InputBatch:
@@ -48,18 +57,21 @@ def make_arguments(specs: Sequence[InputSpec], batchsize: int, seed: int) -> Inp
 
     with _in_memory(f"a batch of {format_count(batchsize)} inputs"):
         made = [(spec.name, argument(spec)) for spec in specs]
-    return as_batch(
+    batch = as_batch(
         tuple(value for name, value in made if not name),
         {name: value for name, value in made if name},
         f"random arrays, seed {seed}",
     )
+    typed = [value for spec, (_, value) in zip(specs, made, strict=True) if spec.dtype]
+    arrays = (value if isinstance(value, list) else [value] for value in typed)
+    return replace(batch, typed=tuple(chain.from_iterable(arrays)))
 
 
 def _drawn(generator: np.random.Generator, spec: InputSpec, shape: tuple[int, ...]) -> Any:
-    if not spec.dtype:
+    if spec.is_float:
         images = len(spec.shape) == 3 and spec.lengths is None
         draw = generator.random if images else generator.standard_normal
-        return draw(shape, dtype=np.float32)
+        return draw(shape, dtype=np.float32).astype(spec.dtype or np.float32, copy=False)
     least, most = spec.values
     limits = np.iinfo(spec.dtype)
     if least < limits.min or most > limits.max:
@@ -80,25 +92,41 @@ def as_batch(args: tuple[Any, ...], kwargs: Mapping[str, Any], description: str)
 
 def load_arguments(path: Path) -> InputBatch:
     """Arguments from NumPy's file: a batch in a ``.npy``, or an ``.npz``."""
-    try:
-        with _in_memory(str(path)):
-            content = np.load(path, allow_pickle=False)
-            if path.suffix == ".npy":
-                return as_batch((content,), {}, f"array {path.name}")
-            with content:
-                arrays = {name: content[name] for name in content.files}
-    except FileNotFoundError:
-        raise ProfileError(f"there is no file {path}") from None
-    except ProfileError:
-        raise
-    except Exception as error:  # of a damaged file anything
-        raise ProfileError(f"{path} cannot be read: {one_line(error)}") from error
+    with _in_memory(str(path)):
+        arrays = _arrays_of(path)
     if not arrays:
         raise ProfileError(f"{path} contains no array")
+    for array in arrays.values():
+        if array.dtype.kind not in "biufc":
+            raise ProfileError(f"{path} contains {array.dtype}: save arrays of numbers")
+    if "" in arrays:
+        return as_batch((arrays[""],), {}, f"array {path.name}")
     # By their names; those called arr_0 and so on by position.
     named = {name: array for name, array in arrays.items() if not name.startswith("arr_")}
     rest = tuple(array for name, array in arrays.items() if name.startswith("arr_"))
     return as_batch(rest, named, f"arrays of {path.name}")
+
+
+def _arrays_of(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays in a ``.npz`` by their names, or the one in a ``.npy`` by an empty name."""
+    try:
+        with open_regular(path) as file:
+            if path.suffix == ".npy":
+                return {"": read_array(file)}
+            with zipfile.ZipFile(file) as archive:
+                return {
+                    name.removesuffix(".npy"): read_array(BytesIO(archive.read(name)))
+                    for name in archive.namelist()
+                }
+    except FileNotFoundError:
+        raise ProfileError(f"there is no file {path}") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # of a damaged file anything
+        why = getattr(error, "strerror", None) or text_of(error)
+        raise ProfileError(
+            f"{path} cannot be read ({why}): give a file of numpy.save or numpy.savez"
+        ) from error
 
 
 def make_input(
@@ -211,7 +239,7 @@ def _open_picture(path: Path, mode: str) -> PIL.Image.Image:
         with warnings.catch_warnings():
             # Pillow only warns of a picture up to twice its limit.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as file:
+            with open_regular(path) as opened, Image.open(opened) as file:
                 picture = ImageOps.exif_transpose(file)
                 if picture.mode.startswith("I;16"):
                     # Pillow's own conversion cuts 16-bit grey off at 255.
@@ -233,7 +261,7 @@ def _open_picture(path: Path, mode: str) -> PIL.Image.Image:
     except MemoryError:
         raise
     except Exception as error:  # the readers of each format raise what they like
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        reason = getattr(error, "strerror", None) or text_of(error)
         raise ProfileError(f"cannot read the picture {path}: {reason}") from error
 
 

@@ -99,10 +99,9 @@ def _literals(text: str) -> tuple[list[Any], dict[str, Any]]:
         assert isinstance(call, ast.Call)
         assert all(keyword.arg for keyword in call.keywords)
         assert ast.unparse(call.func) == "f"
-        return (
-            [ast.literal_eval(value) for value in call.args],
-            {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords},
-        )
+        named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        assert len(named) == len(call.keywords)  # no name is given twice
+        return [ast.literal_eval(value) for value in call.args], named
     except (SyntaxError, ValueError, AssertionError):
         raise UsageError(
             f"--model-args {text!r}: give numbers, strings, lists and so on, as in 100, n_out=10"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import pickletools
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ import numpy as np
 from numpy.lib import format as npy
 
 from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.files import open_regular
+from chainer_profile.basics.free_memory import describe_memory_error, limit_to_free_memory
 
 if TYPE_CHECKING:
     import chainer
@@ -30,13 +33,16 @@ def load_weights(model: chainer.Link, path: str | Path) -> str:
     target.save(model)
     expected: dict[str, Any] = target.target
 
-    with _open_npz(path) as archive:
+    with limit_to_free_memory() as free, _open_npz(path) as archive:
         names = {name[: -len(".npy")] for name in archive.namelist() if name.endswith(".npy")}
         if not names:
             raise ProfileError(f"{path} is a zip file without arrays: {_SAVE}")
         prefix = _find_part(names, set(expected), path)
         keys = {key for key in names if key.startswith(prefix)}
-        stored = {key[len(prefix) :]: _read_npy(archive, key, path) for key in sorted(keys)}
+        try:
+            stored = {key[len(prefix) :]: _read_npy(archive, key, path) for key in sorted(keys)}
+        except MemoryError as error:
+            raise ProfileError(f"{path} {describe_memory_error(error, free)}") from error
 
     parameters = {name.lstrip("/") for name, _ in model.namedparams()}
     part = f" ({prefix[:-1]})" if prefix else ""
@@ -48,21 +54,26 @@ def load_weights(model: chainer.Link, path: str | Path) -> str:
     return prefix
 
 
-def _open_npz(path: Path) -> zipfile.ZipFile:
-    """Opens an npz file, which is a zip file of npy files."""
+@contextmanager
+def _open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open an npz file, which is a zip file of npy files."""
     try:
-        return zipfile.ZipFile(path)
+        file = open_regular(path)
     except FileNotFoundError as error:
         raise ProfileError(f"there is no weights file {path}") from error
     except IsADirectoryError as error:
         raise ProfileError(f"{path} is a folder, not a weights file") from error
-    except zipfile.BadZipFile as error:
-        with path.open("rb") as file:
-            is_zip = file.read(2) == b"PK"
-        reason = "is cut short or damaged" if is_zip else f"is not an npz file: {_SAVE}"
-        raise ProfileError(f"{path} {reason}") from error
     except OSError as error:
-        raise ProfileError(f"cannot read {path}: {error.strerror or error}") from error
+        raise ProfileError(f"cannot read {path}: {error.strerror}") from error
+    with file:
+        try:
+            archive = zipfile.ZipFile(file)
+        except (zipfile.BadZipFile, OSError) as error:
+            file.seek(0)
+            is_zip = file.read(2) == b"PK"
+            reason = "is cut short or damaged" if is_zip else f"is not an npz file: {_SAVE}"
+            raise ProfileError(f"{path} {reason}") from error
+        yield archive
 
 
 def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
@@ -76,6 +87,8 @@ def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
             return npy.read_array(file, allow_pickle=False)
         # Reading a pickle can run code; listing its steps runs none.
         steps = [step.name for step, _, _ in pickletools.genops(file)]
+    except MemoryError:
+        raise
     except Exception as error:  # zipfile, zlib and numpy raise many kinds on damaged files
         raise ProfileError(f"{path} is cut short or damaged: {key} cannot be read") from error
     made = " ".join(step for step in steps if "PUT" not in step and step != "MEMOIZE")

@@ -160,7 +160,13 @@ def write_json(budget: Budget) -> str:
 
 def read_budget(folder: Path) -> Budget | None:
     """The budget in a run's folder; None where there is none."""
-    # It imports NumPy, whose import should be in the account of the profiled program.
+    # They import NumPy, whose import should be in the account of the profiled program.
+    from chainer_profile.record.checking import check_folder_name, check_numbers
     from chainer_profile.record.versioned import read_beside
 
-    return read_beside(folder / BUDGET, Budget, FORMAT, VERSION)
+    def check(budget: Budget) -> None:
+        check_numbers(budget)
+        for trials in budget.trials:
+            check_folder_name(trials.folder)
+
+    return read_beside(folder / BUDGET, Budget, FORMAT, VERSION, check=check)

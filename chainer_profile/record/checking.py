@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,6 +33,17 @@ def check_file(recording: Any) -> None:
     """Raise ValueError for a recording that no run has measured: before writing, after reading."""
     check(recording)
     _refuse(recording, _of_trials, _of_numbers, _of_layers)
+
+
+def check_numbers(part: Any) -> None:
+    """Raise ValueError for a dataclass with a number that no run has measured."""
+    _refuse(part, _of_numbers)
+
+
+def check_folder_name(name: str) -> None:
+    """Raise ValueError for a name that is no folder's within the folder of a run."""
+    if "\0" in name or os.path.basename(name) != name or name == "..":
+        raise ValueError(f"{name!r} is no name of a folder within this one")
 
 
 def _refuse(recording: Any, *kinds: Problems) -> None:
@@ -89,6 +101,9 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
     elif isinstance(value, tuple):
         for item in value:
             yield from _numbers(name, item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _numbers(key, item)
     elif isinstance(value, int | float):
         yield name, value
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.files import open_regular
 from chainer_profile.basics.units import plural
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.frames import FrameReader, framed, whole_nbytes
@@ -244,7 +245,7 @@ def recover(path: Path) -> Recording:
     Its ``ended`` says how many bytes were damaged or cut off.
     """
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             return _recovered(path, stream, path.stat().st_size)
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read ({error.strerror})") from None

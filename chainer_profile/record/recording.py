@@ -6,8 +6,9 @@ All analysis is a pure function of a :class:`Recording`; it needs neither Chaine
 from __future__ import annotations
 
 import dataclasses
+import os
 import zipfile
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from io import BytesIO
 from json import dumps, loads
@@ -17,7 +18,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from chainer_profile.basics.arrays import read_array
+from chainer_profile.basics.checks import as_path
 from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.files import open_regular, replacing
+from chainer_profile.basics.free_memory import free_nbytes
+from chainer_profile.basics.units import format_nbytes
 from chainer_profile.basics.views import Displayable
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.checking import check_file
@@ -53,6 +59,10 @@ INTERVAL = "wanted interval reached"
 
 Samples = NDArray[np.int64]
 _MOVES = f"rows of {COMMUNICATION}"
+#: Files that unpack to fewer bytes are unpacked without a look at the memory.
+_ALWAYS_UNPACKED = 1 << 28
+#: A file that unpacks to more than this multiple of its size has no times of a run.
+_MOST_PACKING = 200
 
 
 def _no_samples() -> Samples:
@@ -208,11 +218,15 @@ class Recording(Displayable):
         """Whether the layers' times were measured on a device."""
         return self.host_ns is not None
 
-    def save(self, file: BinaryIO | Path) -> None:
+    def save(self, file: BinaryIO | str | Path) -> None:
         """Write the recording as a compressed .npz file without pickled objects.
 
+        Args:
+            file: The path of the file, in a folder that exists; or an open file.
+
         Raises:
-            ProfileError: The recording cannot be from a run. The file stays as it was.
+            ProfileError: The recording cannot be from a run, or the file cannot be written. A file
+                with this path stays as it was.
         """
         samples = {name: getattr(self, name) for name in _AXES if getattr(self, name) is not None}
         meta = {name: getattr(self, name) for name in _PARTS}
@@ -226,25 +240,30 @@ class Recording(Displayable):
             ) from None
         arrays: dict[str, Any] = {name: _smallest(values) for name, values in samples.items()}
         arrays["meta"] = np.frombuffer(text.encode(), np.uint8)
-        # NumPy would add .npz to a name.
-        with open(file, "wb") if isinstance(file, Path) else nullcontext(file) as opened:
+        with nullcontext(file) if hasattr(file, "write") else _replacing(file) as opened:
             np.savez_compressed(opened, **arrays)
 
     @classmethod
-    def load(cls, path: Path) -> Recording:
+    def load(cls, path: str | Path) -> Recording:
         """Read a recording from a file.
 
         Raises:
             ProfileError: The file is missing, damaged, not a recording, or from a newer version.
         """
+        path = as_path("path", path)
         try:
-            arrays = _arrays_of(path)
+            file = open_regular(path)
         except FileNotFoundError:
             raise ProfileError(f"{path}: no such recording") from None
         except IsADirectoryError:
             raise ProfileError(f"{path} is a folder, not a recording file") from None
         except PermissionError:
             raise ProfileError(f"{path}: may not be read (permission denied)") from None
+        except OSError as error:
+            raise ProfileError(f"{path}: cannot be read ({error.strerror})") from None
+        try:
+            with file:
+                arrays = _arrays_in(file)
         except Exception as error:  # a damaged archive raises errors of a dozen types
             raise ProfileError(f"{path}: damaged, or not a recording ({one_line(error)})") from None
         if "meta" not in arrays:
@@ -278,15 +297,46 @@ def n_collectives(layers: tuple[Layer, ...]) -> int:
     return sum(layer.phase == COMMUNICATION for layer in layers)
 
 
-def _arrays_of(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays in an .npz file. Each is read to its end, so its checksum is compared."""
-    with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-        return {
-            name.removesuffix(".npy"): np.lib.format.read_array(
-                BytesIO(archive.read(name)), allow_pickle=False
-            )
-            for name in archive.namelist()
-        }
+def _replacing(path: str | Path) -> AbstractContextManager[BinaryIO]:
+    """Open a temporary file that takes the place of a recording when it is complete."""
+    target = Path(os.path.realpath(as_path("file", path)))  # a link stays
+    if target.exists() and not target.is_file():
+        raise ProfileError(f"{path}: cannot be written (not a regular file)")
+    return replacing(target)
+
+
+def _arrays_in(file: BinaryIO) -> dict[str, NDArray[Any]]:
+    """The arrays of a recording in an .npz file.
+
+    Each is read to its end, so its checksum is compared. Arrays with other names are opened only,
+    which compares their two names.
+    """
+    names = {f"{name}.npy": name for name in (*_AXES, "meta")}
+    arrays = {}
+    with zipfile.ZipFile(file) as archive:
+        sizes = (info.file_size for info in archive.infolist() if info.filename in names)
+        _check_sizes(sum(sizes), os.fstat(file.fileno()).st_size)
+        for info in archive.infolist():
+            with archive.open(info) as member:
+                if info.filename in names:
+                    arrays[names[info.filename]] = read_array(BytesIO(member.read()))
+    return arrays
+
+
+def _check_sizes(unpacked: int, packed: int) -> None:
+    """Raise ValueError for a file whose unpacked arrays would fill the memory."""
+    if unpacked <= _ALWAYS_UNPACKED:
+        return
+    size = format_nbytes(unpacked)
+    if unpacked > _MOST_PACKING * packed:
+        raise ValueError(f"it unpacks to {size}, {unpacked // packed:,} times its size")
+    # Samples of 32 bits become 64 bits while the file's own arrays are still there.
+    needed, free = 4 * unpacked, free_nbytes()
+    if free is not None and needed > free:
+        raise ValueError(
+            f"it unpacks to {size}, which needs {format_nbytes(needed)} of memory, but "
+            f"{format_nbytes(free)} are free"
+        )
 
 
 def _samples(arrays: dict[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ import msgspec
 import numpy as np
 
 from chainer_profile.basics.errors import ProfileError, one_line
+from chainer_profile.basics.files import read_regular
 
 T = TypeVar("T")
 
@@ -28,11 +30,22 @@ def read_known(path: Path, content: bytes, form: str, version: int) -> dict[str,
 
 
 def read_beside(
-    path: Path, kind: type[T], form: str, version: int, *, words: bool = False
+    path: Path,
+    kind: type[T],
+    form: str,
+    version: int,
+    *,
+    words: bool = False,
+    check: Callable[[T], None] = lambda built: None,
 ) -> T | None:
-    """A dataclass from a JSON file in a run's folder; None where there is none."""
+    """A dataclass from a JSON file in a run's folder; None where there is none.
+
+    ``check`` raises ValueError for values that no run has written.
+    """
     try:
-        return build(kind, read_known(path, path.read_bytes(), form, version), words=words)
+        built = build(kind, read_known(path, read_regular(path), form, version), words=words)
+        check(built)
+        return built
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -59,9 +72,28 @@ def build(kind: type[T], values: Mapping[str, Any], *, words: bool = False) -> T
         ValueError: The values do not fit the dataclass.
     """
     try:
-        return msgspec.convert(values, kind, strict=not words, dec_hook=_array)
+        built = msgspec.convert(values, kind, strict=not words, dec_hook=_array)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
+    _set_defaults(built)
+    return built
+
+
+def _set_defaults(value: Any) -> None:
+    """Set the attributes of dataclasses that JSON did not have; msgspec leaves them to the class.
+
+    ``vars()`` then has all fields, as after the constructor.
+    """
+    if dataclasses.is_dataclass(value):
+        given = vars(value)
+        for field in dataclasses.fields(value):
+            if field.name in given:
+                _set_defaults(given[field.name])
+            else:
+                object.__setattr__(value, field.name, field.default)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            _set_defaults(item)
 
 
 def _array(_kind: type, value: Any) -> Any:

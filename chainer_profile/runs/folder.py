@@ -173,7 +173,7 @@ def load_run(place: Path) -> Recording:
     killed = journal.exists()
     if killed:
         recording = recover(journal)
-        with open(journal, "rb") as file:
+        with files.open_regular(journal) as file:
             files.lock(file, place)
             if recording.n_trials:
                 try:

@@ -18,7 +18,7 @@ from typing import Any
 
 from chainer_profile.analyse.case_result import CaseResult, result_of
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
-from chainer_profile.basics.files import as_json, locked, removed_if_empty
+from chainer_profile.basics.files import as_json, locked, read_regular, removed_if_empty
 from chainer_profile.basics.units import format_input
 from chainer_profile.basics.words import COMMAND, DTYPES, PHASES
 from chainer_profile.record.parts import Settings
@@ -130,7 +130,7 @@ class SweepFolder:
         if self._force or not is_whole or not case.is_of(recording.settings):
             return None
         try:
-            machine = str(json.loads((folder / ABOUT).read_bytes())["machine"])
+            machine = str(json.loads(read_regular(folder / ABOUT))["machine"])
         except (OSError, ValueError, LookupError, TypeError):
             machine = ""
         return result_of(self.names[case], recording, machine)
@@ -186,7 +186,7 @@ def _read_plan(path: Path) -> dict[str, str]:
         return {}
     names = {}
     try:
-        for entry in read_known(place, place.read_bytes(), FORMAT, VERSION)["cases"]:
+        for entry in read_known(place, read_regular(place), FORMAT, VERSION)["cases"]:
             name = entry.pop("name")
             # The name becomes part of a path that may be removed.
             if name != os.path.basename(name) or name in ("", ".", ".."):

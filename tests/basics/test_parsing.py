@@ -13,7 +13,9 @@ from tests.refusing import refusal
 #: Texts, and the inputs that they describe.
 SPECS = {
     "3x32x32": InputSpec((3, 32, 32)),
-    "784:float32": InputSpec((784,)),
+    "784:float32": InputSpec((784,), dtype="float32"),
+    "5..20x128:float64": InputSpec((128,), (5, 20), "float64"),
+    "one:uint8:7": InputSpec((), None, "uint8", (0, 6)),
     "one:int32:1000": InputSpec((), None, "int32", (0, 999)),
     "t=one:int64:1..10": InputSpec((), None, "int64", (1, 10), "t"),
     "20:int32:-5..5": InputSpec((20,), None, "int32", (-5, 5)),
@@ -32,6 +34,11 @@ def test_inputs_are_parsed_or_refused():
         "0..3",
         "1x=3",
         "3:complex64",
+        "3x4:floaty",
+        "3x4:float",
+        "3x4:float128",
+        "3x4:int128",
+        "3x4:float32:5",
         "3:int32:x",
         "3:int8:5..1",
     ):
@@ -44,7 +51,7 @@ def test_inputs_are_parsed_or_refused():
             InputSpec,
             st.lists(st.integers(1, 4), max_size=3).map(tuple),
             st.none() | st.tuples(st.integers(1, 3), st.integers(3, 6)),
-            st.sampled_from(["", "int32", "uint8"]),
+            st.sampled_from(["", "int32", "uint8", "float16", "float64"]),
             st.tuples(st.integers(0, 5), st.integers(5, 100)),
         ),
         min_size=1,
@@ -58,7 +65,8 @@ def test_random_arguments_have_the_shapes_and_types_of_their_specs(specs, batchs
     for spec, value in zip(specs, made.args, strict=True):
         for array in [value] if spec.lengths is None else value:
             assert array.dtype == (spec.dtype or "float32")
-            least, most = spec.values if spec.dtype else (-math.inf, math.inf)
+            is_whole = "int" in spec.dtype
+            least, most = spec.values if is_whole else (-math.inf, math.inf)
             assert least <= array.min() <= array.max() <= most
         if spec.lengths is None:
             assert value.shape == (batchsize, *spec.shape)

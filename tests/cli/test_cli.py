@@ -167,3 +167,16 @@ def test_why_prints_its_table(done, monkeypatch):
     head = re.compile(r"^(function|framework) +part +%  \+/- points +ms", re.MULTILINE)
     assert head.search(done("--why", "--out", "run"))
     assert not head.search(done("report", "run"))
+
+
+def test_a_float_type_that_is_asked_for_reaches_the_network(done):
+    seen = set()
+
+    class Typed(Net):
+        def forward(self, x, t):
+            seen.add((str(x.dtype), str(t.dtype)))
+            return super().forward(x)
+
+    shapes = ("--input-shape", "3", "--input-shape", "t=3:float64")
+    done(*shapes, "--dtype", "float16", "-q", build=Typed)
+    assert seen == {("float16", "float64")}

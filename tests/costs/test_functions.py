@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import chainer
 import chainer.functions as F
+import chainer.links as L
 import numpy as np
 import pytest
 from chainer.functions.activation.relu import ReLU
@@ -17,12 +18,14 @@ from chainer.functions.rnn.n_step_gru import NStepGRU
 from chainer.functions.rnn.n_step_lstm import NStepBiLSTM
 from chainer.functions.rnn.n_step_rnn import NStepRNNTanh
 
+from chainer_profile.basics.errors import UsageError
 from chainer_profile.costs import formulas, work
 from chainer_profile.costs.call import specs_of
 from chainer_profile.costs.work import ArraySpec, Work, backward_work, forward_work, register_cost
 from chainer_profile.measure.hooks import WalkHook
 from models.registry import REGISTRY
 from tests.costs.cases import CASES, Counting, case, counting, positive, real, run
+from tests.refusing import refusal
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -379,3 +382,21 @@ def test_a_formula_returns_a_number_or_work_or_nothing():
     ran, base = called(MyReLU), run(F.relu, real(2, 3))
     register_cost(MyReLU)(lambda call: 100)
     assert [cost.flops for cost in (ran.forward(), base.forward(), ran.backward())] == [100, 6, 6]
+
+
+@pytest.mark.parametrize("nothing", ["x", None, Cube(), lambda call: 3, int, L.Linear])
+def test_a_formula_is_for_a_class_with_work(nothing):
+    said = refusal(register_cost, nothing, error=UsageError)
+    assert said.startswith("register_cost(")
+    assert said.endswith("): give the class of a function, an update rule or a hook")
+
+
+def test_a_formula_can_be_called_and_a_backward_is_a_functions():
+    said = refusal(register_cost(Cube), "x", error=UsageError)
+    assert said == "the formula of Cube is 'x': give a function"
+    said = refusal(register_cost, Cube, backward="no", error=UsageError)
+    assert said == "backward is 'no': give True or False"
+    for cls in (chainer.optimizers.adam.AdamRule, chainer.optimizer_hooks.WeightDecay):
+        register_cost(cls)(lambda call: 3)
+        said = refusal(register_cost, cls, backward=True, error=UsageError)
+        assert said == f"{cls.__name__} is not a function: it has no backward"

@@ -1,5 +1,6 @@
 """From a network and engines to recordings and results, what follows from them, and their file."""
 
+import copy
 import json
 import math
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chainer_profile.basics.errors import ProfileError
 from chainer_profile.engines.engine_recording import engine_recording, node_rows
 from chainer_profile.engines.measuring import measure
 from chainer_profile.engines.protocol import EngineNode, EngineProfile
@@ -32,8 +34,11 @@ from chainer_profile.record.recording import (
     Conditions,
     Settings,
 )
+from chainer_profile.report.content.engines import overview, report, to_file
+from chainer_profile.report.writers import markdown
 from tests.command import Net
 from tests.engines.fake_engines import (
+    ENVIRONMENT,
     MISSING,
     SETTINGS,
     WRONG,
@@ -45,6 +50,7 @@ from tests.engines.fake_engines import (
     recordings,
     result,
 )
+from tests.recordings import VALUES, places
 from tests.refusing import refusal
 
 FAST = replace(SETTINGS, engine="fast 1.0")
@@ -206,6 +212,55 @@ def test_a_run_is_the_same_when_read_again(tmp_path):
     for content, message in ((whole | {"engines": times}, "damaged"), ({}, "engines file")):
         path.write_text(json.dumps(content))
         assert message in refusal(read_json, path)
+
+
+def test_an_engine_without_a_version_has_none_when_read_again(tmp_path):
+    path, made = tmp_path / RESULTS, recordings()
+    unnamed = replace(made["fast"], settings=replace(SETTINGS, engine="fast"))
+    made["fast"] = replace(unnamed, environment=ENVIRONMENT)
+    path.write_text(write_json(make_run(), made))
+    again = recorded(read_json(path), made)
+    assert [engine.version for engine in again.engines] == [ENVIRONMENT.chainer, ""]
+
+
+@pytest.mark.parametrize("version", [None, ""])
+def test_an_engine_may_say_that_it_has_no_version(reference, version):
+    fake = FakeEngine(reference.clock, 100)
+    fake.version = version
+    run, _, _ = measured(reference, fake)
+    assert run.engines[1].version == ""
+
+
+WHOLE = json.loads(write_json(make_run(MISSING, WRONG), {}))
+
+
+def shown_or_refused(path, place, change):
+    """Change a place in the file of a run; it is refused in one line, or reported."""
+    content = node = copy.deepcopy(WHOLE)
+    for step in place[:-1]:
+        node = node[step]
+    change(node, place[-1])
+    path.write_text(json.dumps(content))
+    try:
+        run = recorded(read_json(path), {})
+        to_file(run, {})
+        markdown.write(report(run, {}))
+        list(overview(run, {}))
+    except ProfileError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("place", places(WHOLE), ids=str)
+def test_a_file_without_a_field_is_refused_in_one_line_or_reported(place, tmp_path):
+    shown_or_refused(tmp_path / RESULTS, place, lambda node, key: node.pop(key))
+
+
+@given(st.sampled_from(places(WHOLE)), st.sampled_from(VALUES))
+def test_a_file_with_another_value_is_refused_in_one_line_or_reported(
+    tmp_path_factory, place, value
+):
+    path = tmp_path_factory.getbasetemp() / RESULTS
+    shown_or_refused(path, place, lambda node, key: node.__setitem__(key, value))
 
 
 # -- what follows

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import namedtuple
 
 import chainer
 import chainer.functions as F
@@ -56,6 +57,27 @@ def test_inputs_of_every_form_reach_the_network_and_are_described(form, phase):
     summary = chainer_profile.summary(AnyArguments(), x)
     assert summary.table["function"].tolist() == ["Concat", "LinearFunction"]
     assert summary.input_nbytes == sum(array.nbytes for array in Arguments.from_input(x).arrays)
+
+
+Pair = namedtuple("Pair", "x t")
+
+
+def test_named_tuples_and_other_sequences_keep_their_classes_when_arrays_are_converted():
+    given = Arguments.from_input((Pair(A, [B]), {"x": Pair(A, None)}))
+    converted = given.with_floats("float16")
+    for before, after in ((given.args[0], converted.args[0]), (A, converted.args[1]["x"])):
+        assert type(after) is Pair
+        assert after.x.dtype == "float16"
+        assert before is not after
+    assert [array.dtype for array in converted.args[0].t] == ["float16"]
+    assert profile(AnyArguments(), Pair(A, B), trials=1, warmups=0).n_trials == 1
+
+
+def test_arrays_whose_type_was_chosen_keep_it():
+    chosen = A.astype("float64")
+    converted = Arguments((A, [chosen]), {"t": B}, typed=(chosen,)).with_floats("float16")
+    dtypes = [str(array.dtype) for array in converted.arrays]
+    assert dtypes == ["float16", "float64", "float16"]
 
 
 # -- functions

@@ -1,6 +1,7 @@
 """The environment: machine, software and GPU. Values that cannot be read are left out."""
 
 import re
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from chainer_profile.measure.environment import (
     blas_libraries,
     collect,
     collect_gpu,
+    commit_of,
     gpu_state,
 )
 from chainer_profile.record.recording import BlasLibrary, Gpu, GpuState
@@ -141,3 +143,39 @@ def test_values_that_a_driver_refuses_are_left_out(gpu):
                 of_state += not vars(STATE).keys().isdisjoint(lost)
             setattr(owner, name, function)
     assert of_state == 2 * 8
+
+
+# -- the commit
+
+GIT = ("git", "-c", "user.name=A", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
+
+
+def git(folder, *words):
+    done = subprocess.run([*GIT, *words], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A repository with a folder in it, and the first digits of its commit."""
+    folder = tmp_path / "repository"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "file").write_text("text")
+    git(folder, "init")
+    git(folder, "add", ".")
+    git(folder, "commit", "-m", "first")
+    return folder, git(folder, "rev-parse", "--short=12", "HEAD")
+
+
+def test_the_commit_is_of_the_profilers_sources_wherever_it_runs(repository, monkeypatch):
+    folder, commit = repository
+    before = collect().commit
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("GIT_DIR", str(folder / ".git"))
+    assert collect().commit == before != commit
+    assert commit_of(folder) == commit
+    (folder / "inner" / "file").write_text("changed")
+    assert commit_of(folder) == f"{commit}-dirty"
+    # Sources within another program's repository, such as in its virtual environment.
+    assert commit_of(folder / "inner") == ""
+    assert commit_of(folder.parent) == ""

@@ -367,3 +367,15 @@ def test_profile_describes_itself():
         assert (made.train_mode, made.with_graph) == (True, False)
         assert ("update" in recording.phases) == (phase == "train")
         assert (recording.self_ns > 0).all()
+
+
+def test_an_error_of_the_callers_progress_ends_the_run_with_its_trials(clock):
+    def progress(done, total, mean_s):
+        raise ValueError("no\nterminal")
+
+    with pytest.raises(RunError) as caught:
+        run(Chain(clock), clock, progress=progress)
+    recording = caught.value.recording
+    assert str(caught.value) == "progress= fails: ValueError: no terminal, after 10 trials"
+    assert recording.n_trials == 10
+    assert recording.ended == f"failed: {caught.value}"

@@ -1,5 +1,8 @@
 """Input batches: random ones, CIFAR-10's test images, pictures."""
 
+import os
+import pickle
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -7,7 +10,7 @@ from PIL import Image
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.parsing import parse_shape
 from chainer_profile.networks import inputs
-from chainer_profile.networks.inputs import make_input
+from chainer_profile.networks.inputs import load_arguments, make_input
 from tests.command import raising
 from tests.refusing import refusal
 
@@ -128,3 +131,46 @@ def test_files_that_are_no_pictures(tmp_path, picture, monkeypatch):
     assert f"{path} is too large: at most " in refused(path, error=ProfileError)
     monkeypatch.setattr(Image, "open", raising(MemoryError()))
     assert "1 inputs of shape 3 x 32 x 32 does not fit" in refused(path, error=ProfileError)
+
+
+# -- arrays of files
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "said"),
+    [
+        ("x.npy", np.array([None, 1]), "(it contains Python objects, not numbers): give a file of"),
+        ("x.npz", np.array([None, 1]), "(it contains Python objects, not numbers): give a file of"),
+        ("x.npy", np.array(["a"]), "contains <U1: save arrays of numbers"),
+        ("x.npz", np.zeros(2, "datetime64[s]"), "contains datetime64[s]: save arrays of numbers"),
+    ],
+)
+def test_arrays_of_a_file_are_numbers(name, array, said, tmp_path):
+    path = tmp_path / name
+    (np.savez if path.suffix == ".npz" else np.save)(path, array)
+    text = refusal(load_arguments, path)
+    assert text.startswith(str(path))
+    assert said in text
+    assert "allow_pickle" not in text
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.npz"])
+def test_files_that_hold_no_arrays_are_refused_without_advice_to_unpickle(name, tmp_path):
+    path = tmp_path / name
+    for content in (b"", b"1,2,3\n", pickle.dumps([1]), b"\x93NUMPY\x01\x00", b"PK\x03\x04"):
+        path.write_bytes(content)
+        text = refusal(load_arguments, path)
+        assert text.startswith(f"{path} cannot be read (")
+        assert text.endswith("): give a file of numpy.save or numpy.savez")
+        assert "pickle" not in text
+    path.unlink()
+    os.mkfifo(path)
+    assert f"{path} cannot be read (not a regular file)" in refusal(load_arguments, path)
+    path.unlink()
+    assert refusal(load_arguments, path) == f"there is no file {path}"
+
+
+def test_a_picture_is_a_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "p.png")
+    said = refused(tmp_path / "p.png", error=ProfileError)
+    assert said == f"cannot read the picture {tmp_path / 'p.png'}: not a regular file"

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from chainer import serializers, training
 
+from chainer_profile.networks import weights
 from chainer_profile.networks.weights import load_weights
+from tests.command import raising
 from tests.nets import net
 from tests.refusing import arrays_of, assert_same, refusal
 
@@ -141,3 +143,15 @@ def test_a_pickled_program_in_a_weights_file_is_not_run(path, trained):
         np.lib.format.write_array(file, evil, version=(3, 0))
     assert "l1/W cannot be read" in refused(make(), path)
     assert not trap.exists()
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    said = refused(make(), tmp_path / "fifo")
+    assert said == f"cannot read {tmp_path / 'fifo'}: not a regular file"
+
+
+def test_arrays_that_do_not_fit_into_memory_are_refused(path, trained, monkeypatch):
+    serializers.save_npz(path, trained)
+    monkeypatch.setattr(weights.npy, "read_array", raising(MemoryError()))
+    assert "does not fit into memory" in refused(make(), path)

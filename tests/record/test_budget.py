@@ -1,6 +1,7 @@
 """The file of a program's budget."""
 
 import json
+import math
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +29,13 @@ def test_it_is_read_as_it_was_written(budget, tmp_path_factory):
 
 SPENT = (Spent("data", "", 5),)
 GOOD = json.loads(write_json(Budget("a.py", "2026", "2026", "complete", 5, SPENT)))
+NO_FOLDER = ": damaged (ValueError: {0!r} is no name of a folder within"
+
+
+def part(**values):
+    return {"part": "data", "name": "", "ns": 5, **values}
+
+
 NO_BUDGET = " is not a chainer-profile budget file"
 DAMAGED = [
     (b"", NO_BUDGET),
@@ -39,6 +47,15 @@ DAMAGED = [
     ({"version": None}, " has format version None, but this program"),
     ({"wall_ns": 1.5}, ": damaged (ValueError: Expected `int`, got `float`"),
     ({"spent": [{"part": "data"}]}, ": damaged (ValueError: Object missing"),
+    ({"wall_ns": -1}, ": damaged (ValueError: wall_ns: wall_ns is -1, but must be 0 or more"),
+    ({"spent": [part(ns=-5)]}, ": damaged (ValueError: spent: ns is -5, but must be 0 or more"),
+    ({"spent": [part(count=2**70)]}, ": damaged (ValueError: spent: count is 1180591620717411303"),
+    ({"untimed": {"a": -1}}, ": damaged (ValueError: untimed: a is -1, but must be 0 or more"),
+    ({"other_cpu": math.nan}, ": damaged (ValueError: other_cpu: other_cpu is nan, but must be a"),
+    *(
+        ({"trials": [{"part": "data", "name": "", "folder": name}]}, NO_FOLDER.format(name))
+        for name in ("a\0b", "../other", "/etc", "..")
+    ),
 ]
 
 

@@ -3,7 +3,10 @@
 import copy
 import json
 import math
+import os
 import re
+import tracemalloc
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -14,9 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.basics.errors import ProfileError
+from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.record import recording
 from chainer_profile.record.recording import VERSION, LinkCalls, Recording
 from chainer_profile.report.writers import json_report
+from tests import names_in
+from tests.command import raising
 from tests.conftest import make_recording, make_training
 from tests.recordings import (
     VALUES,
@@ -218,6 +224,84 @@ def test_other_files_are_not_ours(tmp_path, saved):
         "none.npz": "no such recording",
     }.items():
         assert words in refusal(tmp_path / name), name
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero")):
+        assert refusal(path) == "cannot be read (not a regular file)"
+    for nothing in (3, None, "", "a\0b"):
+        said = refused(Recording.load, nothing, error=UsageError)
+        assert said == f"path is {nothing!r}: give the path of a file"
+
+
+def npz_of_zeros(path, **sizes):
+    """A compressed archive of arrays of 8-byte integers, all 0; the sizes are in bytes."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, nbytes in sizes.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                header = {"descr": "<i8", "fortran_order": False, "shape": (nbytes // 8,)}
+                np.lib.format.write_array_header_1_0(file, header)
+                for _ in range(nbytes >> 20):
+                    file.write(bytes(1 << 20))
+
+
+@pytest.mark.parametrize("name", ["self_ns", "meta"])
+def test_a_small_file_that_unpacks_to_much_is_not_unpacked(name, tmp_path):
+    path = tmp_path / "bomb.npz"
+    npz_of_zeros(path, **{name: 300 << 20})
+    tracemalloc.start()
+    said = refusal(path)
+    assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    tracemalloc.stop()
+    times = re.escape("damaged, or not a recording (ValueError: it unpacks to 300.0 MiB, ")
+    assert re.fullmatch(times + r"1,\d\d\d times its size\)", said)
+
+
+def test_a_file_that_needs_more_than_the_free_memory_is_not_unpacked(saved, monkeypatch):
+    monkeypatch.setattr(recording, "_ALWAYS_UNPACKED", 100)
+    monkeypatch.setattr(recording, "free_nbytes", lambda: 1000)
+    assert "of memory, but 1000 B are free)" in refusal(saved)
+    monkeypatch.setattr(recording, "free_nbytes", lambda: None)
+    assert_same(trained(), Recording.load(saved))
+
+
+def test_arrays_of_objects_are_refused_without_advice_to_unpickle(saved):
+    rewrite(saved, self_ns=np.array([None, 1]))
+    said = refusal(saved)
+    assert said == (
+        "damaged, or not a recording (ValueError: it contains Python objects, not numbers)"
+    )
+
+
+def test_a_recording_is_replaced_completely_or_not_at_all(saved, monkeypatch):
+    before = saved.read_bytes()
+    monkeypatch.setattr(np, "savez_compressed", raising(OSError(28, "No space left on device")))
+    said = refused(trained().save, saved)
+    assert said == f"{saved}: cannot be written (No space left on device)"
+    assert (saved.read_bytes(), names_in(saved.parent)) == (before, ["recording.npz"])
+
+
+def test_a_place_that_takes_no_file_is_refused_in_one_line(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    for name, why in {
+        "none/recording.npz": f"cannot be written (there is no folder {tmp_path / 'none'})",
+        "folder": "cannot be written (not a regular file)",
+        "fifo": "cannot be written (not a regular file)",
+    }.items():
+        assert refused(trained().save, tmp_path / name) == f"{tmp_path / name}: {why}"
+    assert refused(trained().save, 3, error=UsageError) == "file is 3: give the path of a file"
+
+
+def test_a_recording_is_saved_by_a_text_and_through_a_link(tmp_path):
+    path, link = tmp_path / "recording", tmp_path / "link"
+    trained().save(str(path))
+    assert_same(trained(), Recording.load(str(path)))
+    link.symlink_to(path)
+    on_gpu().save(link)
+    assert link.is_symlink()
+    assert_same(on_gpu(), Recording.load(path))
 
 
 def test_a_flipped_bit_is_noticed_or_does_no_harm(saved):
