@@ -77,7 +77,7 @@ MODULES = {
     "cupyx": "cupyx",
     "runtime": "cupy.cuda.runtime",
 }
-#: Names that CuPy lacks, and why that is no fault.
+#: Names that CuPy may lack, and why that is no fault.
 LACKED = {
     **dict.fromkeys(
         ("cupy.cudnn", "cupy.cuda.cudnn", "cupy.cudnn.create_spatial_transformer_descriptor"),
@@ -85,7 +85,7 @@ LACKED = {
     ),
     **dict.fromkeys(
         ("cupyx.scipy.linalg", "cupyx.scipy.linalg.solve_triangular"),
-        "imports cuBLAS, which is not installed for these tests",
+        "imports cuBLAS, which need not be installed for these tests",
     ),
     **dict.fromkeys(
         (
@@ -415,4 +415,5 @@ def test_kernels_compile_and_give_the_results_of_the_cpu(group, subtests):
 
 
 def test_cupy_has_all_names_that_are_called():
-    assert report_of("from tests.gpu.test_kernels import faults; faults()").keys() == LACKED.keys()
+    lacked = report_of("from tests.gpu.test_kernels import faults; faults()")
+    assert {name: at for name, at in lacked.items() if name not in LACKED} == {}
