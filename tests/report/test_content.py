@@ -209,9 +209,18 @@ def boxes_of(blocks: Any) -> list[Boxes]:
 
 MANY = make_recording(20, n_trials=3)
 MANY = replace(MANY, layers=tuple(replace(x, function=f"F{x.index}") for x in MANY.layers))
+#: Two functions take 43.645 and 56.265 % of the trials. The others are left out.
+LEFT_OUT = make_recording(
+    3,
+    n_trials=1,
+    framework_ns=45,
+    self_ns=np.array([[43_645, 56_265, 45]]),
+    trial_ns=np.array([100_000]),
+)
 
 
 @example(MANY)  # More functions than colours.
+@example(LEFT_OUT)
 @given(nested())
 def test_boxes_lie_within_and_beside_each_other(recording: Any) -> None:
     for picture in boxes_of(page_of(summarise(recording))):

@@ -39,6 +39,8 @@ def parts(summary: Summary) -> Iterator[Boxes]:
     yield from bar(
         "Where the time of a trial goes",
         [(name, share, format_percent(share), kind) for name, share, kind in kept],
+        # What is left out leaves a gap, so each part is as wide as its share.
+        at_least=1.0,
     )
 
 
@@ -47,11 +49,14 @@ def series(at: int) -> str:
     return f"series-{at}" if at < MAX_COLOURS else "other"
 
 
-def bar(label: str, parts: list[Part]) -> Iterator[Boxes]:
-    """One bar, as wide as there is room; where layers overlap, its parts are more than a whole."""
+def bar(label: str, parts: list[Part], at_least: float = 0.0) -> Iterator[Boxes]:
+    """One bar, whose width is the sum of its parts, but no less than an amount.
+
+    Where layers overlap, their shares are more than 1 in sum.
+    """
     whole = sum(amount for _, amount, _, _ in parts)
     if whole:
-        boxes = list(laid(parts, 1 / whole))
+        boxes = list(laid(parts, 1 / max(whole, at_least)))
         yield Boxes(label, boxes, [(box.words, box.kind) for box in boxes])
 
 
