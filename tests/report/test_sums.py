@@ -11,7 +11,7 @@ from itertools import takewhile
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chainer_profile.analyse.largest_parts import LEAST_SHARE
@@ -141,6 +141,11 @@ _LAYERS = st.lists(st.integers(10**3, 10**11), min_size=1, max_size=6, unique=Tr
 )
 
 
+#: What a level may leave out, and the rounding of a difference of two times in seconds.
+_LEFT_OUT = LEAST_SHARE * (1 + 1e-9)
+
+
+@example([Spent(PARTS[1], "a", 1)], {"/a": 1999}, 20)  # leaves out all that it may
 @given(_SPENT, _LAYERS, st.sampled_from([20, 12]))
 def test_the_parts_of_a_program_add_up(
     spent: list[Spent], layers: dict[str, int], most: int
@@ -170,7 +175,7 @@ def test_the_parts_of_a_program_add_up(
     assert whole.seconds == pytest.approx(own_ns / S)
     assert whole.seconds + profiler.seconds == pytest.approx(whole_ns / S)
     for row, inner in [(whole, parts), *below(rows)]:
-        assert sum(each.seconds for each in inner) == pytest.approx(row.seconds, rel=LEAST_SHARE)
+        assert sum(each.seconds for each in inner) == pytest.approx(row.seconds, rel=_LEFT_OUT)
         named = [each.seconds for each in inner if each.name != "other"]
         assert named == sorted(named, reverse=True)
         assert len({each.name for each in inner}) == len(inner)
