@@ -242,6 +242,7 @@ _TABLE = {
         batchsize="images per iteration (default: 128, or 32 for synthetic)",
         seed="seed of the weights, the order, the crops and the synthetic set (default: "
         "%(default)s)",
+        threads=_THREADS,
         device={"short": False},  # -d is the data's
         out="folder (default: results/MODEL-DATASET)",
         force="replace a training in the folder",

@@ -19,15 +19,27 @@ from chainer import training
 from chainer.datasets import TransformDataset, TupleDataset
 from chainer.iterators import SerialIterator
 from chainer.training import extensions, triggers
-from threadpoolctl import threadpool_limits
 
+from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.files import locked, remove_file, removed_if_empty, replacing
-from chainer_profile.basics.units import format_count, plural
+from chainer_profile.basics.units import format_count, format_duration, plural
 from chainer_profile.basics.words import TRAIN_COMMAND, TRAIN_PROG
 from chainer_profile.cli.main import Context, Interrupted
 from chainer_profile.kernels.accelerate import accelerate
+from chainer_profile.measure import environment
+from chainer_profile.measure.clock import HOST_CLOCK
 from chainer_profile.measure.devices import move_to_gpu
+from chainer_profile.measure.state import preserved_state
+from chainer_profile.measure.steps import make_step
+from chainer_profile.measure.threads import (
+    PROBE_PART,
+    PROBE_SECONDS,
+    Probe,
+    default_blas_threads,
+    limit_blas_threads,
+    probe_threads,
+)
 from chainer_profile.networks import loading
 from chainer_profile.networks.cifar import load_cifar
 from chainer_profile.runs.written import refuse_foreign
@@ -43,13 +55,9 @@ _PRINTED = (
 )
 #: Black pixels added on each side before an image is cropped, as He et al. do.
 PAD = 4
-#: Colours of the stripes, the synthetic set's classes, which crops and flips do not change.
-_COLOURS = np.array(
-    [
-        *((1, -1, -1), (1, 0, -1), (1, 1, -1), (-1, 1, -1), (-1, 1, 1)),
-        *((-1, 0, 1), (-1, -1, 1), (1, -1, 1), (1, 1, 1), (-1, -1, -1)),
-    ]
-)
+#: The synthetic set has stripes with these periods in pixels, in three directions, and no stripes.
+_PERIODS = np.array([3.0, 5.0, 9.0])
+N_SYNTHETIC = 3 * len(_PERIODS) + 1
 
 
 class Defaults(NamedTuple):
@@ -66,7 +74,7 @@ class Defaults(NamedTuple):
 DATASETS = {
     "cifar10": Defaults(10, 164, 128, 0.1),
     "cifar100": Defaults(100, 164, 128, 0.1),
-    "synthetic": Defaults(10, 6, 32, 0.02),
+    "synthetic": Defaults(N_SYNTHETIC, 6, 32, 0.02),
 }
 
 
@@ -155,10 +163,21 @@ def train(args: argparse.Namespace, source: Any, out: Path, context: Context) ->
         f"{format_count(len(test))} test images, {defaults.classes} classes; "
         f"{plural(epochs, 'epoch')} of {len(train) / batchsize:.4g} iterations\n"
     )
-    threads = threadpool_limits(args.threads, "blas")  # None leaves them as they are
     fast = nullcontext() if args.fast is None else accelerate(args.fast, threads=args.threads)
-    with threads, fast, chainer.using_config("cudnn_deterministic", True):
-        _run(trainer, out, interrupts)
+    with (
+        limit_blas_threads(args.threads),
+        fast,
+        chainer.using_config("cudnn_deterministic", True),
+    ):
+        probe = Probe()
+        if args.threads is None and args.gpu < 0:
+            batch = np.resize(images, (batchsize, *images.shape[1:]))
+            iterations = epochs * len(train) / batchsize
+            probe = _probe_threads(network, batch, iterations, interrupts.reason)
+        if probe.threads is not None:
+            console.write(f"{_faster(probe)}\n")
+        with limit_blas_threads(probe.threads):
+            _run(trainer, out, interrupts)
     if interrupts.signum:
         print(
             f"{TRAIN_PROG}: {interrupts.reason()}: the snapshot is {snapshots(out)[-1]}; "
@@ -172,6 +191,35 @@ def train(args: argparse.Namespace, source: Any, out: Path, context: Context) ->
     accuracy = f"Test accuracy {log[-1][TEST_ACCURACY]:.2%}; " if log else ""
     console.write(f"{accuracy}written to {out}: model.npz, log, loss.png, accuracy.png\n")
     return 0
+
+
+def _probe_threads(network: Any, batch: Any, iterations: float, stop: Callable[[], str]) -> Probe:
+    """Try all BLAS threads and one in a few iterations, which leave the network as it is."""
+    threads = default_blas_threads(environment.collect())
+    step = make_step("forward-backward", network, (batch,), loss="softmax_cross_entropy")
+    if threads < 2:
+        return Probe()
+    now_ns = HOST_CLOCK.now_ns
+    with preserved_state(network, batch), step.configured():
+        step()
+        begin_ns = now_ns()
+        step()
+        trial_s = (now_ns() - begin_ns) * NS
+        most_s = max(PROBE_SECONDS, PROBE_PART * iterations * trial_s)
+        return probe_threads(step, now_ns, threads, trial_s=trial_s, most_s=most_s, stop=stop)
+
+
+def _faster(probe: Probe) -> str:
+    """The line that says why one BLAS thread is used."""
+    times_ns: dict[int, list[int]] = {}
+    for _, wall_ns, threads in probe.trials:
+        times_ns.setdefault(threads, []).append(wall_ns)
+    medians = {n: format_duration(float(np.median(walls)) * NS) for n, walls in times_ns.items()}
+    most = max(medians)
+    return (
+        f"One BLAS thread: forward and backward take {medians[1]}, and {medians[most]} with {most} "
+        "threads"
+    )
 
 
 def _extend(
@@ -306,18 +354,23 @@ def load(name: str, data_dir: Path | None, synthetic_size: int, seed: int) -> tu
 
 
 def synthetic(count: int, rng: np.random.Generator) -> Any:
-    """Stripes of ten colours under noise, which a network learns in two minutes."""
-    labels = rng.permutation(np.arange(count) % len(_COLOURS)).astype(np.int32)
+    """Grey stripes in three directions and three widths, under noise; and noise alone.
+
+    The classes differ in texture, and not in colour: the mean colour of a batch of few images would
+    depend on their classes, and batch normalization subtracts it.
+    """
+    labels = rng.permutation(np.arange(count) % N_SYNTHETIC).astype(np.int32)
 
     def uniform(low: float, high: float) -> Any:
         return rng.uniform(low, high, (count, 1, 1, 1))
 
-    angle, place = uniform(0, np.pi), np.arange(32)
-    along = np.cos(angle) * place + np.sin(angle) * place.reshape(-1, 1)
-    stripes = np.sin(2 * np.pi * (along / uniform(5, 12) + uniform(0, 1)))
-    colours = _COLOURS[labels].reshape(-1, 3, 1, 1)
-    images = 120 + uniform(-10, 10) + uniform(80, 120) * (stripes + 1) / 2 * colours
-    images = images + rng.normal(0, 25, (count, 3, 32, 32))
+    direction, width = np.divmod(labels.reshape(-1, 1, 1, 1), len(_PERIODS))
+    down, right = np.indices((32, 32))
+    # A flip turns one diagonal into the other.
+    along = np.choose(direction, [right, down, (right + down) / np.sqrt(2), 0])
+    stripes = np.sin(2 * np.pi * (along / _PERIODS[width] + uniform(0, 1)))
+    grey = 120 + uniform(-20, 20) + uniform(60, 100) * np.where(direction < 3, stripes, 0)
+    images = grey + rng.normal(0, 15, (count, 3, 32, 32))
     return TupleDataset((images.clip(0, 255) / 255).astype(np.float32), labels)
 
 

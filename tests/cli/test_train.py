@@ -5,7 +5,9 @@ import json
 import os
 import signal
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import chainer
 import chainer.functions as F
@@ -14,8 +16,13 @@ import numpy as np
 import pytest
 from chainer.training import extensions
 
+from chainer_profile.basics import parsing
 from chainer_profile.basics.files import locked
+from chainer_profile.cli import train
 from chainer_profile.cli.train import PAD, cropped, load, prepared
+from chainer_profile.measure import environment, threads
+from chainer_profile.measure.clock import Clock
+from chainer_profile.record.recording import BlasLibrary, Environment
 from chainer_profile.runs.folder import load_run
 from tests import ROOT, command, names_in
 from tests.command import raising, sending
@@ -170,6 +177,65 @@ def test_the_terminal_and_readers_that_go_away(monkeypatch):
     monkeypatch.setattr(sys, "stdout", gone)
     assert command.main(*SMALL, build=Net) == 0
     assert (DEFAULT / "model.npz").exists()
+
+
+# -- BLAS threads
+
+MANY = 4
+
+
+@pytest.fixture
+def blas(monkeypatch):
+    """A fake BLAS library on four cores; the number of threads in each call of the network."""
+    limits, ran = [MANY], []
+
+    @contextmanager
+    def limit(threads, user_api):
+        limits.append(threads)
+        try:
+            yield
+        finally:
+            limits.pop()
+
+    class Noting(Net):
+        def forward(self, x):
+            ran.append(limits[-1])
+            return super().forward(x)
+
+    library = BlasLibrary("openblas", "1", MANY)
+    where = Environment(physical_cores=MANY, usable_cores=MANY, blas=(library,))
+    for name in threads._VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(threads, "threadpool_limits", limit)
+    monkeypatch.setattr(environment, "collect", lambda: where)
+    monkeypatch.setattr(parsing, "usable_cores", lambda: MANY)
+    # The clock is read by the probe alone, twice around each of its trials.
+    monkeypatch.setattr(train, "HOST_CLOCK", Clock(iter(range(0, 10**12, 1000)).__next__))
+    return SimpleNamespace(ran=ran, net=Noting)
+
+
+def test_one_blas_thread_trains_if_it_is_faster_or_as_fast(blas, done):
+    out = done(*SMALL, build=blas.net).splitlines()
+    times = "forward and backward take 1.000 us, and 1.000 us with 4 threads"
+    assert out[1] == f"One BLAS thread: {times}"
+    probe, ran = blas.ran[: -3 * (5 + 3)], blas.ran[-3 * (5 + 3) :]
+    assert set(ran) == {1}
+    assert {MANY, 1} == set(probe[2:])
+
+
+def test_the_probe_of_threads_leaves_the_training_as_it_is(blas, monkeypatch):
+    assert main("-o", "probed") == 0
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", str(MANY))
+    assert main("-o", "plain") == 0
+    assert log("probed") == log("plain")
+    with np.load("probed/model.npz") as first, np.load("plain/model.npz") as second:
+        assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_a_users_number_of_threads_trains(blas):
+    assert command.main(*SMALL, "-q", "--threads", "2", build=blas.net) == 0
+    # The first call only tries the network.
+    assert set(blas.ran[1:]) == {2}
 
 
 # -- the images
