@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 
 from chainer_profile.basics import units
-from chainer_profile.basics.sentences import first
 from chainer_profile.comparison import significance
 from chainer_profile.comparison.compare import Comparison
 from chainer_profile.comparison.fused import CHAINER
@@ -117,22 +116,25 @@ def _busy(side: Side) -> str:
     return f"{sum(cores) / len(cores):.1f}" if cores else units.NOT_KNOWN
 
 
-#: The first of these that holds says how much of a change may be noise.
-_NOISE = {
-    "-judged": (
-        "There are times but no verdicts: fewer than {least} trials do not show how much is noise."
-    ),
-    "several": (
-        "Run-to-run noise is measured: the 95 % interval of the median layer's ratio is "
-        "+/-{spread:%}."
-    ),
-    "": (
+def _noise(comparison: Comparison) -> str:
+    """How much of a change may be noise."""
+    spread = units.format_percent(comparison.run_spread)
+    if not comparison.judged:
+        return (
+            f"There are times but no verdicts: fewer than {significance.MIN_TRIALS} trials do not "
+            "show how much is noise."
+        )
+    if comparison.several:
+        return (
+            "Run-to-run noise is measured: the 95 % interval of the median layer's ratio is "
+            f"+/-{spread}."
+        )
+    return (
         "With one run on each side, run-to-run noise is not measured: layers are judged by their "
-        "scatter ({spread:%}), and a change common to all of them may be the machine's. For a "
-        "stronger verdict, record five runs of each in turn and compare A1,A2,A3,A4,A5 "
+        f"scatter ({spread}), and a change common to all of them may come from the machine. For a "
+        "stronger verdict, record five runs of each, interleaved, and compare A1,A2,A3,A4,A5 "
         "B1,B2,B3,B4,B5."
-    ),
-}
+    )
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
@@ -155,8 +157,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
             "Each program ran once, so it is unknown how much of the difference between the "
             "programs, and between their parts, is noise."
         )
-    facts = {"judged": comparison.judged, "several": comparison.several}
-    yield first(_NOISE, facts | {"spread": comparison.run_spread, "least": significance.MIN_TRIALS})
+    yield _noise(comparison)
     if unclear := unclear_line(comparison):
         yield unclear
 
