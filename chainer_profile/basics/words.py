@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 #: The package's version; ``pyproject.toml`` reads it from here.
-VERSION = "0.2.0"
+VERSION = "0.3.0"
 
 
 def _command() -> tuple[str, ...]:
