@@ -23,10 +23,9 @@ from chainer.utils.conv import get_conv_outsize
 from chainer_profile.kernels.numpy_kernels import (
     FEWEST_WORDS,
     MOST_NUMBERS,
-    Sizes,
-    Windows,
     embedding_gradient,
 )
+from chainer_profile.kernels.windows import Sizes, Windows
 
 #: A method of a Chainer function.
 Method = Callable[..., Any]
@@ -144,10 +143,7 @@ def _usual(
 
 def _computed(kernels: ModuleType, name: str, x: Any, w: Any, *given: Any) -> Any:
     """The result of a kernel; None if Chainer's code is to run."""
-    kernel = kernels.of(given[-1])
-    if kernel is None:
-        return None
-    y = getattr(kernel, name)(x, w, *given)
+    y = getattr(kernels, name)(x, w, *given)
     # Kernels and Chainer multiply different elements of w by the zeros of padding, which gives NaN
     # for an infinite element. Such a w shows in the result too, so the smaller of both is checked;
     # but not a w of a single element, a factor that BLAS skips if it is 0.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from math import prod
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
 from chainer_profile.kernels import numpy_kernels
-from chainer_profile.kernels.numpy_kernels import Array, Sizes, Windows
+from chainer_profile.kernels.windows import Array, Sizes, Windows
 
 max_pooling = numpy_kernels.max_pooling
 max_pooling_gradient = numpy_kernels.max_pooling_gradient
@@ -20,19 +18,11 @@ sum_pooling_gradient = numpy_kernels.sum_pooling_gradient
 threads, set_threads = torch.get_num_threads, torch.set_num_threads
 
 
-def of(windows: Windows) -> ModuleType | None:
-    """The module that computes a convolution of these windows.
-
-    That is not PyTorch if windows exceed the padded image or lie on padding alone.
-    """
+def _serves(windows: Windows) -> bool:
+    """Whether PyTorch takes windows: all are within the padded image and meet the image."""
     sizes = zip(windows.covered, windows.dims, windows.pad, strict=True)
-    if (
-        len(windows.dims) > 3
-        or any(covered > n + 2 * p for covered, n, p in sizes)
-        or not windows.meet_image
-    ):
-        return numpy_kernels.of(windows)
-    return _HERE
+    fit = all(covered <= n + 2 * p for covered, n, p in sizes)
+    return len(windows.dims) <= 3 and fit and windows.meet_image
 
 
 def _finite(*arrays: Array) -> bool:
@@ -67,6 +57,8 @@ def _geometry(windows: Windows) -> tuple[Any, ...]:
 
 
 def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
+    if not _serves(windows):
+        return numpy_kernels.convolution(x, w, b, windows)
     order = _format(windows, x.shape[1], len(w))
     return torch.ops.aten.convolution(
         _tensor(x).contiguous(memory_format=order),
@@ -89,7 +81,7 @@ def _gradients(gy: Array, x: Any, w: Any, windows: Windows, of_x: bool) -> Array
 
 def convolution_gradient_w(x: Array, gy: Array, w_shape: Sizes, windows: Windows) -> Array:
     """The gradient of a convolution's W, in the memory order of W."""
-    if prod(w_shape) * prod(windows.outs) >= _MIN_BLAS_MACS and numpy_kernels.of(windows):
+    if not _serves(windows) or prod(w_shape) * prod(windows.outs) >= _MIN_BLAS_MACS:
         return numpy_kernels.convolution_gradient_w(x, gy, w_shape, windows)
     image = _tensor(x)
     w = image.new_empty(tuple(w_shape))
@@ -98,6 +90,8 @@ def convolution_gradient_w(x: Array, gy: Array, w_shape: Sizes, windows: Windows
 
 def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
     """A deconvolution: the gradient of a convolution's input."""
+    if not _serves(windows):
+        return numpy_kernels.deconvolution(x, w, b, windows)
     matrix = _tensor(w)
     order = _format(windows, w.shape[1] * windows.groups, len(w))
     size = len(x), w.shape[1] * windows.groups, *windows.dims
@@ -161,6 +155,3 @@ def relu(x: Array) -> Array:
 def relu_gradient(y: Array, gy: Array) -> Array:
     """The gradient where y is above 0, elsewhere 0 times the gradient, which may be NaN."""
     return torch.sign(_tensor(y)).mul_(_tensor(gy)).numpy()
-
-
-_HERE = sys.modules[__name__]

@@ -216,7 +216,7 @@ def test_a_program_has_the_same_losses_and_everything_is_taken_back(fails, clock
     methods, threads = dict(vars(Convolution2DFunction)), blas_threads()
     expected = losses_of_a_program()
     if fails:
-        monkeypatch.setattr(numpy_kernels, "of", raising(MemoryError("no room")))
+        monkeypatch.setattr(numpy_kernels, "convolution", raising(MemoryError("no room")))
     with watch(clock) as program:
         losses = losses_of_a_program()
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
