@@ -1,7 +1,7 @@
 """Convolutions, their gradients and deconvolutions as products of matrices, with NumPy.
 
 The columns of a convolution are copies of its windows, (images, channels, places, windows). Their
-product with W is the output. :mod:`ways` decides how.
+product with W is the output. :mod:`ways` decides how; a result of None is left to Chainer.
 """
 
 from __future__ import annotations
@@ -11,29 +11,33 @@ from math import prod
 
 import numpy as np
 
-from chainer_profile.kernels.layouts import Layout
-from chainer_profile.kernels.ways import gathers, images_at_a_time, layout_of
+from chainer_profile.kernels.layouts import Layout, Order
+from chainer_profile.kernels.ways import (
+    gathers,
+    images_at_a_time,
+    layout_for_convolution,
+    layout_for_deconvolution,
+    layout_for_gradient_w,
+)
 from chainer_profile.kernels.windows import Array, Sizes, Windows
 
 
-def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
+def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array | None:
     """A convolution of x (n, in, ...) with W (out, in / groups, ...)."""
-    # numpy.tensordot, by which Chainer multiplies, copies all windows into another order first.
-    matrix = w.reshape(windows.groups, len(w) // windows.groups, -1)
     y: Array = np.empty((len(x), len(w), *windows.outs), x.dtype)
-    layout = layout_of(x, y, w.size, windows)
-    for some, columns in _columns(x, w.size, layout):
-        part = layout.empty(y[some].shape, y.dtype) if layout.joins_images else y[some]
-        np.matmul(matrix, columns, out=layout.matrices(part))
-        if layout.joins_images:
-            y[some] = part
+    layout = layout_for_convolution(x, y, w.size, windows)
+    if layout is None:
+        return None
+    _convolve(x, w, y, layout)
     return y if b is None else _add(y, b)
 
 
-def convolution_gradient_w(x: Array, gy: Array, w_shape: Sizes, windows: Windows) -> Array:
+def convolution_gradient_w(x: Array, gy: Array, w_shape: Sizes, windows: Windows) -> Array | None:
     """The gradient of a convolution's W."""
     n_weights = prod(w_shape)
-    layout = layout_of(x, gy, n_weights, windows)
+    layout = layout_for_gradient_w(x, gy, n_weights, windows)
+    if layout is None:
+        return None
     total = None
     for some, columns in _columns(x, n_weights, layout):
         part = np.matmul(layout.matrices(layout.of(gy[some])), columns.swapaxes(-1, -2))
@@ -44,20 +48,37 @@ def convolution_gradient_w(x: Array, gy: Array, w_shape: Sizes, windows: Windows
     return total.reshape(w_shape)
 
 
-def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
+def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array | None:
     """A deconvolution of x with W (in, out / groups, ...); a convolution's gradient of x, too."""
-    out = w.shape[1] * windows.groups
-    if (reverse := windows.reversed) and gathers(x, out, w.size, windows):
-        return convolution(x, _turned(w, windows.groups), b, reverse)
-    y: Array = np.empty((len(x), out, *windows.dims), x.dtype)
-    layout = layout_of(x, y, w.size, windows)
-    n_columns = out * prod(windows.ksize) * prod(windows.outs)
+    y: Array = np.empty((len(x), w.shape[1] * windows.groups, *windows.dims), x.dtype)
+    if (reverse := windows.reversed) and gathers(x, y.shape[1], w.size, windows):
+        gathering = layout_for_convolution(x, y, w.size, reverse) or Layout(Order.FIRST, reverse)
+        _convolve(x, _turned(w, windows.groups), y, gathering)
+        return y if b is None else _add(y, b)
+    layout = layout_for_deconvolution(x, y, w.size, windows)
+    if layout is None:
+        return None
+    n_columns = y.shape[1] * prod(windows.ksize) * prod(windows.outs)
     for some in _parts(x, n_columns, w.size, layout):
         part = layout.empty(y[some].shape, y.dtype) if layout.joins_images else y[some]
         _deconvolve(layout.of(x[some]), w, part, layout)
         if layout.joins_images:
             y[some] = part
     return y if b is None else _add(y, b)
+
+
+def _convolve(x: Array, w: Array, y: Array, layout: Layout) -> None:
+    """Write a convolution into y."""
+    # numpy.tensordot, by which Chainer multiplies, copies all windows into another order first.
+    groups = layout.windows.groups
+    matrix = w.reshape(groups, len(w) // groups, -1)
+    for some, columns in _columns(x, w.size, layout):
+        part = layout.empty(y[some].shape, y.dtype) if layout.joins_images else y[some]
+        # A product over one number has a fast loop only as a product of elements.
+        multiply = np.multiply if matrix.shape[-1] == 1 else np.matmul
+        multiply(matrix, columns, out=layout.matrices(part))
+        if layout.joins_images:
+            y[some] = part
 
 
 def _deconvolve(x: Array, w: Array, y: Array, layout: Layout) -> None:
@@ -70,8 +91,8 @@ def _deconvolve(x: Array, w: Array, y: Array, layout: Layout) -> None:
     columns = layout.empty((*y.shape[:2], *windows.ksize, *windows.outs), y.dtype)
     np.matmul(matrix, layout.matrices(x), out=layout.matrices(columns, prod(windows.ksize)))
     y[...] = 0
-    for place, image, which in windows.within:
-        y[(..., *image)] += columns[(slice(None), slice(None), *place, *which)]
+    for of_columns, _, of_image in windows.within:
+        y[of_image] += columns[of_columns]
 
 
 def _turned(w: Array, groups: int) -> Array:
@@ -111,8 +132,8 @@ def _columns(x: Array, n_weights: int, layout: Layout) -> Iterator[tuple[slice, 
             whole[...] = 0
         if windows.is_padded or layout.joins_images:
             inner, of_image = windows.inner
-            whole[(..., *inner)] = images[(..., *of_image)]
+            whole[inner] = images[of_image]
             images = whole
-        for place, covers in windows.places:
-            columns[(slice(None), slice(None), *place)] = images[(..., *covers)]
+        for of_columns, of_padded in windows.places:
+            columns[of_columns] = images[of_padded]
         yield some, layout.matrices(columns, places)

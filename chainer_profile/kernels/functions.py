@@ -8,7 +8,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from chainer.functions.activation import relu
 from chainer.functions.connection import (
     convolution_2d,
     convolution_nd,
@@ -62,9 +61,6 @@ def replacements(kernels: ModuleType) -> Iterator[Replacement]:
     yield average.AveragePooling2D, "forward_cpu", partial(_average_pooling, kernels)
     yield average.AveragePooling2DGrad, "forward_cpu", partial(_average_pooling_gradient, kernels)
     yield embed_id.EmbedIDGrad, "forward", partial(_embedding_gradient, kernels)
-    if hasattr(kernels, "relu"):
-        yield relu.ReLU, "forward_cpu", partial(_relu, kernels)
-        yield relu.ReLUGrad2, "forward_cpu", partial(_relu_gradient, kernels)
 
 
 def _over(compute: Callable[..., Any]) -> Callable[[ModuleType, Method], Method]:
@@ -144,6 +140,8 @@ def _usual(
 def _computed(kernels: ModuleType, name: str, x: Any, w: Any, *given: Any) -> Any:
     """The result of a kernel; None if Chainer's code is to run."""
     y = getattr(kernels, name)(x, w, *given)
+    if y is None:
+        return None
     # Kernels and Chainer multiply different elements of w by the zeros of padding, which gives NaN
     # for an infinite element. Such a w shows in the result too, so the smaller of both is checked;
     # but not a w of a single element, a factor that BLAS skips if it is 0.
@@ -230,7 +228,10 @@ def _batch_normalization_gradients(kernels: ModuleType, self: Any, *given: Any) 
         return None
     if not np.isfinite(gamma).all():  # by which the kernel multiplies in another order
         return None
-    gx, ggamma, gbeta = kernels.batch_normalization_gradients(x, gy, gamma, mean, inv_std)
+    gradients = kernels.batch_normalization_gradients(x, gy, gamma, mean, inv_std)
+    if gradients is None:
+        return None
+    gx, ggamma, gbeta = gradients
     return gx, None, ggamma, gbeta
 
 
@@ -290,29 +291,18 @@ def _average_pooling_gradient(kernels: ModuleType, self: Any, inputs: Any) -> An
     return (gx,)
 
 
-# -- activations
-
-
-@_over
-def _relu(kernels: ModuleType, self: Any, inputs: Any) -> Any:
-    if not _plain(*inputs):
-        return None
-    self.retain_outputs((0,))
-    return (kernels.relu(*inputs),)
-
-
-@_over
-def _relu_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
-    return (kernels.relu_gradient(self.b, *inputs),) if _plain(*inputs, self.b) else None
-
-
 # -- embeddings
 
 
 @_over
 def _embedding_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     words, gy = inputs
-    if not _plain(gy) or type(words) is not np.ndarray or len(self.w_shape) != 2:
+    if (
+        words.size < FEWEST_WORDS
+        or not _plain(gy)
+        or type(words) is not np.ndarray
+        or len(self.w_shape) != 2
+    ):
         return None
     if gy.shape != (*words.shape, self.w_shape[1]) or not 2 <= self.w_shape[1] <= MOST_NUMBERS:
         return None

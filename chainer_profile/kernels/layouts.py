@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,22 +32,23 @@ class Layout:
         """Whether the images are one matrix, or a matrix each."""
         return self.order is not Order.FIRST
 
-    def _axis(self, ndim: int) -> int:
-        """The axis of images in memory."""
-        middle = ndim - 1 - len(self.windows.dims)
-        return {Order.FIRST: 0, Order.MIDDLE: middle, Order.LAST: ndim - 1}[self.order]
+    def _axes(self, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The axes of an array (images, channels, ...) in memory, and back."""
+        return _axes(ndim, ndim - (len(self.windows.dims) if self.order is Order.MIDDLE else 0))
 
     def empty(self, shape: Sequence[int], dtype: np.dtype) -> Array:
         """An array in this layout, without values."""
-        axis = self._axis(len(shape))
-        images, *others = shape
-        others.insert(axis, images)
-        return np.moveaxis(np.empty(others, dtype), axis, 0)
+        if not self.joins_images:
+            return np.empty(shape, dtype)
+        axes, back = self._axes(len(shape))
+        return np.empty([shape[axis] for axis in axes], dtype).transpose(back)
 
     def of(self, array: Array) -> Array:
         """An array in this layout: itself, or a copy if it lies otherwise."""
-        axis = self._axis(array.ndim)
-        return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 0, axis)), axis, 0)
+        if not self.joins_images:
+            return np.ascontiguousarray(array)
+        axes, back = self._axes(array.ndim)
+        return np.ascontiguousarray(array.transpose(axes)).transpose(back)
 
     def matrices(self, array: Array, places: int = 1) -> Array:
         """A view of an array in this layout, with channels (and places) as rows, pixels as columns.
@@ -57,4 +59,11 @@ class Layout:
         shape = groups, array.shape[1] * places // groups, -1
         if not self.joins_images:
             return array.reshape(len(array), *shape)
-        return np.moveaxis(array, 0, self._axis(array.ndim)).reshape(shape)
+        return array.transpose(self._axes(array.ndim)[0]).reshape(shape)
+
+
+@lru_cache(maxsize=64)
+def _axes(ndim: int, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The axes with the first one moved before that of ``place``, and the axes that undo it."""
+    axes = (*range(1, place), 0, *range(place, ndim))
+    return axes, tuple(map(axes.index, range(ndim)))

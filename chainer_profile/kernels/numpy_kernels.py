@@ -16,23 +16,61 @@ deconvolution = convolutions.deconvolution
 
 # -- batch normalisation of (n, channels, ...), over all but the channels
 
+#: Pixels of an image with fewer of which NumPy's loops over them are too short to be fast.
+_MANY_PIXELS = 64
+#: Images from which values for each pixel are worth their memory.
+_FEW_IMAGES = 4
+#: Numbers from which fewer steps over them outweigh a check of the statistics.
+_MANY_NUMBERS = 1 << 14
+#: Numbers from which the gradients take less than Chainer's.
+_MANY_GRADIENTS = 1 << 13
 
-def _by_channel(x: Array) -> Array:
-    return x.reshape(*x.shape[:2], -1)
+
+def has_many_pixels(x: Array) -> bool:
+    """Whether the loops over an image's pixels are long."""
+    return bool(prod(x.shape[2:]) >= _MANY_PIXELS)
+
+
+def _is_short(x: Array) -> bool:
+    """Whether the channels of an image are computed in one loop, as those over pixels are short."""
+    return prod(x.shape[2:]) > 1 and not has_many_pixels(x) and len(x) >= _FEW_IMAGES
+
+
+def _for_pixels(values: Array, x: Array) -> Array:
+    """Values of channels, to compute with x: repeated for each pixel if images have few."""
+    if _is_short(x):
+        return np.repeat(values, prod(x.shape[2:])).reshape(-1, *x.shape[2:])
+    return values.reshape(-1, *(1,) * (x.ndim - 2))
 
 
 def _sum(x: Array) -> Array:
     """The sum of every channel: in pairs, as NumPy adds along the last axis."""
-    return x.sum(axis=2).sum(axis=0)
+    if _is_short(x):
+        return x.sum(axis=0).reshape(x.shape[1], -1).sum(axis=1)
+    return x.reshape(*x.shape[:2], -1).sum(axis=2).sum(axis=0)
 
 
 def _dot(x: Array, y: Array) -> Array:
+    """The sum of the products of every channel."""
+    if _is_short(x):
+        by_pixel = np.einsum("ni,ni->i", x.reshape(len(x), -1), y.reshape(len(y), -1))
+        return by_pixel.reshape(x.shape[1], -1).sum(axis=1)
+    x, y = (array.reshape(*array.shape[:2], -1) for array in (x, y))
     return np.einsum("ncl,ncl->nc", x, y).sum(axis=0)
 
 
 def normalized(x: Array, mean: Array, inv_std: Array, gamma: Array, beta: Array) -> Array:
     """Batch normalisation with statistics in the shape that they are broadcast in."""
     # Chainer takes five steps and makes three arrays, the last a copy of the same type.
+    if x.size >= _MANY_NUMBERS:
+        scale = inv_std * gamma
+        shift = beta - mean * scale
+        if np.isfinite(scale).all() and np.isfinite(shift).all():
+            if x.ndim > 2 and scale.size == scale.shape[1] == x.shape[1]:
+                scale, shift = _for_pixels(scale.ravel(), x), _for_pixels(shift.ravel(), x)
+            y = x * scale
+            y += shift
+            return y
     y = x - mean
     y *= inv_std * gamma
     y += beta
@@ -43,31 +81,31 @@ def batch_normalization(
     x: Array, gamma: Array, beta: Array, eps: float
 ) -> tuple[Array, Array, Array, Array]:
     """Batch normalisation in training: the output; mean, variance and 1 / std of every channel."""
-    y = _by_channel(x)
-    count = y.shape[0] * y.shape[2]
-    mean = _sum(y) / count
-    y = y - mean[:, None]
+    count = x.size // gamma.size
+    mean = _sum(x) / count
+    y = x - _for_pixels(mean, x)
     var = _dot(y, y) / count
     inv_std = np.reciprocal(np.sqrt(var + eps, dtype=x.dtype))
-    y *= (inv_std * gamma)[:, None]
-    y += beta[:, None]
-    return y.reshape(x.shape), mean, var, inv_std
+    y *= _for_pixels(inv_std * gamma, x)
+    y += _for_pixels(beta, x)
+    return y, mean, var, inv_std
 
 
 def batch_normalization_gradients(
     x: Array, gy: Array, gamma: Array, mean: Array, inv_std: Array
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array] | None:
     """Its gradients of x, gamma and beta: gx = gamma inv_std (gy - (xhat ggamma + gbeta) / m)."""
-    of_y = _by_channel(gy)
-    gx = _by_channel(x) - mean[:, None]
-    gbeta = _sum(of_y)
-    ggamma = _dot(of_y, gx) * inv_std
+    if x.size < _MANY_GRADIENTS:
+        return None
+    gx = x - _for_pixels(mean, x)
+    gbeta = _sum(gy)
+    ggamma = _dot(gy, gx) * inv_std
     inv_m = gamma.size / x.size
-    gx *= (ggamma * inv_std * -inv_m)[:, None]
-    gx += of_y
-    gx -= (gbeta * inv_m)[:, None]
-    gx *= (gamma * inv_std)[:, None]
-    return gx.reshape(x.shape), ggamma, gbeta
+    gx *= _for_pixels(ggamma * inv_std * -inv_m, x)
+    gx += gy
+    gx -= _for_pixels(gbeta * inv_m, x)
+    gx *= _for_pixels(gamma * inv_std, x)
+    return gx, ggamma, gbeta
 
 
 # -- pooling
@@ -75,46 +113,72 @@ def batch_normalization_gradients(
 
 def max_pooling(x: Array, windows: Windows) -> tuple[Array, Array]:
     """The largest of every window, and its place: the first one, as argmax gives it."""
+    shape = *x.shape[:2], *windows.outs
+    if windows.is_whole:
+        pixels = x.reshape(-1, prod(windows.dims))
+        largest = pixels.argmax(axis=1)
+        return pixels[np.arange(len(pixels)), largest].reshape(shape), largest.reshape(shape)
     # Compares every place with the largest so far, where Chainer copies all windows.
-    images = x.reshape(-1, *windows.dims)
-    y: Array = np.full((len(images), *windows.outs), -np.inf, x.dtype)
+    images = x.reshape(-1, 1, *windows.dims)
+    y: Array = np.full((len(images), 1, *windows.outs), -np.inf, x.dtype)
     # Small integers, of which a processor compares many at a time.
     indexes: Array = np.zeros(y.shape, np.min_scalar_type(prod(windows.ksize)))
     count = max(1, COLUMNS_NBYTES // max(1, prod(windows.dims) * x.itemsize))
     for first in range(0, len(images), count):
         some = slice(first, first + count)
-        for number, (_, image, which) in enumerate(windows.within):
-            candidate = np.ascontiguousarray(images[(some, *image)])
-            largest = y[(some, *which)]
+        for number, (_, of_windows, of_image) in enumerate(windows.within):
+            candidate = np.ascontiguousarray(images[some][of_image])
+            largest = y[some][of_windows]
             if number:
-                place = indexes[(some, *which)]
+                place = indexes[some][of_windows]
                 np.maximum(place, (candidate > largest) * place.dtype.type(number), out=place)
             np.maximum(largest, candidate, out=largest)
-    shape = *x.shape[:2], *windows.outs
     return y.reshape(shape), indexes.astype(np.intp).reshape(shape)
 
 
 def max_pooling_gradient(gy: Array, indexes: Array, windows: Windows) -> Array:
     """The gradients at the places of the largest values."""
     gx: Array = np.zeros((*gy.shape[:2], *windows.dims), gy.dtype)
+    if windows.is_whole:
+        pixels = gx.reshape(-1, prod(windows.dims))
+        pixels[np.arange(len(pixels)), indexes.ravel()] = gy.ravel()
+        return gx
     small = indexes.astype(np.min_scalar_type(prod(windows.ksize)))
-    for number, (_, image, which) in enumerate(windows.within):
-        gx[(..., *image)] += gy[(..., *which)] * (small[(..., *which)] == number)
+    for number, (_, of_windows, of_image) in enumerate(windows.within):
+        gx[of_image] += gy[of_windows] * (small[of_windows] == number)
     return gx
 
 
 def sum_pooling(x: Array, windows: Windows) -> Array:
-    y: Array = np.zeros((*x.shape[:2], *windows.outs), x.dtype)
-    for _, image, which in windows.within:
-        y[(..., *which)] += x[(..., *image)]
+    """The sum of every window."""
+    if windows.is_whole:
+        pixels = x.reshape(-1, prod(windows.dims))
+        return (pixels @ np.ones(pixels.shape[1], x.dtype)).reshape(*x.shape[:2], *windows.outs)
+    y = x
+    for axis, places in enumerate(windows.along):
+        part: Array = np.zeros(
+            (*y.shape[: axis + 2], windows.outs[axis], *y.shape[axis + 3 :]), x.dtype
+        )
+        others = (slice(None),) * (axis + 2)
+        for image, which in places:
+            part[(*others, which)] += y[(*others, image)]
+        y = part
     return y
 
 
 def sum_pooling_gradient(gy: Array, windows: Windows) -> Array:
     """The sum of the gradients of all windows that a place is in."""
-    gx: Array = np.zeros((*gy.shape[:2], *windows.dims), gy.dtype)
-    for _, image, which in windows.within:
-        gx[(..., *image)] += gy[(..., *which)]
+    if windows.is_whole:
+        return np.broadcast_to(gy, (*gy.shape[:2], *windows.dims)).copy()
+    gx = gy
+    for axis, places in enumerate(windows.along):
+        part: Array = np.zeros(
+            (*gx.shape[: axis + 2], windows.dims[axis], *gx.shape[axis + 3 :]), gy.dtype
+        )
+        others = (slice(None),) * (axis + 2)
+        for image, which in places:
+            part[(*others, image)] += gx[(*others, which)]
+        gx = part
     return gx
 
 

@@ -41,6 +41,27 @@ def _tensor(array: Array) -> Any:
 _MAX_CHANNELS_LAST = 64
 #: Multiply-adds of an image from which the gradient of W is faster by BLAS.
 _MIN_BLAS_MACS = 1 << 25
+#: Multiply-adds of a convolution from which PyTorch outweighs what a call of it costs.
+_MIN_MACS = 1 << 21
+#: Channels of an image, in a group, with fewer of which oneDNN computes its gradient slowly.
+_MIN_CHANNELS = 16
+#: Numbers from which batch normalisation is faster: given statistics, statistics, gradients.
+_MIN_NORMALIZED, _MIN_STATISTICS, _MIN_GRADIENTS = 1 << 16, 1 << 20, 1 << 14
+
+
+def _is_faster(n: int, w_shape: Sizes, windows: Windows) -> bool:
+    """Whether PyTorch is faster for a convolution or its gradient of W (out, in / groups, ...)."""
+    macs = n * prod(w_shape) * prod(windows.outs)
+    # Otherwise the time is that of writing the output.
+    is_dense = 3 * prod(w_shape[1:]) >= w_shape[0] // windows.groups
+    return _serves(windows) and macs >= _MIN_MACS and is_dense
+
+
+def _is_faster_deconvolution(n: int, w_shape: Sizes, windows: Windows) -> bool:
+    """Whether PyTorch is faster for a deconvolution of W (in, out / groups, ...)."""
+    macs = n * prod(w_shape) * prod(windows.outs)
+    has_windows = prod(windows.ksize) > 1 and w_shape[1] >= _MIN_CHANNELS
+    return _serves(windows) and macs >= _MIN_MACS and has_windows
 
 
 def _format(windows: Windows, *channels: int) -> Any:
@@ -56,8 +77,8 @@ def _geometry(windows: Windows) -> tuple[Any, ...]:
     return *placed, not_transposed, no_padding, windows.groups
 
 
-def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
-    if not _serves(windows):
+def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array | None:
+    if not _is_faster(len(x), w.shape, windows):
         return numpy_kernels.convolution(x, w, b, windows)
     order = _format(windows, x.shape[1], len(w))
     return torch.ops.aten.convolution(
@@ -79,18 +100,19 @@ def _gradients(gy: Array, x: Any, w: Any, windows: Windows, of_x: bool) -> Array
     return gradients[0 if of_x else 1].numpy()
 
 
-def convolution_gradient_w(x: Array, gy: Array, w_shape: Sizes, windows: Windows) -> Array:
+def convolution_gradient_w(x: Array, gy: Array, w_shape: Sizes, windows: Windows) -> Array | None:
     """The gradient of a convolution's W, in the memory order of W."""
-    if not _serves(windows) or prod(w_shape) * prod(windows.outs) >= _MIN_BLAS_MACS:
+    by_blas = prod(w_shape) * prod(windows.outs) >= _MIN_BLAS_MACS
+    if by_blas or not _is_faster(len(x), w_shape, windows):
         return numpy_kernels.convolution_gradient_w(x, gy, w_shape, windows)
     image = _tensor(x)
     w = image.new_empty(tuple(w_shape))
     return np.ascontiguousarray(_gradients(gy, image, w, windows, of_x=False))
 
 
-def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array:
+def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array | None:
     """A deconvolution: the gradient of a convolution's input."""
-    if not _serves(windows):
+    if not _is_faster_deconvolution(len(x), w.shape, windows):
         return numpy_kernels.deconvolution(x, w, b, windows)
     matrix = _tensor(w)
     order = _format(windows, w.shape[1] * windows.groups, len(w))
@@ -105,7 +127,8 @@ def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Arra
 def normalized(x: Array, mean: Array, inv_std: Array, gamma: Array, beta: Array) -> Array:
     """Batch normalisation with given statistics."""
     by_channel = x.ndim > 2 and mean.size == x.shape[1] == mean.shape[1]
-    if not by_channel or not _finite(mean, inv_std, gamma, beta):
+    is_faster = by_channel and numpy_kernels.has_many_pixels(x) and x.size >= _MIN_NORMALIZED
+    if not is_faster or not _finite(mean, inv_std, gamma, beta):
         return numpy_kernels.normalized(x, mean, inv_std, gamma, beta)
     statistics = (_tensor(array.reshape(-1)) for array in (gamma, beta, mean, inv_std**-2.0))
     y = torch.ops.aten.native_batch_norm(_tensor(x), *statistics, False, 0.0, 0.0)[0]
@@ -117,7 +140,7 @@ def batch_normalization(
 ) -> tuple[Array, Array, Array, Array]:
     """Batch normalisation in training: the output; mean, variance and 1 / std of every channel."""
     count = x.size // gamma.size
-    if count < 2:
+    if not numpy_kernels.has_many_pixels(x) or x.size < _MIN_STATISTICS:
         return numpy_kernels.batch_normalization(x, gamma, beta, eps)
     # With a momentum of 1 its running averages are this batch's own, the variance unbiased.
     mean, var = np.zeros_like(gamma), np.zeros_like(gamma)
@@ -132,8 +155,10 @@ def batch_normalization(
 
 def batch_normalization_gradients(
     x: Array, gy: Array, gamma: Array, mean: Array, inv_std: Array
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array] | None:
     """Its gradients of x, gamma and beta."""
+    if not numpy_kernels.has_many_pixels(x) or x.size < _MIN_GRADIENTS:
+        return numpy_kernels.batch_normalization_gradients(x, gy, gamma, mean, inv_std)
     gx, ggamma, gbeta = torch.ops.aten.native_batch_norm_backward(
         *map(_tensor, (gy, x, gamma)),
         None,
@@ -146,12 +171,3 @@ def batch_normalization_gradients(
     if not _finite(gamma, mean, inv_std, ggamma.numpy(), gbeta.numpy()):
         return numpy_kernels.batch_normalization_gradients(x, gy, gamma, mean, inv_std)
     return gx.numpy(), ggamma.numpy(), gbeta.numpy()
-
-
-def relu(x: Array) -> Array:
-    return torch.ops.aten.relu(_tensor(x)).numpy()
-
-
-def relu_gradient(y: Array, gy: Array) -> Array:
-    """The gradient where y is above 0, elsewhere 0 times the gradient, which may be NaN."""
-    return torch.sign(_tensor(y)).mul_(_tensor(gy)).numpy()

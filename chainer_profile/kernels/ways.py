@@ -1,17 +1,18 @@
-"""The cost model of the NumPy convolutions: which way is faster for a shape.
+"""The cost model of the NumPy convolutions: which way is the fastest for a shape.
 
-A convolution is a product of the weights and the columns, which are copies of all windows. There
-are two questions:
+A convolution is a product of the weights and the columns, which are copies of all windows. It can
+be computed in four ways:
 
-1. One product for each image, or one for many images? A product reads all weights. If it serves
-   many images, they are read once, but the images and the results have to be copied into an order
-   in which the pixels of all images are together, and back.
-2. Does a deconvolution (and a convolution's gradient of x) gather the windows of its input, as a
-   convolution with reversed weights, or add the product to the windows of its output? Gathering
-   copies the input once for each place of a window, and the weights. Adding reads and writes the
-   output once for each place.
+- A product for each image (``Order.FIRST``). Each product reads all weights.
+- A product for many images, which reads the weights once. The images and the results are copied
+  into an order in which the pixels of all images are together: with the images between channels
+  and pixels (``MIDDLE``), or last (``LAST``). Then copies of windows have longer runs in memory.
+- Chainer's own code (None). It copies the columns once more, but does not copy the result.
 
-Costs are counted in numbers read or copied.
+A deconvolution, such as a convolution's gradient of x, either gathers the windows of its input, as
+a convolution with reversed weights, or adds its product to the windows of its output.
+
+docs/accelerate.md has the measurements.
 """
 
 from __future__ import annotations
@@ -21,22 +22,71 @@ from math import prod
 from chainer_profile.kernels.layouts import Layout, Order
 from chainer_profile.kernels.windows import Array, Windows
 
-#: Cost of a number that is copied into another order, in numbers of weights that a product reads.
-_COPY_COST = 1.0
-#: Cost of a number that is added to a window, in numbers that are copied.
-_ADDITION_COST = 2.0
-#: Cost of a weight that is reversed, in numbers that are copied.
-_REVERSAL_COST = 5.0
+#: Nanoseconds to read a weight for a product, to add a gradient to one, and to begin a product.
+_WEIGHT_NS, _GRADIENT_NS, _PRODUCT_NS = 0.3, 1.5, 700.0
+#: Nanoseconds to begin a run of numbers that are copied, and for each of them.
+_RUN_NS, _NUMBER_NS = 5.0, 0.3
+#: Nanoseconds to copy a number into an order in which its neighbours are not near.
+_TRANSPOSED_NS = 2.0
+#: Nanoseconds in which Chainer copies a number of the columns, or of a gradient, once more.
+_CHAINERS_COPY_NS = 1.6
+#: Cost of a number that is added to a window, and of a weight that is reversed, in numbers copied.
+_ADDITION_COST, _REVERSAL_COST = 2.0, 5.0
+#: Nanoseconds by which Chainer's Python code for a deconvolution is faster.
+_DECONVOLUTION_NS = 20_000.0
 #: Bytes of columns that are made at a time: they stay in the cache until they are multiplied.
 COLUMNS_NBYTES = 1 << 20
 
 
-def layout_of(x: Array, y: Array, n_weights: int, windows: Windows) -> Layout:
-    """The layout in which a convolution between x and y is computed."""
-    if len(x) < 2 or n_weights <= _COPY_COST * (x[0].size + y[0].size):
-        return Layout(Order.FIRST, windows)
-    # With the images last, a copy of windows has long runs in memory.
-    return Layout(Order.MIDDLE if prod(windows.ksize) == 1 else Order.LAST, windows)
+def layout_for_convolution(x: Array, y: Array, n_weights: int, windows: Windows) -> Layout | None:
+    """The layout in which a convolution from x to y is computed; None for Chainer's own code."""
+    columns = _n_columns(x.shape[1], windows)
+    copied = _CHAINERS_COPY_NS * columns
+    return _fastest(x, y, n_weights * _WEIGHT_NS, windows, columns, copied)
+
+
+def layout_for_gradient_w(x: Array, gy: Array, n_weights: int, windows: Windows) -> Layout | None:
+    """The layout in which a gradient of W is computed; None for Chainer's own code."""
+    columns = _n_columns(x.shape[1], windows)
+    copied = _CHAINERS_COPY_NS * (columns + gy[0].size)
+    return _fastest(x, gy, n_weights * _GRADIENT_NS, windows, columns, copied)
+
+
+def layout_for_deconvolution(x: Array, y: Array, n_weights: int, windows: Windows) -> Layout | None:
+    """The layout in which a product is added to the windows of y; None for Chainer's own code."""
+    columns = _n_columns(y.shape[1], windows)
+    # Images of one pixel are a matrix as they are.
+    copied = (_copied_ns(x) if prod(windows.outs) > 1 else 0) - _DECONVOLUTION_NS / len(x)
+    return _fastest(x, y, n_weights * _WEIGHT_NS, windows, columns, copied)
+
+
+def _fastest(
+    x: Array, y: Array, weights_ns: float, windows: Windows, n_columns: int, copied_ns: float
+) -> Layout | None:
+    """The layout with the lowest cost; None if Chainer's own code with its copies costs less."""
+    n, run = len(x), windows.outs[-1]
+    product = weights_ns + windows.groups * _PRODUCT_NS
+    columns = 0 if windows.is_image else n_columns
+    long_run = n * run if windows.stride[-1] == 1 else n
+    costs = {Order.FIRST: product + _RUN_NS * columns / run}
+    if n > 1:
+        costs[Order.MIDDLE] = product / n + _RUN_NS * columns / run + _copied_ns(x) + _copied_ns(y)
+        transposed = _TRANSPOSED_NS * float(x[0].size + y[0].size)
+        costs[Order.LAST] = product / n + _RUN_NS * columns / long_run + transposed
+    order = min(costs, key=costs.__getitem__)
+    if costs[order] > product / n + _RUN_NS * n_columns / run + copied_ns:
+        return None
+    return Layout(order, windows)
+
+
+def _n_columns(channels: int, windows: Windows) -> int:
+    """Numbers in the columns of an image with so many channels."""
+    return channels * prod(windows.ksize) * prod(windows.outs)
+
+
+def _copied_ns(images: Array) -> float:
+    """Nanoseconds to copy the channels of an image."""
+    return float(_NUMBER_NS * images[0].size + _RUN_NS * images.shape[1])
 
 
 def images_at_a_time(x: Array, n_columns: int, n_weights: int) -> int:
@@ -56,7 +106,6 @@ def gathers(x: Array, out: int, n_weights: int, windows: Windows) -> bool:
     """Whether a deconvolution to ``out`` channels gathers the windows of x."""
     if windows.reversed is None or windows.is_image:
         return False
-    n, places = len(x), prod(windows.ksize)
-    gathered = n * x.shape[1] * places * prod(windows.dims) + _REVERSAL_COST * n_weights
-    added = _ADDITION_COST * n * out * places * prod(windows.outs)
-    return bool(gathered < added)
+    n = len(x)
+    gathered = n * _n_columns(x.shape[1], windows.reversed) + _REVERSAL_COST * n_weights
+    return bool(gathered < _ADDITION_COST * n * _n_columns(out, windows))

@@ -15,6 +15,9 @@ import numpy as np
 #: A NumPy array of floating-point numbers.
 Array = Any
 Sizes = Sequence[int]
+#: An index of an array (images, channels, ...).
+Index = tuple[Any, ...]
+_ALL = slice(None), slice(None)
 
 
 @dataclass(eq=False)
@@ -40,14 +43,19 @@ class Windows:
         self.is_whole = prod(self.outs) == 1 and not any(self.pad) and self.ksize == self.dims
 
     @cached_property
-    def places(self) -> list[tuple[tuple[int, ...], tuple[slice, ...]]]:
-        """The places of a window, each with its slices of the padded image."""
+    def places(self) -> list[tuple[Index, Index]]:
+        """For each place of a window its indexes in columns and in the padded image."""
         return [
             (
-                place,
-                tuple(
-                    slice(k * d, k * d + s * (o - 1) + 1, s)
-                    for k, d, s, o in zip(place, self.dilate, self.stride, self.outs, strict=True)
+                (*_ALL, *place),
+                (
+                    *_ALL,
+                    *(
+                        slice(k * d, k * d + s * (o - 1) + 1, s)
+                        for k, d, s, o in zip(
+                            place, self.dilate, self.stride, self.outs, strict=True
+                        )
+                    ),
                 ),
             )
             for place in product(*map(range, self.ksize))
@@ -62,12 +70,13 @@ class Windows:
         return [[_along(place * d, s, p, n, o) for place in range(k)] for k, s, p, d, n, o in axes]
 
     @cached_property
-    def within(self) -> list[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
-        """The places, each with its slices of the image itself and of the windows."""
-        return [
-            (place, *zip(*map(list.__getitem__, self.along, place), strict=True))
-            for place, _ in self.places
-        ]
+    def within(self) -> list[tuple[Index, Index, Index]]:
+        """For each place its indexes in columns, in the windows, and in the image itself."""
+        indexes = []
+        for place in product(*map(range, self.ksize)):
+            image, which = zip(*map(list.__getitem__, self.along, place), strict=True)
+            indexes.append(((*_ALL, *place, *which), (*_ALL, *which), (*_ALL, *image)))
+        return indexes
 
     @cached_property
     def meet_image(self) -> bool:
@@ -82,15 +91,15 @@ class Windows:
         return True
 
     @cached_property
-    def inner(self) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """Slices of the covered image where the image lies, and of the image that lies there."""
+    def inner(self) -> tuple[Index, Index]:
+        """Indexes of the covered image where the image lies, and of the image that lies there."""
         sizes = list(zip(self.pad, self.dims, self.covered, strict=True))
         return (
-            tuple(slice(p, min(p + size, whole)) for p, size, whole in sizes),
-            tuple(slice(0, max(0, min(size, whole - p))) for p, size, whole in sizes),
+            (*_ALL, *(slice(p, min(p + size, whole)) for p, size, whole in sizes)),
+            (*_ALL, *(slice(0, max(0, min(size, whole - p))) for p, size, whole in sizes)),
         )
 
-    @property
+    @cached_property
     def is_padded(self) -> bool:
         """Whether some windows lie on padding."""
         return any(self.pad) or any(map(gt, self.covered, self.dims))

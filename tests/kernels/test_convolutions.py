@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.kernels import convolutions as module
-from chainer_profile.kernels import functions, numpy_kernels, ways
+from chainer_profile.kernels import ways
 from chainer_profile.kernels.accelerate import accelerate
 from chainer_profile.kernels.layouts import Layout, Order
 from chainer_profile.kernels.windows import Windows
@@ -28,7 +28,8 @@ def results(call, arrays, options):
 @pytest.mark.parametrize("gathers", [False, True])
 @pytest.mark.parametrize("order", Order)
 def test_each_way_gives_the_outputs_and_gradients_of_chainer(monkeypatch, order, gathers):
-    monkeypatch.setattr(module, "layout_of", lambda *given: Layout(order, given[-1]))
+    for name in ("convolution", "gradient_w", "deconvolution"):
+        monkeypatch.setattr(module, f"layout_for_{name}", lambda *given: Layout(order, given[-1]))
     monkeypatch.setattr(module, "gathers", lambda *_: gathers)
     # 5 images in parts of 2, the last of which is smaller.
     monkeypatch.setattr(module, "images_at_a_time", lambda *_: 2)
@@ -49,49 +50,54 @@ def test_each_way_gives_the_outputs_and_gradients_of_chainer(monkeypatch, order,
                 np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * abs(theirs).max())
 
 
-@pytest.mark.parametrize("groups", [1, 2, 4])
-def test_groups_and_dilation_run_on_the_kernels(monkeypatch, groups):
-    def chainers_own(*_, **__):
-        raise AssertionError("Chainer's own code runs")
-
-    for owner, name, _ in functions.replacements(numpy_kernels):
-        if "onvolution" in owner.__name__:
-            monkeypatch.setattr(owner, name, chainers_own)
-    arrays = [RNG.normal(size=size) for size in ((2, 4, 6, 6), (4, 4 // groups, 3, 3))]
-    for call in (F.convolution_2d, F.deconvolution_2d):
-        with accelerate():
-            results(call, arrays, {"groups": groups, "dilate": 2, "pad": 2})
-
-
 def windows(pixels, k, stride=1):
     ksize, dims, pad = (k, k), (pixels * stride, pixels * stride), (k // 2, k // 2)
     return Windows(ksize, (stride, stride), pad, (1, 1), dims, (pixels, pixels))
 
 
+def images(n, channels, pixels):
+    return np.broadcast_to(np.float32(0), (n, channels, pixels, pixels))
+
+
 @pytest.mark.parametrize(
-    ("images", "inside", "outside", "pixels", "k", "order"),
+    ("n", "inside", "outside", "pixels", "k", "order"),
     [
         (8, 512, 512, 2, 3, Order.LAST),
-        (8, 256, 256, 14, 3, Order.LAST),
+        (8, 512, 512, 7, 3, Order.LAST),
         (64, 512, 2048, 7, 1, Order.MIDDLE),
         (4, 64, 256, 56, 1, Order.FIRST),
         (8, 16, 16, 32, 3, Order.FIRST),
         (8, 3, 64, 64, 3, Order.FIRST),
-        (1, 512, 512, 2, 3, Order.FIRST),
     ],
 )
-def test_images_of_few_pixels_and_many_channels_are_joined(
-    images, inside, outside, pixels, k, order
-):
-    x = np.broadcast_to(np.float32(0), (images, inside, pixels, pixels))
-    y = np.broadcast_to(np.float32(0), (images, outside, pixels, pixels))
-    layout = ways.layout_of(x, y, inside * outside * k * k, windows(pixels, k))
-    assert layout.order is order
+def test_images_of_few_pixels_and_many_channels_are_joined(n, inside, outside, pixels, k, order):
+    x, y, covers = images(n, inside, pixels), images(n, outside, pixels), windows(pixels, k)
+    n_weights = inside * outside * k * k
+    assert ways.layout_for_convolution(x, y, n_weights, covers).order is order
+    assert ways.layout_for_gradient_w(x, y, n_weights, covers).order is order
+    assert ways.layout_for_deconvolution(y, x, n_weights, covers).order is order
+
+
+def test_a_single_image_is_not_copied():
+    x, covers = images(1, 512, 2), windows(2, 3)
+    assert ways.layout_for_convolution(x, x, 512 * 512 * 9, covers).order is Order.FIRST
+
+
+def test_results_that_are_larger_than_the_columns_are_left_to_chainer():
+    x, y = images(32, 3, 2), images(32, 1024, 2)
+    assert ways.layout_for_convolution(x, y, 3 * 1024, windows(2, 1)) is None
+
+
+def test_small_deconvolutions_are_left_to_chainer():
+    x, y = images(2, 4, 3), images(2, 8, 3)
+    assert ways.layout_for_deconvolution(x, y, 4 * 8, windows(3, 1)) is None
+    x, y = images(8, 512, 2), images(8, 512, 2)
+    assert ways.layout_for_deconvolution(x, y, 512 * 512 * 9, windows(2, 3)) is not None
 
 
 def test_windows_are_gathered_where_that_copies_less():
     def gathers(n, inside, outside, pixels, stride=1, k=3):
-        x = np.broadcast_to(np.float32(0), (n, inside, pixels, pixels))
+        x = images(n, inside, pixels)
         return ways.gathers(x, outside, inside * outside * k * k, windows(pixels, k, stride))
 
     assert gathers(8, 64, 64, 16)
@@ -102,7 +108,7 @@ def test_windows_are_gathered_where_that_copies_less():
 
 
 def test_columns_take_as_many_bytes_as_the_weights_that_one_product_reads():
-    x = np.broadcast_to(np.float32(0), (64, 1, 1, 1))
+    x = images(64, 1, 1)
     mib = 1 << 18  # float32
     assert ways.images_at_a_time(x, n_columns=mib // 4, n_weights=0) == 4
     assert ways.images_at_a_time(x, n_columns=mib // 4, n_weights=8 * mib) == 32

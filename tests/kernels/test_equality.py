@@ -169,7 +169,15 @@ def test_convolutions_of_usual_sizes(kernels):
 
 
 # Not two values a channel: their gradient is what rounding leaves.
-BATCHES = [(4, 3, 5, 6), (4, 3, 5), (2, 3, 4, 5, 6), (5, 3), (1, 3, 4, 4), (3, 3, 1, 1)]
+BATCHES = [
+    (2, 3, 9, 8),
+    (4, 3, 5, 6),
+    (4, 3, 5),
+    (2, 3, 4, 5, 6),
+    (5, 3),
+    (1, 3, 4, 4),
+    (3, 3, 1, 1),
+]
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
@@ -214,6 +222,7 @@ def test_pooling_second_gradients_and_numbers_that_are_not_finite(kernels):
     compare(lambda x: F.max_pooling_2d(x, 3, 2), [ties], kernels)
     compare(lambda x: F.max_pooling_2d(x, 20, 7, 3), [image], kernels)
     compare(lambda x: F.average_pooling_2d(x, 3, 2, 1), [image], kernels)
+    compare(lambda x: F.average_pooling_2d(x, x.shape[2:]), [image], kernels)
     compare(penalty, [RNG.normal(size=(2, 3, 6, 6)), w], kernels)
     # An infinite element of W is NaN times the zeros of padding, which a deconvolution by windows
     # has and Chainer's has not. The first NaN is the largest of its window.
