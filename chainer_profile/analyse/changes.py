@@ -38,7 +38,6 @@ _REPLACED: tuple[str, ...] = (
     *("MaxPooling", "AveragePooling"),
 )
 _EMBEDDING = "EmbedID"
-_BY_TORCH = ("ReLU",)
 #: Part of a trial from which a change of it is worth a finding.
 MUCH = 0.05
 #: glibc gives arrays of this size and more back to the kernel.
@@ -120,11 +119,9 @@ def kernels(summary: Summary) -> Proposals:
     share = _share(summary, _REPLACED) + embedding
     if share < MUCH:
         why = "the functions that it replaces take {} of a trial"
-        yield Untried(numpy.name, why.format(format_percent(share)))
-        changes, share = (torch,), _share(summary, _REPLACED + _BY_TORCH) + embedding
-        if share < MUCH:
-            yield Untried(torch.name, why.format(format_percent(share)))
-            return
+        for change in (numpy, torch):
+            yield Untried(change.name, why.format(format_percent(share)))
+        return
     name, of = changes[-1].name, whole(summary)[1]
     text = f"The functions that {name} replaces take {format_percent(share)} of the {of}."
     if embedding > share / 2:
