@@ -64,7 +64,9 @@ _BESIDE_PYTORCH = (
     "resnet20:32:forward",
     "resnet20:16:train",
     "resnet50:4:forward",
+    "resnet50:4:train",
     "se-resnet9-fixup:8:forward",
+    "se-resnet9-fixup:32:forward",
 )
 CHAINER, PYTORCH = "Chainer", "PyTorch"
 BLOCK_S = 0.1
@@ -170,26 +172,29 @@ def compare_with_chainer(kernels: str, cases: list[str], targets: Any, seconds: 
 
 
 def compare_with_pytorch(cases: list[str], seconds: float) -> None:
-    """Print times with both kernels and in eager PyTorch, each as a multiple of PyTorch's time."""
+    """Print times with both kernels and in eager PyTorch, and their ratios to Chainer's."""
     kinds = [CHAINER, "numpy", "torch", PYTORCH]
-    print(f"{'case':30}" + "".join(f"{kind:>26}" for kind in kinds))
+    print(f"{'case':28} {CHAINER:>11}" + "".join(f"{kind:>33}" for kind in kinds[1:]))
     for case in cases:
         times = measure(case, kinds, seconds)
-        cells = []
-        for column in times.T:
-            factor, low, high = ratio(column, times[:, -1])
-            shown = f"{factor:.2f} ({low:.2f} to {high:.2f})"
-            cells.append(
-                f"{np.median(column) * 1e3:.2f} ms {'' if column is times.T[-1] else shown}"
-            )
-        print(f"{case:30}" + "".join(f"{cell:>26}" for cell in cells), flush=True)
+        stock, *others = times.T
+        line = f"{case:28} {np.median(stock) * 1e3:8.2f} ms"
+        for other in others:
+            factor, low, high = ratio(stock, other)
+            shown = f"{factor:.2f}x ({low:.2f} to {high:.2f})"
+            line += f"{np.median(other) * 1e3:8.2f} ms {shown:>21}"
+        print(line, flush=True)
 
 
 def compare_on_grid(kernels: str, count: int, seed: int) -> bool:
     """Print the ratios of functions on drawn shapes; whether none is slower than Chainer."""
-    ratios = list(accelerate_grid.measure(kernels, count, seed))
-    print(accelerate_grid.report(ratios))
-    return all(ratio.factor >= accelerate_grid.LEAST for ratio in ratios)
+    ratios = []
+    for measured in accelerate_grid.measure(kernels, count, seed):
+        ratios.append(measured)
+        if measured.factor < accelerate_grid.LEAST:
+            print(accelerate_grid.line(measured), flush=True)
+    print(accelerate_grid.table(ratios))
+    return all(measured.factor >= accelerate_grid.LEAST for measured in ratios)
 
 
 def main() -> int:

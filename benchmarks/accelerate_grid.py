@@ -69,8 +69,8 @@ def measure(kernels: str, count: int, seed: int) -> Iterator[Ratio]:
                     yield Ratio(case, phase, factor, chainer_s * 1e3, difference)
 
 
-def report(ratios: list[Ratio]) -> str:
-    """A table of the ratios by function and phase, and all below the least one."""
+def table(ratios: list[Ratio]) -> str:
+    """A table of the ratios by function and phase."""
     titles = "phase", "calls", "below", "worst", "median", "float64"
     lines = ["{:22} {:8} {:>5} {:>5} {:>6} {:>6} {:>8}".format("function", *titles)]
     for family, phase in dict.fromkeys((ratio.case.family, ratio.phase) for ratio in ratios):
@@ -82,13 +82,15 @@ def report(ratios: list[Ratio]) -> str:
             f"{family:22} {phase:8} {len(factors):5} {below:5} {min(factors):6.2f} "
             f"{np.median(factors):6.2f} {difference:8.0e}"
         )
-    for ratio in sorted(ratios, key=lambda ratio: ratio.factor):
-        if ratio.factor < LEAST:
-            lines.append(
-                f"{ratio.factor:5.2f}  {ratio.phase:8} {ratio.chainer_ms:8.3f} ms  "
-                f"{ratio.case.family}: {ratio.case.name}"
-            )
     return "\n".join(lines)
+
+
+def line(ratio: Ratio) -> str:
+    """A ratio with its case."""
+    return (
+        f"{ratio.factor:5.2f}  {ratio.phase:8} {ratio.chainer_ms:8.3f} ms  "
+        f"{ratio.case.family}: {ratio.case.name}"
+    )
 
 
 def _forward(case: Case) -> Any:

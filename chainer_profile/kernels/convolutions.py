@@ -24,10 +24,11 @@ from chainer_profile.kernels.windows import Array, Sizes, Windows
 
 def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array | None:
     """A convolution of x (n, in, ...) with W (out, in / groups, ...)."""
-    y: Array = np.empty((len(x), len(w), *windows.outs), x.dtype)
-    layout = layout_for_convolution(x, y, w.size, windows)
+    shape = len(x), len(w), *windows.outs
+    layout = layout_for_convolution(x.shape, shape, w.size, windows)
     if layout is None:
         return None
+    y: Array = np.empty(shape, x.dtype)
     _convolve(x, w, y, layout)
     return y if b is None else _add(y, b)
 
@@ -35,7 +36,7 @@ def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array 
 def convolution_gradient_w(x: Array, gy: Array, w_shape: Sizes, windows: Windows) -> Array | None:
     """The gradient of a convolution's W."""
     n_weights = prod(w_shape)
-    layout = layout_for_gradient_w(x, gy, n_weights, windows)
+    layout = layout_for_gradient_w(x.shape, gy.shape, n_weights, windows)
     if layout is None:
         return None
     total = None
@@ -50,14 +51,17 @@ def convolution_gradient_w(x: Array, gy: Array, w_shape: Sizes, windows: Windows
 
 def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array | None:
     """A deconvolution of x with W (in, out / groups, ...); a convolution's gradient of x, too."""
-    y: Array = np.empty((len(x), w.shape[1] * windows.groups, *windows.dims), x.dtype)
-    if (reverse := windows.reversed) and gathers(x, y.shape[1], w.size, windows):
-        gathering = layout_for_convolution(x, y, w.size, reverse) or Layout(Order.FIRST, reverse)
+    shape = len(x), w.shape[1] * windows.groups, *windows.dims
+    if (reverse := windows.reversed) and gathers(x.shape, shape[1], w.size, windows):
+        y: Array = np.empty(shape, x.dtype)
+        gathering = layout_for_convolution(x.shape, shape, w.size, reverse)
+        gathering = gathering or Layout(Order.FIRST, reverse)
         _convolve(x, _turned(w, windows.groups), y, gathering)
         return y if b is None else _add(y, b)
-    layout = layout_for_deconvolution(x, y, w.size, windows)
+    layout = layout_for_deconvolution(x.shape, shape, w.size, windows)
     if layout is None:
         return None
+    y = np.empty(shape, x.dtype)
     n_columns = y.shape[1] * prod(windows.ksize) * prod(windows.outs)
     for some in _parts(x, n_columns, w.size, layout):
         part = layout.empty(y[some].shape, y.dtype) if layout.joins_images else y[some]

@@ -1,4 +1,9 @@
-"""Chainer's functions over kernels, each of which falls back to Chainer's own code."""
+"""Chainer's functions over kernels, each of which falls back to Chainer's own code.
+
+A function here checks that a kernel takes its arrays, calls it, and runs Chainer's own code where
+it does not or where the kernel returns None. A kernel of PyTorch calls that of NumPy for shapes for
+which NumPy is faster. docs/accelerate.md has a table of what runs when.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +36,9 @@ Method = Callable[..., Any]
 Replacement = tuple[Any, str, Callable[[Method], Method]]
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 _INTEGERS = {int, np.int32, np.int64}
+#: Multiply-adds of a deconvolution, and numbers that are normalised or whose gradients are, with
+#: fewer of which the checks take longer than a kernel gains.
+_FEW_MACS, _FEW_NORMALIZED, _FEW_GRADIENTS = 1 << 16, 1 << 12, 1 << 13
 
 
 def replacements(kernels: ModuleType) -> Iterator[Replacement]:
@@ -137,9 +145,9 @@ def _usual(
 # -- convolutions of two or of any number of axes
 
 
-def _computed(kernels: ModuleType, name: str, x: Any, w: Any, *given: Any) -> Any:
+def _computed(kernel: Callable[..., Any], x: Any, w: Any, *given: Any) -> Any:
     """The result of a kernel; None if Chainer's code is to run."""
-    y = getattr(kernels, name)(x, w, *given)
+    y = kernel(x, w, *given)
     if y is None:
         return None
     # Kernels and Chainer multiply different elements of w by the zeros of padding, which gives NaN
@@ -158,7 +166,7 @@ def _convolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: Any
         or not (b is None or len(b) == len(w))
     ):
         return None
-    return _computed(kernels, "convolution", x, w, b, windows)
+    return _computed(kernels.convolution, x, w, b, windows)
 
 
 @_over
@@ -175,11 +183,13 @@ def _gradient_w(kernels: ModuleType, self: Any, x: Any, gy: Any, *_: Any) -> Any
     ):
         return None
     of_w = gy.shape[1], x.shape[1] // windows.groups, *ksize
-    return _computed(kernels, "convolution_gradient_w", x, gy, of_w, windows)
+    return _computed(kernels.convolution_gradient_w, x, gy, of_w, windows)
 
 
 @_over
 def _deconvolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: Any) -> Any:
+    if x.size * w.size < _FEW_MACS * len(w):
+        return None
     dims = self.outs if hasattr(self, "outs") else (self.outh, self.outw)
     windows = _windows(self, w.shape[2:], dims, x.shape[2:]) if _plain(x, w, b) else None
     if (
@@ -189,7 +199,7 @@ def _deconvolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: A
         or not (b is None or len(b) == w.shape[1] * windows.groups)
     ):
         return None
-    return _computed(kernels, "deconvolution", x, w, b, windows)
+    return _computed(kernels.deconvolution, x, w, b, windows)
 
 
 # -- batch normalisation
@@ -224,19 +234,20 @@ def _batch_normalization(
 @_over
 def _batch_normalization_gradients(kernels: ModuleType, self: Any, *given: Any) -> Any:
     axis, gamma, gy, x, _, _, _, mean, inv_std, *_ = given
+    if x.size < _FEW_GRADIENTS:
+        return None
     if not _plain(x, gy, gamma, mean, inv_std) or not _by_channel(axis, x, gamma):
         return None
     if not np.isfinite(gamma).all():  # by which the kernel multiplies in another order
         return None
-    gradients = kernels.batch_normalization_gradients(x, gy, gamma, mean, inv_std)
-    if gradients is None:
-        return None
-    gx, ggamma, gbeta = gradients
+    gx, ggamma, gbeta = kernels.batch_normalization_gradients(x, gy, gamma, mean, inv_std)
     return gx, None, ggamma, gbeta
 
 
 @_over
 def _normalized(kernels: ModuleType, xp: Any, *given: Any) -> Any:
+    if given[0].size < _FEW_NORMALIZED:
+        return None
     return kernels.normalized(*given) if _plain(*given) else None
 
 

@@ -22,8 +22,6 @@ _MANY_PIXELS = 64
 _FEW_IMAGES = 4
 #: Numbers from which fewer steps over them outweigh a check of the statistics.
 _MANY_NUMBERS = 1 << 14
-#: Numbers from which the gradients take less than Chainer's.
-_MANY_GRADIENTS = 1 << 13
 
 
 def has_many_pixels(x: Array) -> bool:
@@ -93,10 +91,8 @@ def batch_normalization(
 
 def batch_normalization_gradients(
     x: Array, gy: Array, gamma: Array, mean: Array, inv_std: Array
-) -> tuple[Array, Array, Array] | None:
+) -> tuple[Array, Array, Array]:
     """Its gradients of x, gamma and beta: gx = gamma inv_std (gy - (xhat ggamma + gbeta) / m)."""
-    if x.size < _MANY_GRADIENTS:
-        return None
     gx = x - _for_pixels(mean, x)
     gbeta = _sum(gy)
     ggamma = _dot(gy, gx) * inv_std

@@ -155,7 +155,7 @@ def batch_normalization(
 
 def batch_normalization_gradients(
     x: Array, gy: Array, gamma: Array, mean: Array, inv_std: Array
-) -> tuple[Array, Array, Array] | None:
+) -> tuple[Array, Array, Array]:
     """Its gradients of x, gamma and beta."""
     if not numpy_kernels.has_many_pixels(x) or x.size < _MIN_GRADIENTS:
         return numpy_kernels.batch_normalization_gradients(x, gy, gamma, mean, inv_std)

@@ -17,10 +17,11 @@ docs/accelerate.md has the measurements.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 from chainer_profile.kernels.layouts import Layout, Order
-from chainer_profile.kernels.windows import Array, Windows
+from chainer_profile.kernels.windows import Array, Sizes, Windows
 
 #: Nanoseconds to read a weight for a product, to add a gradient to one, and to begin a product.
 _WEIGHT_NS, _GRADIENT_NS, _PRODUCT_NS = 0.3, 1.5, 700.0
@@ -38,40 +39,57 @@ _DECONVOLUTION_NS = 20_000.0
 COLUMNS_NBYTES = 1 << 20
 
 
-def layout_for_convolution(x: Array, y: Array, n_weights: int, windows: Windows) -> Layout | None:
+# The same shapes come again and again.
+@lru_cache(maxsize=1024)
+def layout_for_convolution(
+    x_shape: Sizes, y_shape: Sizes, n_weights: int, windows: Windows
+) -> Layout | None:
     """The layout in which a convolution from x to y is computed; None for Chainer's own code."""
-    columns = _n_columns(x.shape[1], windows)
+    columns = _n_columns(x_shape[1], windows)
     copied = _CHAINERS_COPY_NS * columns
-    return _fastest(x, y, n_weights * _WEIGHT_NS, windows, columns, copied)
+    return _fastest(x_shape, y_shape, n_weights * _WEIGHT_NS, windows, columns, copied)
 
 
-def layout_for_gradient_w(x: Array, gy: Array, n_weights: int, windows: Windows) -> Layout | None:
+@lru_cache(maxsize=1024)
+def layout_for_gradient_w(
+    x_shape: Sizes, gy_shape: Sizes, n_weights: int, windows: Windows
+) -> Layout | None:
     """The layout in which a gradient of W is computed; None for Chainer's own code."""
-    columns = _n_columns(x.shape[1], windows)
-    copied = _CHAINERS_COPY_NS * (columns + gy[0].size)
-    return _fastest(x, gy, n_weights * _GRADIENT_NS, windows, columns, copied)
+    columns = _n_columns(x_shape[1], windows)
+    copied = _CHAINERS_COPY_NS * (columns + prod(gy_shape[1:]))
+    return _fastest(x_shape, gy_shape, n_weights * _GRADIENT_NS, windows, columns, copied)
 
 
-def layout_for_deconvolution(x: Array, y: Array, n_weights: int, windows: Windows) -> Layout | None:
+@lru_cache(maxsize=1024)
+def layout_for_deconvolution(
+    x_shape: Sizes, y_shape: Sizes, n_weights: int, windows: Windows
+) -> Layout | None:
     """The layout in which a product is added to the windows of y; None for Chainer's own code."""
-    columns = _n_columns(y.shape[1], windows)
+    columns = _n_columns(y_shape[1], windows)
     # Images of one pixel are a matrix as they are.
-    copied = (_copied_ns(x) if prod(windows.outs) > 1 else 0) - _DECONVOLUTION_NS / len(x)
-    return _fastest(x, y, n_weights * _WEIGHT_NS, windows, columns, copied)
+    copied = _copied_ns(x_shape) if prod(windows.outs) > 1 else 0
+    copied -= _DECONVOLUTION_NS / x_shape[0]
+    return _fastest(x_shape, y_shape, n_weights * _WEIGHT_NS, windows, columns, copied)
 
 
 def _fastest(
-    x: Array, y: Array, weights_ns: float, windows: Windows, n_columns: int, copied_ns: float
+    x_shape: Sizes,
+    y_shape: Sizes,
+    weights_ns: float,
+    windows: Windows,
+    n_columns: int,
+    copied_ns: float,
 ) -> Layout | None:
     """The layout with the lowest cost; None if Chainer's own code with its copies costs less."""
-    n, run = len(x), windows.outs[-1]
+    n, run = x_shape[0], windows.outs[-1]
     product = weights_ns + windows.groups * _PRODUCT_NS
     columns = 0 if windows.is_image else n_columns
     long_run = n * run if windows.stride[-1] == 1 else n
     costs = {Order.FIRST: product + _RUN_NS * columns / run}
     if n > 1:
-        costs[Order.MIDDLE] = product / n + _RUN_NS * columns / run + _copied_ns(x) + _copied_ns(y)
-        transposed = _TRANSPOSED_NS * float(x[0].size + y[0].size)
+        copied = _copied_ns(x_shape) + _copied_ns(y_shape)
+        costs[Order.MIDDLE] = product / n + _RUN_NS * columns / run + copied
+        transposed = _TRANSPOSED_NS * (prod(x_shape[1:]) + prod(y_shape[1:]))
         costs[Order.LAST] = product / n + _RUN_NS * columns / long_run + transposed
     order = min(costs, key=costs.__getitem__)
     if costs[order] > product / n + _RUN_NS * n_columns / run + copied_ns:
@@ -84,9 +102,9 @@ def _n_columns(channels: int, windows: Windows) -> int:
     return channels * prod(windows.ksize) * prod(windows.outs)
 
 
-def _copied_ns(images: Array) -> float:
+def _copied_ns(shape: Sizes) -> float:
     """Nanoseconds to copy the channels of an image."""
-    return float(_NUMBER_NS * images[0].size + _RUN_NS * images.shape[1])
+    return _NUMBER_NS * prod(shape[1:]) + _RUN_NS * shape[1]
 
 
 def images_at_a_time(x: Array, n_columns: int, n_weights: int) -> int:
@@ -102,10 +120,10 @@ def images_at_a_time(x: Array, n_columns: int, n_weights: int) -> int:
     return int(max(1, min(len(x), wanted // (n_columns * x.itemsize))))
 
 
-def gathers(x: Array, out: int, n_weights: int, windows: Windows) -> bool:
+def gathers(x_shape: Sizes, out: int, n_weights: int, windows: Windows) -> bool:
     """Whether a deconvolution to ``out`` channels gathers the windows of x."""
     if windows.reversed is None or windows.is_image:
         return False
-    n = len(x)
-    gathered = n * _n_columns(x.shape[1], windows.reversed) + _REVERSAL_COST * n_weights
-    return bool(gathered < _ADDITION_COST * n * _n_columns(out, windows))
+    n = x_shape[0]
+    gathered = n * _n_columns(x_shape[1], windows.reversed) + _REVERSAL_COST * n_weights
+    return gathered < _ADDITION_COST * n * _n_columns(out, windows)

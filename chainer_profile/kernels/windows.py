@@ -106,7 +106,7 @@ class Windows:
 
     @cached_property
     def reversed(self) -> Windows | None:
-        """The windows by which a deconvolution is a convolution: those of a stride of 1."""
+        """The windows by which a deconvolution of stride 1 is a convolution; None for others."""
         pad = tuple(
             (k - 1) * d - p for k, d, p in zip(self.ksize, self.dilate, self.pad, strict=True)
         )

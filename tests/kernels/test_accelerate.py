@@ -45,6 +45,7 @@ def test_kernels_that_are_not_there(monkeypatch):
         accelerate("torch")
 
 
+@pytest.mark.usefixtures("all_shapes")
 def test_its_kernels_run_and_other_types_are_left_to_chainer(monkeypatch):
     kernels = Mock()
     for name in ("convolution", "deconvolution", "convolution_gradient_w", "max_pooling"):
@@ -65,6 +66,7 @@ def test_its_kernels_run_and_other_types_are_left_to_chainer(monkeypatch):
         np.testing.assert_array_equal(accelerated, F.convolution_2d(*arrays).array)
 
 
+@pytest.mark.usefixtures("all_shapes")
 def test_a_graph_may_cross_its_end():
     """Forward within and backward behind it, and the other way round."""
     x = RNG.normal(size=(4, 3, 8, 8))
@@ -84,6 +86,7 @@ def test_a_graph_may_cross_its_end():
             np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12 * abs(theirs).max())
 
 
+@pytest.mark.usefixtures("all_shapes")
 def test_random_networks_and_their_gradients(subtests):
     for seed in range(40):
         with subtests.test(seed=seed), chainer.using_config("train", False):

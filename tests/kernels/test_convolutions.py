@@ -25,6 +25,7 @@ def results(call, arrays, options):
     return [y.array, *(variable.grad for variable in variables)]
 
 
+@pytest.mark.usefixtures("all_shapes")
 @pytest.mark.parametrize("gathers", [False, True])
 @pytest.mark.parametrize("order", Order)
 def test_each_way_gives_the_outputs_and_gradients_of_chainer(monkeypatch, order, gathers):
@@ -73,32 +74,32 @@ def images(n, channels, pixels):
 def test_images_of_few_pixels_and_many_channels_are_joined(n, inside, outside, pixels, k, order):
     x, y, covers = images(n, inside, pixels), images(n, outside, pixels), windows(pixels, k)
     n_weights = inside * outside * k * k
-    assert ways.layout_for_convolution(x, y, n_weights, covers).order is order
-    assert ways.layout_for_gradient_w(x, y, n_weights, covers).order is order
-    assert ways.layout_for_deconvolution(y, x, n_weights, covers).order is order
+    assert ways.layout_for_convolution(x.shape, y.shape, n_weights, covers).order is order
+    assert ways.layout_for_gradient_w(x.shape, y.shape, n_weights, covers).order is order
+    assert ways.layout_for_deconvolution(y.shape, x.shape, n_weights, covers).order is order
 
 
 def test_a_single_image_is_not_copied():
     x, covers = images(1, 512, 2), windows(2, 3)
-    assert ways.layout_for_convolution(x, x, 512 * 512 * 9, covers).order is Order.FIRST
+    assert ways.layout_for_convolution(x.shape, x.shape, 512 * 512 * 9, covers).order is Order.FIRST
 
 
 def test_results_that_are_larger_than_the_columns_are_left_to_chainer():
     x, y = images(32, 3, 2), images(32, 1024, 2)
-    assert ways.layout_for_convolution(x, y, 3 * 1024, windows(2, 1)) is None
+    assert ways.layout_for_convolution(x.shape, y.shape, 3 * 1024, windows(2, 1)) is None
 
 
 def test_small_deconvolutions_are_left_to_chainer():
     x, y = images(2, 4, 3), images(2, 8, 3)
-    assert ways.layout_for_deconvolution(x, y, 4 * 8, windows(3, 1)) is None
+    assert ways.layout_for_deconvolution(x.shape, y.shape, 4 * 8, windows(3, 1)) is None
     x, y = images(8, 512, 2), images(8, 512, 2)
-    assert ways.layout_for_deconvolution(x, y, 512 * 512 * 9, windows(2, 3)) is not None
+    assert ways.layout_for_deconvolution(x.shape, y.shape, 512 * 512 * 9, windows(2, 3)) is not None
 
 
 def test_windows_are_gathered_where_that_copies_less():
     def gathers(n, inside, outside, pixels, stride=1, k=3):
         x = images(n, inside, pixels)
-        return ways.gathers(x, outside, inside * outside * k * k, windows(pixels, k, stride))
+        return ways.gathers(x.shape, outside, inside * outside * k * k, windows(pixels, k, stride))
 
     assert gathers(8, 64, 64, 16)
     assert not gathers(8, 512, 512, 2)  # many weights to reverse

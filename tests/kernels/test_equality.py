@@ -26,6 +26,7 @@ KERNELS = [
     ),
 ]
 RNG = np.random.default_rng(0)
+pytestmark = pytest.mark.usefixtures("all_shapes")
 Call = tuple[Callable[..., Any], list[Any]]
 #: What one array in three holds beside its numbers.
 ODD = (np.inf, -np.inf, np.nan, 0.0)
