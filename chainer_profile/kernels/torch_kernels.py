@@ -43,6 +43,8 @@ _MAX_CHANNELS_LAST = 64
 _MIN_BLAS_MACS = 1 << 25
 #: Multiply-adds of a convolution from which PyTorch outweighs what a call of it costs.
 _MIN_MACS = 1 << 21
+#: Pixels of all outputs with fewer of which oneDNN takes too long to reorder the weights.
+_MIN_PIXELS = 128
 #: Channels of an image, in a group, with fewer of which oneDNN computes its gradient slowly.
 _MIN_CHANNELS = 16
 #: Numbers from which batch normalisation is faster: given statistics, statistics, gradients.
@@ -54,14 +56,16 @@ def _is_faster(n: int, w_shape: Sizes, windows: Windows) -> bool:
     macs = n * prod(w_shape) * prod(windows.outs)
     # Otherwise the time is that of writing the output.
     is_dense = 3 * prod(w_shape[1:]) >= w_shape[0] // windows.groups
-    return _serves(windows) and macs >= _MIN_MACS and is_dense
+    is_large = macs >= _MIN_MACS and n * prod(windows.outs) >= _MIN_PIXELS
+    return _serves(windows) and is_large and is_dense
 
 
 def _is_faster_deconvolution(n: int, w_shape: Sizes, windows: Windows) -> bool:
     """Whether PyTorch is faster for a deconvolution of W (in, out / groups, ...)."""
     macs = n * prod(w_shape) * prod(windows.outs)
     has_windows = prod(windows.ksize) > 1 and w_shape[1] >= _MIN_CHANNELS
-    return _serves(windows) and macs >= _MIN_MACS and has_windows
+    is_large = macs >= _MIN_MACS and n * prod(windows.outs) >= _MIN_PIXELS
+    return _serves(windows) and is_large and has_windows
 
 
 def _format(windows: Windows, *channels: int) -> Any:

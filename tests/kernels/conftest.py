@@ -26,7 +26,7 @@ def all_shapes():
         if importlib.util.find_spec("torch") is not None:
             from chainer_profile.kernels import torch_kernels
 
-            for name in ("_MIN_MACS", "_MIN_CHANNELS"):
+            for name in ("_MIN_MACS", "_MIN_PIXELS", "_MIN_CHANNELS"):
                 patch.setattr(torch_kernels, name, 0)
             for name in ("_MIN_NORMALIZED", "_MIN_STATISTICS", "_MIN_GRADIENTS"):
                 patch.setattr(torch_kernels, name, 2)
