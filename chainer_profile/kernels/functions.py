@@ -38,7 +38,7 @@ _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 _INTEGERS = {int, np.int32, np.int64}
 #: Multiply-adds of a deconvolution, and numbers that are normalised or whose gradients are, with
 #: fewer of which the checks take longer than a kernel gains.
-_FEW_MACS, _FEW_NORMALIZED, _FEW_GRADIENTS = 1 << 16, 1 << 12, 1 << 13
+_FEW_MACS, _FEW_NORMALIZED, _FEW_GRADIENTS = 1 << 16, 1 << 14, 1 << 13
 
 
 def replacements(kernels: ModuleType) -> Iterator[Replacement]:

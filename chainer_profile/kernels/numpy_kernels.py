@@ -20,8 +20,6 @@ deconvolution = convolutions.deconvolution
 _MANY_PIXELS = 64
 #: Images from which values for each pixel are worth their memory.
 _FEW_IMAGES = 4
-#: Numbers from which fewer steps over them outweigh a check of the statistics.
-_MANY_NUMBERS = 1 << 14
 
 
 def has_many_pixels(x: Array) -> bool:
@@ -60,18 +58,17 @@ def _dot(x: Array, y: Array) -> Array:
 def normalized(x: Array, mean: Array, inv_std: Array, gamma: Array, beta: Array) -> Array:
     """Batch normalisation with statistics in the shape that they are broadcast in."""
     # Chainer takes five steps and makes three arrays, the last a copy of the same type.
-    if x.size >= _MANY_NUMBERS:
-        scale = inv_std * gamma
-        shift = beta - mean * scale
-        if np.isfinite(scale).all() and np.isfinite(shift).all():
-            if x.ndim > 2 and scale.size == scale.shape[1] == x.shape[1]:
-                scale, shift = _for_pixels(scale.ravel(), x), _for_pixels(shift.ravel(), x)
-            y = x * scale
-            y += shift
-            return y
-    y = x - mean
-    y *= inv_std * gamma
-    y += beta
+    scale = inv_std * gamma
+    shift = beta - mean * scale
+    if not (np.isfinite(scale).all() and np.isfinite(shift).all()):
+        y = x - mean
+        y *= scale
+        y += beta
+        return y
+    if x.ndim > 2 and scale.size == scale.shape[1] == x.shape[1]:
+        scale, shift = _for_pixels(scale.ravel(), x), _for_pixels(shift.ravel(), x)
+    y = x * scale
+    y += shift
     return y
 
 

@@ -13,7 +13,6 @@ def all_shapes():
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_FEW_MACS", "_FEW_NORMALIZED", "_FEW_GRADIENTS"):
             patch.setattr(functions, name, 0)
-        patch.setattr(numpy_kernels, "_MANY_NUMBERS", 0)
         for name in ("convolution", "gradient_w", "deconvolution"):
             layout_for = getattr(convolutions, f"layout_for_{name}")
             patch.setattr(
