@@ -128,12 +128,12 @@ def assert_exact(plan, times, recording, expected):
     """Compare the trials and the rows of a training."""
     assert recording.trial_ns.tolist() == expected.iterations
     rows = zip(recording.layers, recording.self_ns.sum(axis=0).tolist(), strict=True)
-    by_row = {(layer.path, layer.function, layer.phase): ns for layer, ns in rows}
+    values_by_row = {(layer.path, layer.function, layer.phase): ns for layer, ns in rows}
     trained = sorted({*plan.cycle})
     for at, number in enumerate(trained, 1):
         path = "/" if len(trained) == 1 else f"/Net-{at}"
         for phase in ("forward", "backward"):
-            assert by_row[path, "Slow", phase] == expected.rows[number, phase]
+            assert values_by_row[path, "Slow", phase] == expected.rows[number, phase]
     framework_ns = recording.framework_ns.sum()
     assert recording.self_ns.sum() + framework_ns <= recording.trial_ns.sum()
 

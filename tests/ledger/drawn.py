@@ -1,8 +1,7 @@
-"""Programs drawn at random: each of their calls notes in the ledger how long it took.
+"""Random programs that record in a ledger how long each of their calls takes.
 
-Links within links and functions within functions, shared links, both styles of links and of
-functions, exceptions that are caught, graphs whose gradients are added up, and branches that trials
-take in turn: what the tests of measuring share.
+The programs have nested and shared links, nested functions, both styles of links and functions,
+caught exceptions, graphs with gradient sums, and branches that alternate between trials.
 """
 
 from __future__ import annotations
@@ -19,25 +18,26 @@ from hypothesis import strategies as st
 from chainer_profile.basics.paths import joined
 from tests.ledger.ledger import CLEARGRADS, Ledger
 
-# Shrinking such a program takes minutes, and hardly helps.
+# Shrinking such a program takes minutes and rarely helps.
 EXAMPLES = settings(phases=[Phase.explicit, Phase.reuse, Phase.generate])
 X = np.zeros((1, 1), np.float32)
 
 
 class WorkError(Exception):
-    """An exception of functions, which networks catch."""
+    """An exception that functions raise and networks may catch."""
 
 
-# -- steps of programs; each runs within a link
+# -- steps of programs; each step runs within a link
 
 
 @dataclass(frozen=True)
 class Fn:
-    """A call of a function: its times before and after the calls in it, and in its backward.
+    """A call of a function.
 
     Attributes:
-        joins: It takes the last value that a parameter went into as well.
-        backward_ns: Functions that its backward calls.
+        times_ns: Time before the nested calls, after them, and in backward.
+        joins: Whether the function also takes the output of the last call with a parameter.
+        backward_ns: Times of the functions that backward calls.
     """
 
     times_ns: tuple[int, int, int]
@@ -69,7 +69,7 @@ class Fn:
 
 @dataclass(frozen=True)
 class Child:
-    """A call of a link of the link."""
+    """A call of a child link."""
 
     number: int
     direct: bool = False
@@ -94,7 +94,7 @@ class Child:
 
 @dataclass(frozen=True)
 class Branch:
-    """Steps of which a trial takes one way."""
+    """Alternative steps, of which each trial runs one."""
 
     ways: tuple[tuple[object, ...], ...]
 
@@ -105,8 +105,12 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A trial, which catches all exceptions. Trial n takes way n of the ways, in turn."""
+class NetworkBody:
+    """The network's forward pass, which catches all exceptions.
+
+    Attributes:
+        ways: The branch that each trial takes.
+    """
 
     ways: tuple[int, ...]
     body: tuple[object, ...]
@@ -127,7 +131,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Spec:
-    """A link; its children are links that follow it in the program, by number."""
+    """A link. ``children`` has the numbers of later links in the program."""
 
     style: str
     has_parameter: bool
@@ -136,9 +140,14 @@ class Spec:
 
 
 def programs(*more, raising=True, backward_raises=False, deep=True, branches=True):
-    """Links that may raise, with more that they may do; deep ones call functions in backward.
+    """Strategy of programs, which are tuples of links; the first link is the network.
 
-    The first one is the network. Without branches all trials are alike.
+    Args:
+        more: Further steps that a link may run.
+        raising: Whether functions may raise in forward.
+        backward_raises: Whether functions may raise in backward.
+        deep: Whether a backward may call functions.
+        branches: Whether trials may differ.
     """
     caught = st.booleans() if raising else st.just(True)
 
@@ -160,25 +169,25 @@ def programs(*more, raising=True, backward_raises=False, deep=True, branches=Tru
     child = st.builds(Child, st.integers(0, 5), st.booleans(), caught)
     way = st.lists(functions | child, max_size=2).map(tuple)
     branch = st.builds(Branch, st.lists(way, min_size=2, max_size=3).map(tuple))
-    # Most links begin with a call of a child; else few programs would have nested links.
+    # Most links call a child first; otherwise few programs would have nested links.
     body = st.lists(st.one_of(child, functions, branch, *more), min_size=1, max_size=4)
     body = st.builds(lambda first, body: (first, *body), child, body) | body.map(tuple)
     children = st.lists(st.integers(0, 5), max_size=3).map(tuple)
     spec = st.builds(Spec, st.sampled_from(list(STYLES)), st.booleans(), children, body)
 
-    def whole(links, ways):
+    def make_network(links, ways):
         first, *others = links
-        return (Spec(first.style, True, first.children, (Whole(ways, first.body),)), *others)
+        return (Spec(first.style, True, first.children, (NetworkBody(ways, first.body),)), *others)
 
     ways = st.lists(st.integers(0, 5), min_size=1, max_size=4 if branches else 1).map(tuple)
-    return st.builds(whole, st.lists(spec, min_size=1, max_size=5), ways)
+    return st.builds(make_network, st.lists(spec, min_size=1, max_size=5), ways)
 
 
-# -- their functions and links
+# -- functions and links of the programs
 
 
 class Inner(chainer.FunctionNode):
-    """A function called in a backward, which owns its time at any depth."""
+    """A function that a backward calls. Its time, at any depth, belongs to that backward."""
 
     def __init__(self, ledger, duration_ns):
         super().__init__()
@@ -193,7 +202,7 @@ class Inner(chainer.FunctionNode):
 
 
 class Working:
-    """Takes time before and after the calls of functions in it."""
+    """Spends time before and after its nested calls."""
 
     def __init__(self, ledger, fn, link):
         super().__init__()
@@ -214,8 +223,8 @@ class Working:
                 raise WorkError
         return (inputs[0].copy(),)
 
-    def work_back(self, grads):
-        """The gradients of all inputs."""
+    def spend_backward(self, grads):
+        """Spend the time of backward; return the gradients of all inputs."""
         path, name, _, number = self.owner
         with self.ledger.within((path, name, "backward", number)):
             for duration_ns in self.fn.backward_ns:
@@ -228,19 +237,19 @@ class Working:
 
 class Work(Working, chainer.FunctionNode):
     def backward(self, indexes, grads):
-        gradients = self.work_back(grads)
+        gradients = self.spend_backward(grads)
         return tuple(chainer.Variable(gradients[index]) for index in indexes)
 
 
 class OldWork(Working, chainer.Function):
-    """The same in the style of Chainer 1."""
+    """``Work`` in the style of Chainer 1."""
 
     def backward(self, inputs, grads):
-        return tuple(self.work_back(grads))
+        return tuple(self.spend_backward(grads))
 
 
 class Drawn(chainer.Chain):
-    """A link that follows its spec."""
+    """A link that runs the steps of its spec."""
 
     def __init__(self, ledger, spec, following):
         super().__init__()
@@ -291,7 +300,7 @@ STYLES = {kind.__name__: kind for kind in (NewLink, OldLink, Inherits, CallsOld,
 
 
 def build(program, ledger=None):
-    """A network, and its ledger."""
+    """Build a program; return its network and its ledger."""
     ledger, links = ledger or Ledger(), []
     for spec in reversed(program):
         links.append(STYLES[spec.style](ledger, spec, tuple(links)))
@@ -301,18 +310,21 @@ def build(program, ledger=None):
 
 
 @contextmanager
-def nothing_left(model, *others):
-    """Check that hooks, methods and attributes are as before; of others the methods."""
+def assert_unpatched(model, *others):
+    """Check that the context leaves hooks, methods and attributes of a model as they were.
+
+    Compares only the methods of ``others``.
+    """
     links = list(model.links())
     kinds = {kind for link in links for kind in type(link).__mro__}
     kinds |= {Work, OldWork, FunctionAdapter, chainer.Function, chainer.FunctionNode}
 
-    def all_there_is():
+    def hooks_and_attributes():
         methods = [{k: v for k, v in vars(other).items() if callable(v)} for other in others]
         attributes = [sorted(vars(link)) for link in links]
         classes = {kind: dict(vars(kind)) for kind in kinds}
         return classes, methods, attributes, dict(chainer.get_function_hooks())
 
-    before = all_there_is()
+    before = hooks_and_attributes()
     yield
-    assert all_there_is() == before
+    assert hooks_and_attributes() == before

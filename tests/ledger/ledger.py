@@ -1,4 +1,4 @@
-"""A clock that notes the owner of its time, and the rows that a profile must report."""
+"""A clock that records who spends its time, and the rows that a profile must report."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def framework_of(phase):
     return "", "", phase
 
 
-#: Owners of time other than calls, as path, function and phase: the phases, sums of gradients of
-#: any variable, and ``cleargrads``.
+#: Owners of time that are not calls, as (path, function, phase): phases, gradient sums, and
+#: ``cleargrads``.
 FORWARD, BACKWARD, UPDATE = map(framework_of, ("forward", "backward", "update"))
 SUMS = ("", "gradient_accumulation", "backward")
 CLEARGRADS = ("cleargrads", "cleargrads", "backward")
@@ -23,7 +23,7 @@ CLEARGRADS = ("cleargrads", "cleargrads", "backward")
 
 @dataclass
 class Trial:
-    """The true times and calls of a call of the network, by owners as in the ledger."""
+    """True times and numbers of calls of one trial, by owner."""
 
     way: int = 0
     rows: list[tuple[str, str, str]] = field(default_factory=list)
@@ -35,23 +35,22 @@ class Trial:
 
 @dataclass
 class Ledger(FakeClock):
-    """A clock that notes the owner of the time by which it is advanced.
+    """A clock that records the owner of each time by which it is advanced.
 
-    An owner is a path, a function and a phase, for every call with a number of its own; or a phase
-    alone, whose framework time it is.
+    The owner is a call, as (path, function, phase, number), or the framework time of a phase.
     """
 
     prefix: str = ""
     paths: dict[int, str] = field(default_factory=dict)
     running: list[str] = field(default_factory=list)
     open_owners: list[tuple] = field(default_factory=lambda: [FORWARD])
-    trials: dict[int, Trial] = field(default_factory=dict)  # the key is the time of the begin
+    trials: dict[int, Trial] = field(default_factory=dict)  # keys are begin times
     trial: Trial = field(default_factory=Trial)
     ended: list[tuple[tuple, int]] = field(default_factory=list)
     in_loss: bool = False
 
     def begin(self, ways):
-        """The network is called, which is a trial."""
+        """Begin a trial: a call of the network."""
         root = joined(self.prefix, "/")
         self.running[:] = [root]
         way = ways[len(self.trials) % len(ways)]
@@ -59,13 +58,13 @@ class Ledger(FakeClock):
 
     def spend(self, duration_ns, owner=None):
         if duration_ns:
-            duration_ns += len(self.trials) % 5  # no two trials take the same
+            duration_ns += len(self.trials) % 5  # successive trials take different times
         self.advance(duration_ns)
         self.trial.spent[owner or self.open_owners[-1]] += duration_ns
 
     @contextmanager
     def within(self, owner):
-        """Let time within the context belong to an owner, whose call this is."""
+        """Count one call of an owner, and let it own the time within the context."""
         self.trial.calls[owner[:3]] += 1
         self.open_owners.append(owner)
         try:
@@ -75,7 +74,7 @@ class Ledger(FakeClock):
         self.ended.append((owner, self.trial.spent[owner]))
 
     def path_of(self, link):
-        """Path of a call that takes a link's parameter, if it does."""
+        """Path of a call; ``link`` is the link whose parameter the call takes, or None."""
         if self.in_loss and not self.running:
             return "loss"
         running = self.running[-1] if self.running else "/"
@@ -87,8 +86,8 @@ def row_of(layer):
     return SUMS if layer.function == SUMS[1] else (layer.path, layer.function, layer.phase)
 
 
-def by_row(layers, values):
-    """Values of rows by link, of which no two are of one row."""
+def values_by_row(layers, values):
+    """Values by row key; no two layers may have the same key."""
     assert len({(layer.path, layer.function, layer.phase) for layer in layers}) == len(layers)
     totals = Counter()
     for layer, value in zip(layers, values, strict=True):
@@ -96,16 +95,16 @@ def by_row(layers, values):
     return totals
 
 
-def of_rows(spent):
-    """The time of a trial by rows by link, each with the time of all its calls."""
+def sum_by_row(spent):
+    """Times of a trial, added up by row key."""
     totals = Counter()
     for owner, ns in spent.items():
         totals[owner[:3]] += ns
     return totals
 
 
-def by_call(layers, times_ns):
-    """The rows that are calls, and the times of all rows by owner."""
+def rows_and_times_by_owner(layers, times_ns):
+    """Keys of the rows that are calls, and times of all rows by owner."""
     calls = [row for row in layers if row.forward is None and row.function in ("Work", "OldWork")]
     number = {layer.index: (at,) for at, layer in enumerate(calls)}
     times = Counter()

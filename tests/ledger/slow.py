@@ -1,4 +1,4 @@
-"""Losses, optimizers and Chainer's own code that take an exact time of a ledger's clock."""
+"""Losses, optimizers and parts of Chainer that take exact times on a ledger's clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.ledger.ledger import BACKWARD, SUMS, UPDATE
 
 
 def loss_of(ledger):
-    """A loss with time and a function of its own."""
+    """Make a loss that spends time and calls a function."""
 
     def loss(y):
         ledger.spend(8)
@@ -31,7 +31,7 @@ def loss_of(ledger):
 
 
 class Add(chainer.FunctionNode):
-    """Replaces Chainer's addition of gradients, and takes time."""
+    """A slow replacement for Chainer's addition of gradients."""
 
     def __init__(self, ledger):
         super().__init__()
@@ -45,32 +45,32 @@ class Add(chainer.FunctionNode):
 
 @contextmanager
 def slow_chainer(ledger, slow_lookup=True):
-    """Let Chainer's own parts of a backward pass take time, and the lookup of a new call."""
+    """Make Chainer's backward pass, and the lookup of new call sites, take time."""
     check, add_site = chainer.variable._check_grad_type, Recorder.add_site
 
-    def checked(function, *args):
-        # In a backward pass, after every function; one of the old style checks by itself, too.
+    def slow_check(function, *args):
+        # Chainer checks after each function of a backward pass. An old-style function checks twice.
         if function is not None and not isinstance(function, FunctionAdapter):
             ledger.spend(2, BACKWARD)
         return check(function, *args)
 
-    def looked_up(*args, **kwargs):
-        ledger.advance(1000 * slow_lookup)  # must be in no row or phase
+    def slow_add_site(*args, **kwargs):
+        ledger.advance(1000 * slow_lookup)  # must not count in any row or phase
         return add_site(*args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chainer.functions, "add", lambda *grads: Add(ledger).apply(grads)[0])
-        patch.setattr(chainer.variable, "_check_grad_type", checked)
-        patch.setattr(Recorder, "add_site", looked_up)
+        patch.setattr(chainer.variable, "_check_grad_type", slow_check)
+        patch.setattr(Recorder, "add_site", slow_add_site)
         yield
 
 
 class Optimizer(chainer.GradientMethod):
-    """Its update of a parameter takes 5 ns, its hook 11, and 6 pass before."""
+    """An update takes 6 ns, plus 11 ns for its hook, plus 5 ns for each parameter."""
 
-    def __init__(self, ledger, model, *hooked):
+    def __init__(self, ledger, model, *hook_functions):
         super().__init__()
-        self.ledger, self.hooked = ledger, hooked
+        self.ledger, self.hook_functions = ledger, hook_functions
         self.paths = {
             id(param): joined(ledger.prefix, link_of(path))
             for path, param in reversed(list(model.namedparams()))
@@ -90,7 +90,7 @@ class Optimizer(chainer.GradientMethod):
     def hook(self, optimizer):
         with self.ledger.within(("optimizer", "Hook", "update")):
             self.ledger.spend(11)
-            for fn in self.hooked:
+            for fn in self.hook_functions:
                 fn.do(self.ledger, X)
 
     def check_nan_in_grads(self):
@@ -99,7 +99,7 @@ class Optimizer(chainer.GradientMethod):
 
 
 def step_of(phase, model, ledger):
-    """The step of a trial of a phase."""
+    """Make the step of a trial."""
     if phase == "forward":
         return make_step(phase, model, (X,))
     optimizer = Optimizer(ledger, model) if phase == "train" else None

@@ -1,4 +1,4 @@
-"""Any network, by every way to measure: each row of a trial has exactly the time of its calls."""
+"""Every entry point measures any network exactly: each row has the time of its calls."""
 
 import gc
 import tempfile
@@ -21,13 +21,20 @@ from chainer_profile.measure import runner
 from chainer_profile.record.recording import Settings
 from chainer_profile.runs.folder import load_run
 from tests.ledger import drawn
-from tests.ledger.drawn import EXAMPLES, Fn, X, build, nothing_left, programs
-from tests.ledger.ledger import FORWARD, Trial, by_call, by_row, framework_of, of_rows
+from tests.ledger.drawn import EXAMPLES, Fn, X, assert_unpatched, build, programs
+from tests.ledger.ledger import (
+    FORWARD,
+    Trial,
+    framework_of,
+    rows_and_times_by_owner,
+    sum_by_row,
+    values_by_row,
+)
 from tests.ledger.slow import Optimizer, loss_of, slow_chainer, step_of
 
 N_TRIALS = 12
 PHASES = st.sampled_from(["forward", "forward-backward", "train"])
-#: Rows that a ledger does not see.
+#: Functions of rows that the ledger does not record.
 OTHERS = ("Sum", "SerialIterator")
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -35,43 +42,46 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick():
-    """Plots and properties of the machine have tests of their own."""
+    """Skip plots and properties of the machine, which other tests check."""
     from chainer_profile.integrations import trainer
     from chainer_profile.measure import environment, iteration_writer, trials
     from chainer_profile.record.recording import Environment
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "write_reports", lambda *_: None)
-        for module in (iteration_writer, trials):  # it adds up gradients
+        for module in (
+            iteration_writer,
+            trials,
+        ):  # the cost is measured by functions that add up gradients
             patch.setattr(module, "cost_of_a_call", lambda now_ns: 0.0)
         patch.setattr(environment, "collect", lambda *_: Environment(numpy="1"))
         yield
 
 
-def check(recording, ledger, behind_ns=0):
-    """Check that each trial of a recording has the rows, times and calls of a trial of the ledger.
+def check(recording, ledger, after_ns=0):
+    """Check that the trials of a recording have the rows, times and calls in the ledger.
 
-    A recording without phases has only the forward pass. Trials that call the same functions may
-    call more or fewer links: the recording has the mean.
+    A recording without phases has only the forward pass. The recording has the mean number of
+    calls of each link.
     """
     layers, phases = recording.layers, recording.phases
-    begins = list(ledger.trials)  # the network is called when a trial has begun
+    begins = list(ledger.trials)  # times at which the network is called
     numbers = [bisect_left(begins, start) for start in recording.start_ns.tolist()]
     assert len(set(numbers)) == recording.n_trials
     called = Counter()
 
-    def seen(counts):
-        return Counter({of: n for of, n in counts.items() if phases or of[2] == "forward"})
+    def reported(counts):
+        return Counter({key: n for key, n in counts.items() if phases or key[2] == "forward"})
 
     for at, trial in enumerate(ledger.trials[begins[number]] for number in numbers):
-        spent, self_ns = seen(trial.spent), recording.self_ns[at]
+        spent, self_ns = reported(trial.spent), recording.self_ns[at]
         if recording.by_link:
-            times, spent = by_row(layers, self_ns), of_rows(spent)
-            calls = by_row(layers, recording.calls[at])
-            calls = {of: n for of, n in calls.items() if n and of[1] not in OTHERS}
-            assert calls == {of: n for of, n in seen(trial.calls).items() if of[1]}
+            times, spent = values_by_row(layers, self_ns), sum_by_row(spent)
+            calls = values_by_row(layers, recording.calls[at])
+            calls = {key: n for key, n in calls.items() if n and key[1] not in OTHERS}
+            assert calls == {key: n for key, n in reported(trial.calls).items() if key[1]}
         else:
-            rows, times = by_call(layers, self_ns)
+            rows, times = rows_and_times_by_owner(layers, self_ns)
             assert rows == trial.rows
         if phases:
             framework_ns = recording.framework_ns[at].tolist()
@@ -80,7 +90,7 @@ def check(recording, ledger, behind_ns=0):
         else:
             times[FORWARD] = int(recording.trial_ns[at] - self_ns.sum())
         assert min(times.values()) >= 0
-        assert times.total() == recording.trial_ns[at] - behind_ns
+        assert times.total() == recording.trial_ns[at] - after_ns
         assert +times == +spent
         called += trial.links
     calls = {link.path: round(link.calls * recording.n_trials) for link in recording.links}
@@ -95,18 +105,20 @@ def check(recording, ledger, behind_ns=0):
     lazy=st.booleans(),
     by_link=st.booleans(),
 )
-def test_profile(program, phase, memory, lazy, by_link):
+def test_profile_rows_have_the_time_of_their_calls(program, phase, memory, lazy, by_link):
     model, ledger = build(program)
     step = step_of(phase, model, ledger)
     plan = Settings(trials=N_TRIALS, warmups=1, clean_trials=2)
     passes = {"memory": memory, "by_link": by_link, "choose_threads": False}
     with (
-        nothing_left(model),
+        assert_unpatched(model),
         slow_chainer(ledger),
         chainer.using_config("lazy_grad_sum", lazy),
         warnings.catch_warnings(),
     ):
-        warnings.simplefilter("ignore")  # a memory pass of a network of many kinds
+        warnings.simplefilter(
+            "ignore"
+        )  # the memory pass warns about networks that it cannot measure
         recording = runner.run(step, plan, clock=ledger, **passes)
     assert recording.n_trials == N_TRIALS
     assert recording.by_link >= by_link
@@ -115,7 +127,7 @@ def test_profile(program, phase, memory, lazy, by_link):
 
 
 def drive(model, ledger, between):
-    """Make trials with other code between them."""
+    """Run trials, with other code between them."""
     for n in range(N_TRIALS):
         y = model(X)
         ledger.advance(100)
@@ -138,10 +150,10 @@ between = st.lists(
 
 @EXAMPLES
 @given(program=programs(), between=between, two=st.booleans())
-def test_layer_timer_hook(program, between, two):
+def test_layer_timer_hook_rows_have_the_time_of_their_calls(program, between, two):
     model, ledger = build(program)
     hooks = [LayerTimerHook(ledger) for _ in range(1 + two)]
-    with nothing_left(model), slow_chainer(ledger, slow_lookup=not two):
+    with assert_unpatched(model), slow_chainer(ledger, slow_lookup=not two):
         with ExitStack() as stack:
             for hook in hooks:
                 stack.enter_context(hook)
@@ -155,10 +167,10 @@ def test_layer_timer_hook(program, between, two):
 
 @EXAMPLES
 @given(program=programs(raising=False, deep=False), between=between, first=st.booleans())
-def test_histories(program, between, first):
+def test_call_history_equals_that_of_timer_hook(program, between, first):
     model, ledger = build(program)
     timer, hook = TimerHook(), LayerTimerHook(ledger)
-    with pytest.MonkeyPatch.context() as patch, nothing_left(model), ExitStack() as stack:
+    with pytest.MonkeyPatch.context() as patch, assert_unpatched(model), ExitStack() as stack:
         patch.setattr(chainer.function_hooks.timer, "_get_time", ledger.now_ns)
         for timing_hook in (hook, timer) if first else (timer, hook):
             stack.enter_context(timing_hook)
@@ -166,10 +178,10 @@ def test_histories(program, between, first):
     assert [name for name, _ in hook.call_history] == [name for name, _ in timer.call_history]
     assert [s for _, s in hook.call_history] == [ns / 1e9 for _, ns in timer.call_history]
     assert hook.total_time() == timer.total_time() / 1e9
-    own = [(name, s) for name, s in hook.self_history if name.endswith("Work")]
-    assert own == [(owner[1], ns / 1e9) for owner, ns in ledger.ended]
-    folded = fold_call_history(hook, len(hook.self_history))
-    assert folded.self_ns.tolist() == [[round(s * 1e9) for _, s in hook.self_history]]
+    self_history = [(name, s) for name, s in hook.self_history if name.endswith("Work")]
+    assert self_history == [(owner[1], ns / 1e9) for owner, ns in ledger.ended]
+    from_history = fold_call_history(hook, len(hook.self_history))
+    assert from_history.self_ns.tolist() == [[round(s * 1e9) for _, s in hook.self_history]]
 
 
 class Updater(training.updaters.StandardUpdater):
@@ -182,14 +194,14 @@ class Updater(training.updaters.StandardUpdater):
 
 @EXAMPLES
 @given(program=programs(), two=st.booleans(), memory=st.booleans())
-def test_layer_profile(program, two, memory):
+def test_layer_profile_rows_have_the_time_of_their_calls(program, two, memory):
     model, ledger = build(program)
     iterator = chainer.iterators.SerialIterator(np.zeros((4, 1), np.float32), 2)
     updater = Updater(iterator, Optimizer(ledger, model))
     before = set(vars(updater))
     with (
         tempfile.TemporaryDirectory() as out,
-        nothing_left(model),
+        assert_unpatched(model),
         slow_chainer(ledger, slow_lookup=not two),
         warnings.catch_warnings(),
     ):
@@ -203,21 +215,21 @@ def test_layer_profile(program, two, memory):
     assert set(vars(updater)) == before
     for recording in recordings:
         assert recording.by_link
-        assert recording.n_trials == N_TRIALS - 2 * memory  # two are the memory pass's
+        assert recording.n_trials == N_TRIALS - 2 * memory  # the memory pass takes two
         assert (recording.memory is not None) is memory
-        check(recording, ledger, behind_ns=100)
+        check(recording, ledger, after_ns=100)
 
 
-def test_a_trial_that_raises_within_calls_is_kept():
-    """Five begin events take the place of four begin and end events."""
+def test_trial_with_exception_in_nested_calls_is_recorded():
+    """The log of this trial has five begin events instead of four begin and end events."""
 
     def nested(deep, raises):
         inner = (nested(deep - 1, raises),) if deep else ()
         return Fn((5, 0, 0), inner, raises=raises and not deep, caught=deep != 3 + raises)
 
     branch = drawn.Branch((*[(nested(3, False),)] * 3, (nested(4, True),)))
-    whole = drawn.Whole((0, 0, 0, 0, 0, 0, 3), (branch,))
-    program = drawn.Spec("NewLink", True, (), (whole,))
+    make_network = drawn.NetworkBody((0, 0, 0, 0, 0, 0, 3), (branch,))
+    program = drawn.Spec("NewLink", True, (), (make_network,))
     model, ledger = build((program,))
     recording = runner.run(
         *(step_of("forward", model, ledger), Settings(trials=12, warmups=1, clean_trials=2)),

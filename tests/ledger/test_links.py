@@ -1,7 +1,7 @@
-"""Times by link and function of any iterations: each row has the time of its calls.
+"""Rows by link and function have the time of their calls, in iterations that all differ.
 
-Programs are drawn at random, and their iterations may all differ. They have networks, functions
-outside of links, links of no network, graphs of earlier iterations, and exceptions that are caught.
+The random programs have functions outside of links, links outside of networks, graphs of earlier
+iterations, and caught exceptions.
 """
 
 from collections import Counter
@@ -19,16 +19,16 @@ from chainer_profile import ProfileError, profiling
 from chainer_profile.measure import iterations as live
 from chainer_profile.measure import recorder
 from tests.ledger import drawn
-from tests.ledger.drawn import Fn, NewLink, OldLink, Spec, WorkError, X, nothing_left
+from tests.ledger.drawn import Fn, NewLink, OldLink, Spec, WorkError, X, assert_unpatched
 from tests.ledger.ledger import (
     BACKWARD,
     FORWARD,
     UPDATE,
     Ledger,
     Trial,
-    by_row,
     framework_of,
-    of_rows,
+    sum_by_row,
+    values_by_row,
 )
 from tests.ledger.slow import Optimizer, slow_chainer
 from tests.ledger.test_entry_points import _quick  # noqa: F401
@@ -43,53 +43,55 @@ FUNCTIONS = st.builds(
 )
 
 
-class NewStranger(NewLink):
+class NewOutsideLink(NewLink):
     pass
 
 
-class OldStranger(OldLink):
+class OldOutsideLink(OldLink):
     pass
 
 
-class Made(NewLink):
+class TemporaryLink(NewLink):
     pass
 
 
 @dataclass(frozen=True)
-class Stranger:
-    """A call of a link that no network has: one of a list, by its number, or one made for it."""
+class OutsideCall:
+    """A call of a link outside of the network: the one with a number, or one made for this call."""
 
     number: int | None
     kind: type
     body: tuple[object, ...]
 
     def do(self, ledger, x, link=None):
-        link = ledger.strangers.get((self.number, self.kind))
+        link = ledger.outside_links.get((self.number, self.kind))
         if link is None:
             link = self.kind(ledger, Spec("", False, (), (Fn((1, 1, 1)), *self.body)), ())
             if self.number:
-                ledger.strangers[self.number, self.kind] = link
-        ledger.running.append(ledger.path_of_stranger(link))
+                ledger.outside_links[self.number, self.kind] = link
+        ledger.running.append(ledger.path_of_outside_link(link))
         try:
             with suppress(WorkError), ledger.within(FORWARD):
                 return link(x)
         finally:
             ledger.running.pop()
-            if not self.number:  # another one may get its identity
+            if not self.number:  # another link may get its id
                 ledger.paths.pop(id(link), None)
         return x
 
 
-MADE = st.builds(Stranger, st.none(), st.just(Made), st.lists(FUNCTIONS, max_size=2).map(tuple))
-STRANGERS = st.builds(
-    Stranger,
+TEMPORARY_LINKS = st.builds(
+    OutsideCall, st.none(), st.just(TemporaryLink), st.lists(FUNCTIONS, max_size=2).map(tuple)
+)
+OUTSIDE_CALLS = st.builds(
+    OutsideCall,
     st.integers(1, 2),
-    st.sampled_from([NewStranger, OldStranger]),
-    st.lists(FUNCTIONS | MADE, max_size=2).map(tuple),
+    st.sampled_from([NewOutsideLink, OldOutsideLink]),
+    st.lists(FUNCTIONS | TEMPORARY_LINKS, max_size=2).map(tuple),
 )
 ACTIONS = st.one_of(
     *[st.sampled_from(["call", "backward", "update", "update with loss", "nothing"])] * 4,
-    *(FUNCTIONS, STRANGERS, MADE),
+    *(FUNCTIONS, OUTSIDE_CALLS, TEMPORARY_LINKS),
 )
 #: Iterations: whether each is profiled, and its actions.
 ITERATIONS = st.lists(
@@ -101,10 +103,10 @@ ITERATIONS = st.lists(
 
 @dataclass
 class Iterations(Ledger):
-    """A ledger of iterations; any part of an iteration may be outside of all phases."""
+    """A ledger of iterations; time of an iteration may be outside of all phases."""
 
     open_owners: list[tuple] = field(default_factory=lambda: [("", "", "")])
-    strangers: dict = field(default_factory=dict)
+    outside_links: dict = field(default_factory=dict)
     profiled: bool = False
 
     def begin(self, ways):
@@ -115,20 +117,22 @@ class Iterations(Ledger):
     def path_of(self, link):
         return super().path_of(link) if self.profiled else "/"
 
-    def path_of_stranger(self, link):
-        """Path of a link; one of no network has the path of its first profiled call."""
+    def path_of_outside_link(self, link):
+        """Path of the first profiled call of a link outside of the network."""
         path = self.paths.get(id(link))
         if path or not self.profiled:
             return path or "/"
         above = self.running[-1] if self.running else "/"
         path = f"{above.rstrip('/')}/{type(link).__name__}"
-        if path in [self.paths.get(id(stranger)) for stranger in self.strangers.values()]:
+        if path in [
+            self.paths.get(id(outside_link)) for outside_link in self.outside_links.values()
+        ]:
             path += "-2"
         self.paths[id(link)] = path
         return path
 
     def run(self, actions, model, optimizer, y):
-        """Run the operations of an iteration; returns the network's last output."""
+        """Run the operations of an iteration; return the network's last output."""
 
         def loss():
             self.in_loss = True
@@ -158,22 +162,22 @@ class Iterations(Ledger):
 
 @drawn.EXAMPLES
 @given(
-    program=drawn.programs(STRANGERS, MADE, backward_raises=True),
+    program=drawn.programs(OUTSIDE_CALLS, TEMPORARY_LINKS, backward_raises=True),
     iterations=ITERATIONS,
     together=st.booleans(),
     most_events=st.sampled_from([10**6, 10**6, 2, 9]),
 )
-def test_every_row_has_its_own_time_in_any_iterations(program, iterations, together, most_events):
-    """Also if the log is read several times within an iteration, or after all iterations."""
+def test_rows_have_exact_times_in_any_iterations(program, iterations, together, most_events):
+    """It does not matter how often the log is read, within an iteration or after several."""
     model, ledger = drawn.build(program, Iterations(prefix="/model"))
     optimizer, y = Optimizer(ledger, model, Fn((1, 2, 3))), None
     trials, block = [], profiling(memory=False, clock=ledger)
-    kept = [optimizer, chainer.Variable, chainer.Optimizer]
-    kept += [param.update_rule for param in model.params()]
+    unpatched_objects = [optimizer, chainer.Variable, chainer.Optimizer]
+    unpatched_objects += [param.update_rule for param in model.params()]
     with (
         patch.object(recorder, "MAX_EVENTS", most_events),
         patch.object(live, "GROUP_NS", 10**12 if together else 0),
-        nothing_left(model, *kept),
+        assert_unpatched(model, *unpatched_objects),
         slow_chainer(ledger),
     ):
         for profiled, actions in iterations:
@@ -194,13 +198,13 @@ def test_every_row_has_its_own_time_in_any_iterations(program, iterations, toget
     mean_calls = [layer.calls for layer in recording.layers]
     assert mean_calls == pytest.approx(recording.calls.mean(axis=0))
     for at, trial in enumerate(called):
-        times = by_row(recording.layers, recording.self_ns[at])
-        calls = by_row(recording.layers, recording.calls[at])
+        times = values_by_row(recording.layers, recording.self_ns[at])
+        calls = values_by_row(recording.layers, recording.calls[at])
         if recording.phases:
             framework_ns = recording.framework_ns[at].tolist()
             of_phases = zip(map(framework_of, recording.phases), framework_ns, strict=True)
             times.update(dict(of_phases))
         assert recording.trial_ns[at] == trial.spent.total()
         times["", "", ""] = trial.spent.total() - times.total()
-        assert +calls == Counter({of: n for of, n in trial.calls.items() if of[1]})
-        assert +times == +of_rows(trial.spent)
+        assert +calls == Counter({key: n for key, n in trial.calls.items() if key[1]})
+        assert +times == +sum_by_row(trial.spent)

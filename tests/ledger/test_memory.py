@@ -1,4 +1,4 @@
-"""The memory pass of any network: every byte counts once, where it was allocated."""
+"""The memory pass counts every byte once, in the row that allocates it."""
 
 import gc
 from collections import Counter
@@ -13,12 +13,12 @@ from chainer_profile.measure.memory import measure_memory
 from chainer_profile.measure.readings import ReadingSession
 from chainer_profile.measure.step_session import learned
 from tests.ledger.drawn import EXAMPLES, build, programs
-from tests.ledger.ledger import SUMS, by_call
+from tests.ledger.ledger import SUMS, rows_and_times_by_owner
 from tests.ledger.slow import slow_chainer, step_of
 
 
-class OfLedger:
-    """Counts a ledger's nanoseconds as if they were bytes: nothing is ever freed."""
+class LedgerCounter:
+    """Counts the nanoseconds of a ledger as bytes that are never freed."""
 
     def __init__(self, clock):
         self.clock = clock
@@ -35,7 +35,7 @@ PHASES = st.sampled_from(["forward", "forward-backward", "train"])
 
 @EXAMPLES
 @given(program=programs(branches=False), phase=PHASES, lazy=st.booleans())
-def test_every_byte_is_found_where_it_was_allocated(program, phase, lazy):
+def test_each_byte_counts_in_the_row_that_allocates_it(program, phase, lazy):
     model, ledger = build(program)
     step = step_of(phase, model, ledger)
     with (
@@ -44,20 +44,20 @@ def test_every_byte_is_found_where_it_was_allocated(program, phase, lazy):
         chainer.using_config("lazy_grad_sum", lazy),
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(gc, "collect", lambda: 0)  # it takes longest, and changes no sum
+        patch.setattr(gc, "collect", lambda: 0)  # a slow call that changes no sum
         learned(step)
         session = learned(step)
         try:
             use = measure_memory(
-                step, ReadingSession(session), len(session.layers), OfLedger(ledger)
+                step, ReadingSession(session), len(session.layers), LedgerCounter(ledger)
             )
         except ProfileError as error:
-            # Lazily, Chainer adds up the gradients of leaves in the order of a set of nodes.
+            # With lazy sums, Chainer adds up gradients of leaves in the random order of a set.
             assume(not (lazy and "made different calls" in str(error)))
             raise
     spent = +ledger.trial.spent
-    _, result = by_call(session.layers, use.retained_nbytes)
-    assert +result == Counter({of: n for of, n in spent.items() if of[1]})
+    _, result = rows_and_times_by_owner(session.layers, use.retained_nbytes)
+    assert +result == Counter({owner: n for owner, n in spent.items() if owner[1]})
     assert use.high_water_nbytes == spent.total()
     nested = Counter()
     for layer in session.layers:
@@ -68,12 +68,12 @@ def test_every_byte_is_found_where_it_was_allocated(program, phase, lazy):
         inclusive = retained + nested[layer.index]
         if layer.phase == "forward":
             assert peak == inclusive
-        # Gradients may be added up within a backward, in a row of their own.
+        # Gradient sums within a backward have their own row.
         assert inclusive <= peak * layer.calls
         assert peak <= inclusive + spent[SUMS]
     by_phase = Counter()
-    for of, n in spent.items():
-        by_phase[of[2]] += n
+    for (_, _, phase_of_owner, *_), n in spent.items():
+        by_phase[phase_of_owner] += n
     assert {part.phase: part.retained_nbytes for part in use.phases} == by_phase
     if phase != "forward":
         assert use.kept_for_backward_nbytes == by_phase["forward"]
