@@ -1,4 +1,4 @@
-"""A deep description of objects: every attribute, item and byte, by its path."""
+"""Deep descriptions of objects: every attribute, item and byte, by path."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LEAVES = (type, ModuleType, BuiltinFunctionType, str, bytes, int, float, type(N
 
 
 def describe(leave: Iterable[Any] = (), **objects: Any) -> dict[str, Any]:
-    """Describe types, identities and contents of everything that objects refer to.
+    """Describe types, ids and contents of everything that objects refer to.
 
-    Random generators are described, too. The description references the objects, so that no other
-    object gets their identity. It has only the identity of objects in ``leave``.
+    Also describes random generators. The description references the objects, so that no new object
+    gets the same id. For objects in ``leave``, it has only the id.
     """
-    found: dict[str, Any] = {
+    description: dict[str, Any] = {
         "random": random.getstate(),
         "numpy.random": _plain(np.random.get_state(legacy=False)),  # noqa: NPY002
     }
@@ -29,26 +29,26 @@ def describe(leave: Iterable[Any] = (), **objects: Any) -> dict[str, Any]:
     while waiting:
         path, value = waiting.pop()
         if isinstance(value, _LEAVES):
-            found[path] = value
+            description[path] = value
             continue
-        found[path] = type(value), id(value), _Kept(value)
+        description[path] = type(value), id(value), _Reference(value)
         if id(value) not in seen:
             seen.add(id(value))
             content = _content(value)
             if content is not None:
-                found[f"{path} content"] = content
-            waiting += [(f"{path}{name}", part) for name, part in _parts(value)]
-    return found
+                description[f"{path} content"] = content
+            waiting += [(f"{path}{name}", child) for name, child in _children(value)]
+    return description
 
 
-class _Kept:
-    """Keeps an object alive; all are equal."""
+class _Reference:
+    """A reference that keeps an object alive; all references are equal."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Kept)
+        return isinstance(other, _Reference)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -70,40 +70,40 @@ def _content(value: Any) -> Any:
 
 
 def _plain(state: Any) -> Any:
-    """A generator's state without arrays, whose comparison has no single truth."""
+    """A generator's state with bytes instead of arrays, so that ``==`` gives one bool."""
     if isinstance(state, dict):
-        return {name: _plain(part) for name, part in state.items()}
+        return {name: _plain(item) for name, item in state.items()}
     return state.tobytes() if isinstance(state, np.ndarray) else state
 
 
-def _parts(value: Any) -> list[tuple[str, Any]]:
-    """The objects that an object refers to, with the ends of their paths."""
-    parts: list[tuple[str, Any]] = []
+def _children(value: Any) -> list[tuple[str, Any]]:
+    """The objects that an object refers to, each with the last component of its path."""
+    children: list[tuple[str, Any]] = []
     if isinstance(value, dict):
-        parts += [(f"[{n}: {key!r}]", part) for n, (key, part) in enumerate(value.items())]
+        children += [(f"[{n}: {key!r}]", child) for n, (key, child) in enumerate(value.items())]
     elif isinstance(value, (list, tuple, deque)):
-        parts += [(f"[{n}]", part) for n, part in enumerate(value)]
+        children += [(f"[{n}]", child) for n, child in enumerate(value)]
     elif isinstance(value, (set, frozenset)):
-        parts += [(f"{{{part!r}}}", part) for part in value]
+        children += [(f"{{{child!r}}}", child) for child in value]
     elif isinstance(value, np.ndarray) and value.dtype == object:
-        parts += [(f"[{n}]", part) for n, part in enumerate(value.ravel().tolist())]
+        children += [(f"[{n}]", child) for n, child in enumerate(value.ravel().tolist())]
     elif isinstance(value, MethodType):
-        parts += [(".__self__", value.__self__), (".__func__", value.__func__)]
+        children += [(".__self__", value.__self__), (".__func__", value.__func__)]
     elif isinstance(value, FunctionType):
-        parts += [(f".{cell}", part) for cell, part in enumerate(value.__closure__ or ())]
+        children += [(f".{cell}", child) for cell, child in enumerate(value.__closure__ or ())]
     elif isinstance(value, CellType):
         with suppress(ValueError):  # an empty one
-            parts.append((".cell_contents", value.cell_contents))
-    parts += [(f".{name}", part) for name, part in getattr(value, "__dict__", {}).items()]
+            children.append((".cell_contents", value.cell_contents))
+    children += [(f".{name}", child) for name, child in getattr(value, "__dict__", {}).items()]
     for base in type(value).__mro__:
         for name in vars(base).get("__slots__", ()):
             if hasattr(value, name):
-                parts.append((f".{name}", getattr(value, name)))
-    return parts
+                children.append((f".{name}", getattr(value, name)))
+    return children
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """The paths at which two descriptions differ, in lines."""
+    """Lines with the paths at which two descriptions differ."""
     names = [*before, *(name for name in after if name not in before)]
     return "\n".join(
         f"{name}: {_short(before.get(name))} became {_short(after.get(name))}"
@@ -117,5 +117,5 @@ def _same(before: Any, after: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    kept = isinstance(value, tuple) and bool(value) and isinstance(value[-1], _Kept)
-    return repr(value[-1].value if kept else value)[:120]
+    is_reference = isinstance(value, tuple) and bool(value) and isinstance(value[-1], _Reference)
+    return repr(value[-1].value if is_reference else value)[:120]

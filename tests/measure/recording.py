@@ -9,7 +9,7 @@ from chainer_profile.measure.session import Session
 
 
 def record_trial(session: Session, step: Callable[[], object]) -> TrialTimes:
-    """Record one trial of a step, and return its times."""
+    """Record one trial of a step and return its times."""
     with session.recording():
         session.begin_trial()
         step()

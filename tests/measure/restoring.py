@@ -13,14 +13,14 @@ PHASES = ("forward", "forward-backward", "train")
 
 
 def profile(model, x=X, phase="forward", **options):
-    """A short profile."""
+    """Profile a network with few trials."""
     few = {"trials": 2, "warmups": 1, "clean_trials": 1, "memory": False, "counters": False}
     loss = {} if phase == "forward" else {"loss": F.sum}
     return chainer_profile.profile(model, x, phase=phase, **few | loss | options)
 
 
 def assert_restored(model, x=X, phase="forward", run=profile, **options):
-    """A run leaves a network, its input and its optimizer as they were, bit by bit."""
+    """Check that a run leaves a network, its input and its optimizer as they were, bit by bit."""
     objects = {"model": model, "x": x, "optimizer": options.get("optimizer")}
     before = describe(**objects)
     run(model, x, phase=phase, **options) if run is profile else run(model, x)
@@ -28,7 +28,7 @@ def assert_restored(model, x=X, phase="forward", run=profile, **options):
 
 
 def changing(change, **attributes):
-    """A linear layer whose forward also changes something, by ``change(link)``."""
+    """Make a link with a linear layer, whose forward first calls ``change(link)``."""
 
     def forward(self, x):
         change(self)

@@ -1,4 +1,4 @@
-"""Accounts of a program's time: exact by a fake clock, and complete for any use."""
+"""Accounts of a program's time are exact on a fake clock, and add up after any calls."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,8 +18,8 @@ _STEPS = st.one_of(
 
 
 @given(steps=st.lists(st.tuples(st.integers(0, 1000), _STEPS)), read_ns=st.integers(0, 5))
-def test_accounts_have_their_own_time_and_add_up_to_all_time(steps, read_ns):
-    """An inner account interrupts an outer one, and open accounts count until now."""
+def test_accounts_add_up_to_all_time(steps, read_ns):
+    """An inner account interrupts an outer one. An open account has the time until now."""
     clock = FakeClock(read_ns=read_ns)
     begin_ns, added_ns = clock.time_ns, 0
     accounts = Accounts(clock.now_ns, begin_ns)

@@ -1,4 +1,4 @@
-"""Networks and functions that can be profiled, and their arguments."""
+"""Networks, functions and arguments that profile() and other entry points accept."""
 
 import math
 import time
@@ -21,9 +21,9 @@ A, B = image(5, 3), image(2, 3)
 
 
 class AnyArguments(chainer.Chain):
-    """Keeps its arguments, and concatenates their arrays."""
+    """Passes its arguments to ``note``, and concatenates their arrays."""
 
-    def __init__(self, note=lambda *taken: None):
+    def __init__(self, note=lambda *arguments: None):
         super().__init__(a=L.Linear(3, 2))
         self.note = note
 
@@ -32,7 +32,7 @@ class AnyArguments(chainer.Chain):
         return self.a(F.concat(Arguments(args, kwargs).arrays, axis=0))
 
 
-#: An input; the first array's shape, the batch size and the description in the settings.
+#: Input; shape of the first array, batch size and description in the settings.
 FORMS = {
     "array": (A, ((5, 3), 5, "")),
     "tuple": ((A, B), ((5, 3), 5, "the first of 2 arrays")),
@@ -44,12 +44,12 @@ FORMS = {
 
 @pytest.mark.parametrize("phase", ["forward", "train"])
 @pytest.mark.parametrize("form", FORMS)
-def test_inputs_of_every_form_reach_the_network_and_are_described(form, phase):
+def test_inputs_of_each_form_reach_the_network_and_are_described(form, phase):
     x, described = FORMS[form]
     passed = ((), x) if isinstance(x, dict) else (x if isinstance(x, tuple) else (x,), {})
 
-    def note(*given):
-        assert given == passed  # true only of identical arrays: == of others is an array
+    def note(*arguments):
+        assert arguments == passed  # only identical arrays compare equal here
 
     recording = profile(AnyArguments(note), x, trials=3, warmups=0, phase=phase)
     settings = recording.settings
@@ -96,7 +96,7 @@ class Doubling:
     ("function", "name"),
     [(double, "double"), (lambda x: double(x), "<lambda>"), (Doubling(), "Doubling")],
 )
-def test_a_function_is_profiled_as_a_network_without_links(function, name):
+def test_function_is_profiled_as_a_network_without_links(function, name):
     name += " (a function, no links)"
     recording = profile(function, A, trials=3, warmups=0)
     assert [(a.path, a.function) for a in recording.layers] == [("/", "ReLU"), ("/", "MulConstant")]
@@ -106,12 +106,12 @@ def test_a_function_is_profiled_as_a_network_without_links(function, name):
 # -- wrong arguments
 
 
-def each(name, values, said):
-    return [({name: value}, f"{name} {said.format(value)}") for value in values]
+def each(name, values, message):
+    return [({name: value}, f"{name} {message.format(value)}") for value in values]
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         *each("trials", (0, -3, 2.5, "many", None), "is {!r}: give a whole number, 1 or more"),
         *each("trials", (True, math.nan), "is {!r}: give a whole number, 1 or more"),
@@ -148,16 +148,16 @@ def each(name, values, said):
         ({"model": double, "phase": "train"}, "a function has no parameters to update: "),
     ],
 )
-def test_invalid_arguments_raise_usage_error_before_the_network_runs(changes, words, clock):
+def test_invalid_arguments_raise_usage_error_before_the_network_runs(changes, message, clock):
     model = Chain(clock)
-    said = refusal(profile, error=UsageError, **({"model": model, "x": A} | changes))
-    assert said.startswith(words)
+    refused = refusal(profile, error=UsageError, **({"model": model, "x": A} | changes))
+    assert refused.startswith(message)
     assert model.calls == 0
 
 
 @pytest.mark.parametrize("make", [profiling, LayerProfile])
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"title": 42}, "title is 42: give a string"),
         ({"title": None}, "title is None: give a string"),
@@ -165,12 +165,12 @@ def test_invalid_arguments_raise_usage_error_before_the_network_runs(changes, wo
         ({"clock": time.perf_counter}, "clock is <built-in function perf_counter>: give a "),
     ],
 )
-def test_hooks_and_extensions_refuse_nonsense_when_they_are_made(make, changes, said):
-    assert refusal(make, error=UsageError, **changes).startswith(said)
+def test_constructors_refuse_invalid_arguments(make, changes, message):
+    assert refusal(make, error=UsageError, **changes).startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"out": 3}, "out is 3: give the name of a folder"),
         ({"command": ["train.py"]}, "command is ['train.py']: give a string"),
@@ -178,12 +178,12 @@ def test_hooks_and_extensions_refuse_nonsense_when_they_are_made(make, changes, 
         ({"report": None}, "report is None: give True or False"),
     ],
 )
-def test_the_extension_refuses_nonsense_when_it_is_made(changes, said):
-    assert refusal(LayerProfile, error=UsageError, **changes) == said
+def test_extension_refuses_invalid_arguments(changes, message):
+    assert refusal(LayerProfile, error=UsageError, **changes) == message
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"name": 3}, "name is 3: give a string"),
         ({"dtype": None}, "unknown data type None: give, say, float32 or int32"),
@@ -193,6 +193,7 @@ def test_the_extension_refuses_nonsense_when_it_is_made(changes, said):
         ({"shape": None}, "not a shape: None; give integers"),
     ],
 )
-def test_summary_refuses_nonsense(changes, said, clock):
-    given = {"model": L.Linear(3, 2), "shape": (1, 3)} | changes
-    assert refusal(chainer_profile.summary, error=UsageError, **given).startswith(said)
+def test_summary_refuses_invalid_arguments(changes, message, clock):
+    arguments = {"model": L.Linear(3, 2), "shape": (1, 3)} | changes
+    refused = refusal(chainer_profile.summary, error=UsageError, **arguments)
+    assert refused.startswith(message)

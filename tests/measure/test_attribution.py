@@ -1,4 +1,4 @@
-"""Rows of calls within calls, such as a backward that calls the network again."""
+"""Rows of nested calls, such as a backward that recomputes blocks of the network."""
 
 import chainer
 import chainer.functions as F
@@ -24,7 +24,10 @@ def block(clock, forward_ns, backward_ns):
 
 
 def checkpointed(clock):
-    """Two blocks whose backwards call them again: b1 in 4 and 1 ns, b2 in 1 and 6 ns."""
+    """Make a network of two blocks that backward recomputes.
+
+    Forward and backward take 4 and 1 ns in b1, 1 and 6 ns in b2.
+    """
     blocks = {"b1": block(clock, 4, 1), "b2": block(clock, 1, 6)}
     return net(lambda self, x: F.sum(F.forget(self.b2, F.forget(self.b1, x))), **blocks)
 
@@ -37,7 +40,7 @@ def run(model, clock, by_link=False):
 
 
 def rows_with_time(recording):
-    """Path, phase and time of the rows that take any time, in their order."""
+    """Path, phase and time of the rows that take time, in row order."""
     times = zip(recording.layers, recording.self_ns[-1].tolist(), strict=True)
     return [(row.path, row.phase, ns) for row, ns in times if ns]
 
@@ -47,15 +50,15 @@ def inclusive_ns(recording):
     return {path: round(value * 1e9) for path, value in seconds.items()}
 
 
-def test_what_a_backward_calls_again_has_rows_by_call(clock):
+def test_recomputed_blocks_have_rows_by_call(clock):
     recording = run(checkpointed(clock), clock)
     assert not recording.by_link
     assert rows_with_time(recording) == [
         ("/b1", "forward", 4),
         ("/b2", "forward", 1),
-        ("/b2", "backward", 1),  # again
+        ("/b2", "backward", 1),  # recomputed
         ("/b2", "backward", 6),
-        ("/b1", "backward", 4),  # again
+        ("/b1", "backward", 4),  # recomputed
         ("/b1", "backward", 1),
     ]
     assert recording.trial_ns.tolist() == [17] * 3
@@ -69,7 +72,7 @@ def test_what_a_backward_calls_again_has_rows_by_call(clock):
     assert set(parents[forward:]) == {None}
 
 
-def test_what_a_backward_calls_again_has_rows_by_link(clock):
+def test_recomputed_blocks_have_rows_by_link(clock):
     recording = run(checkpointed(clock), clock, by_link=True)
     assert rows_with_time(recording) == [
         ("/b1", "forward", 4),
@@ -88,7 +91,7 @@ def test_what_a_backward_calls_again_has_rows_by_link(clock):
     }
 
 
-def test_a_programs_own_loop_has_the_same_rows(clock):
+def test_custom_loop_has_the_same_rows(clock):
     model, rows = checkpointed(clock), profiling(clock=clock)
     for _ in range(2):
         with rows:
@@ -104,7 +107,7 @@ def test_a_programs_own_loop_has_the_same_rows(clock):
     assert recording.self_ns.sum(axis=1).tolist() == recording.trial_ns.tolist() == [17] * 2
 
 
-def test_checkpoints_within_checkpoints(clock):
+def test_nested_checkpoints_count_each_recomputation(clock):
     """The inner block runs in the forward pass, and twice in the backward."""
     inner, outer = block(clock, 4, 1), block(clock, 100, 1000)
     model = net(
@@ -123,8 +126,8 @@ def test_checkpoints_within_checkpoints(clock):
 
 
 @pytest.mark.parametrize("by_link", [False, True])
-def test_functions_that_a_backward_calls_are_its_own_time(clock, by_link):
-    """Unless it goes back through them, they are no calls of the network."""
+def test_functions_called_in_a_backward_count_in_its_time(clock, by_link):
+    """They are no calls of the network unless backward goes through them."""
 
     class Calls(Wait):
         def backward(self, indexes, grads):
@@ -136,7 +139,7 @@ def test_functions_that_a_backward_calls_are_its_own_time(clock, by_link):
     assert [row.parent for row in recording.layers] == [None] * len(recording.layers)
 
 
-def test_a_call_within_another_is_a_row_of_its_own(clock):
+def test_nested_call_has_a_row_with_its_parent(clock):
     model = net(lambda self, x: Outer(clock, 10).apply((x,))[0])
     recording = run(net(lambda self, x: F.sum(self.inner(x)), inner=model, l=L.Linear(1, 1)), clock)
     assert rows_with_time(recording) == [("/inner", "forward", 20), ("/inner", "forward", 30)]

@@ -1,4 +1,4 @@
-"""Calibration: fixed work that shows the speed of a machine."""
+"""Calibration: a fixed amount of work, whose time shows the speed of the machine."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from tests.queues import asked, run
 
 
 class Work:
-    """Array module whose products and copies take given times on a fake clock."""
+    """A fake NumPy whose products and copies take fixed times on a fake clock."""
 
     def __init__(self, clock, products, copies):
         self.clock = clock
@@ -31,20 +31,20 @@ class Work:
         self.clock.advance(next(self._copies))
 
 
-def test_calibrate_returns_medians_without_the_warm_up():
+def test_calibrate_returns_medians_without_warm_up():
     rounds = calibration._ROUNDS
     clock = FakeClock()
-    # The warm-up is slow, and so are as many others as do not change the median.
-    long = 1 + rounds // 2
-    products, copies = ([10**9] * long + [ns] * (rounds + 1 - long) for ns in (4000, 700))
+    # The warm-up is slow, and as many rounds as cannot change the median.
+    n_slow = 1 + rounds // 2
+    products, copies = ([10**9] * n_slow + [ns] * (rounds + 1 - n_slow) for ns in (4000, 700))
     work = Work(clock, products, copies)
     assert calibrate(clock.now_ns, work) == Calibration(4000 * 1e-9, 700 * 1e-9)
-    # Every module except NumPy gets the sizes for a GPU.
+    # Every array module except NumPy gets the sizes for a GPU.
     assert work.sides == {(calibration.GPU_SIDE,) * 2}
     assert work.copied == {calibration.GPU_COPY_NBYTES}
 
 
-def test_a_run_calibrates_before_and_after_its_trials_and_ignores_failures(
+def test_run_calibrates_before_and_after_trials_and_ignores_failures(
     clock, one_thread, monkeypatch
 ):
     at = []

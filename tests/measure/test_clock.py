@@ -1,4 +1,4 @@
-"""Clocks, and the duration of a run: of its warm-up, and in total with ``max_seconds``."""
+"""Clocks, and durations of the warm-up and, with ``max_seconds``, of a run."""
 
 import pytest
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Slow(Chain):
-    """A network whose call takes this number of seconds more."""
+    """A network whose call takes ``seconds`` longer."""
 
     def __init__(self, clock, seconds):
         super().__init__(clock)
@@ -62,7 +62,7 @@ def test_all_passes_end_within_max_seconds_with_profiled_and_unprofiled_trials(
     assert len(recording.warmup_ns) * seconds <= 2 + seconds
 
 
-def test_opening_divides_the_first_cycle():
+def test_opening_splits_the_first_cycle():
     for cycle, parts in (
         ((25, 5, 25), [(1, 1, 9), (5, 1, 5), (10, 2, 10), (5, 1, 5)]),
         ((5, 1, 5), [(1, 1, 9)]),
@@ -72,7 +72,7 @@ def test_opening_divides_the_first_cycle():
         assert list(opening(*cycle)) == parts
 
 
-def test_a_waiting_clock_synchronizes_before_each_reading():
+def test_waiting_clock_synchronizes_before_each_reading():
     assert HOST_CLOCK.device is None
     assert HOST_CLOCK.waiting() is HOST_CLOCK
     host = FakeClock(time_ns=100)

@@ -1,4 +1,4 @@
-"""The phase of communication: a row for each collective of ChainerMN's optimizers."""
+"""The communication phase has a row for each collective of ChainerMN's optimizers."""
 
 import ctypes
 import socket
@@ -25,8 +25,8 @@ X = np.ones((2, 3), np.float32)
 MS = 1_000_000
 
 
-class MadeMpi:
-    """MPI's communicator, whose collectives take a ms each, and two for every further one."""
+class FakeMpi:
+    """A fake MPI communicator: the n-th collective takes 2 n - 1 ms."""
 
     def __init__(self, clock):
         self.clock, self.n_calls, self.entered = clock, 0, []
@@ -42,13 +42,13 @@ class MadeMpi:
         return [value]
 
 
-class Made:
-    """As ChainerMN's naive communicator on rank 1 of 2: each parameter is moved by itself."""
+class FakeCommunicator:
+    """Like ChainerMN's naive communicator on rank 1 of 2: one collective per parameter."""
 
     rank, size = 1, 2
 
     def __init__(self, clock):
-        self.mpi_comm = MadeMpi(clock)
+        self.mpi_comm = FakeMpi(clock)
 
     def bcast_data(self, model):
         for _, param in sorted(model.namedparams()):
@@ -68,9 +68,9 @@ class Made:
 
 
 class Step:
-    """An update by ChainerMN's optimizer, as the step of a trial.
+    """The step of a trial that updates with ChainerMN's optimizer.
 
-    The network has two layers; two more are not used, of which one has no array yet.
+    The network uses two of its four layers. One unused layer is not initialized.
     """
 
     inputs = ()
@@ -88,8 +88,8 @@ class Step:
     def __call__(self):
         self.optimizer.update(self.model, X)
 
-    def moves(self):
-        """Function, path, shapes and type of each collective of an update."""
+    def collectives_of_update(self):
+        """Function, path, shapes and data type of each collective in an update."""
         session = StepSession(self)
         session.learn()
         rows = [layer for layer in session.layers if layer.phase == "communication"]
@@ -101,12 +101,12 @@ def spec(*shape, dtype="float32"):
 
 
 @pytest.mark.parametrize("zero_fill", [False, True])
-def test_a_row_for_each_parameter(clock, zero_fill):
-    step = Step(Made(clock), zero_fill=zero_fill)
+def test_each_parameter_has_a_row_per_collective(clock, zero_fill):
+    step = Step(FakeCommunicator(clock), zero_fill=zero_fill)
     optimizers = step.optimizer, step.optimizer.actual_optimizer
     moved = {"/a/W": (4, 3), "/aa/W": (2, 2), "/b/W": (2, 4), "/b/b": (2,)}
     for function in ("Bcast", "Allreduce"):
-        assert step.moves() == [
+        assert step.collectives_of_update() == [
             (function, path, (shape,), "float32") for path, shape in moved.items()
         ]
         if not zero_fill:  # a parameter without a gradient is not moved
@@ -118,14 +118,14 @@ def test_a_row_for_each_parameter(clock, zero_fill):
 @pytest.mark.parametrize(
     ("channel", "method", "args", "moved"),
     [
-        # A bucket is one row: a buffer of a device with MPI's type, and its like.
+        # MPI moves a bucket of parameters as one device buffer.
         ("mpi_comm", "Allreduce", [((ctypes.c_ubyte * 104)(), "MPI.FLOAT")] * 2, spec(26)),
-        # NCCL knows addresses, a number and a type.
+        # NCCL takes addresses, a number of items and a type.
         ("nccl_comm", "allReduce", [11, 12, 5, 6, 0, 13], spec(5, dtype="float16")),
     ],
 )
 @pytest.mark.parametrize("fails", [False, True])
-def test_buffers_of_other_kinds(channel, method, args, moved, fails):
+def test_buckets_and_nccl_buffers_have_rows(channel, method, args, moved, fails):
     calls, begun = [], []
 
     def collective(*args):
@@ -139,7 +139,11 @@ def test_buffers_of_other_kinds(channel, method, args, moved, fails):
     with (
         pytest.raises(ZeroDivisionError) if fails else nullcontext(),
         collectives(
-            communicator, L.Linear(3, 2), "grad", lambda *of: begun.append(of), lambda: None
+            communicator,
+            L.Linear(3, 2),
+            "grad",
+            lambda *collective: begun.append(collective),
+            lambda: None,
         ),
     ):
         getattr(getattr(communicator, channel), method)(*args)
@@ -148,18 +152,18 @@ def test_buffers_of_other_kinds(channel, method, args, moved, fails):
     assert channel not in vars(type(communicator))
 
 
-def test_another_communicator_of_the_class_is_not_affected(clock):
-    first, second = Made(clock), Made(clock)
+def test_other_communicators_of_the_class_are_not_patched(clock):
+    first, second = FakeCommunicator(clock), FakeCommunicator(clock)
     channel = second.mpi_comm
-    with collectives(first, L.Linear(3, 2), "grad", lambda *of: None, lambda: None):
+    with collectives(first, L.Linear(3, 2), "grad", lambda *collective: None, lambda: None):
         assert first.mpi_comm is not vars(first)["mpi_comm"]
         assert second.mpi_comm is channel
         del vars(second)["mpi_comm"]
         assert not hasattr(second, "mpi_comm")
 
 
-def test_times_of_an_update_add_up_and_stamps_are_those_of_the_clock(clock):
-    communicator = Made(clock)
+def test_times_of_an_update_add_up_and_arrivals_equal_the_clock(clock):
+    communicator = FakeCommunicator(clock)
     step = Step(communicator)
     step()
     session = StepSession(step, clock)
@@ -167,29 +171,29 @@ def test_times_of_an_update_add_up_and_stamps_are_those_of_the_clock(clock):
     communicator.mpi_comm.n_calls = 0
     trial = record_trial(session, step)
     assert session.has_single_calls
-    moves = [layer for layer in session.layers if layer.phase == "communication"]
-    assert [(layer.path, layer.input_shapes, layer.input_nbytes) for layer in moves] == [
+    collective_rows = [layer for layer in session.layers if layer.phase == "communication"]
+    assert [(layer.path, layer.input_shapes, layer.input_nbytes) for layer in collective_rows] == [
         *(("/a/W", ((4, 3),), 48), ("/aa/W", ((2, 2),), 16)),
         *(("/b/W", ((2, 4),), 32), ("/b/b", ((2,),), 8)),
     ]
-    own = [int(trial.rows_ns[layer.index]) for layer in moves]
-    assert own == [1 * MS, 3 * MS, 5 * MS, 7 * MS]
+    self_ns = [int(trial.rows_ns[layer.index]) for layer in collective_rows]
+    assert self_ns == [1 * MS, 3 * MS, 5 * MS, 7 * MS]
     framework = dict(zip(session.phases, trial.phases_ns.tolist(), strict=True))
     assert framework["communication"] == 4 * 7
     assert trial.rows_ns.sum() + trial.phases_ns.sum() == trial.wall_ns == 16 * MS + 28
     arrived = (trial.arrived_ns - trial.start_ns).tolist()
     assert arrived == [7, MS + 14, 4 * MS + 21, 9 * MS + 28]
-    assert (trial.left_ns - trial.arrived_ns).tolist() == own
+    assert (trial.left_ns - trial.arrived_ns).tolist() == self_ns
 
 
-def test_stamps_are_those_of_the_clock_also_while_functions_are_looked_up(clock, monkeypatch):
+def test_arrivals_exclude_lookup_of_new_call_sites(clock, monkeypatch):
     add_site = Recorder.add_site
 
     def slow(*args, **kwargs):
         clock.advance(1000)
         return add_site(*args, **kwargs)
 
-    communicator = Made(clock)
+    communicator = FakeCommunicator(clock)
     step, mpi = Step(communicator), communicator.mpi_comm
     step()
     monkeypatch.setattr(Recorder, "add_site", slow)
@@ -202,8 +206,8 @@ def test_stamps_are_those_of_the_clock_also_while_functions_are_looked_up(clock,
         assert last - first == 6 * MS
 
 
-def test_which_rank_a_process_is(clock):
+def test_rank_of_optimizers(clock):
     plain = chainer.optimizers.SGD().setup(L.Linear(2, 2))
     assert rank_of([plain]) is rank_of([]) is None
-    optimizer = create_multi_node_optimizer(plain, Made(clock))
+    optimizer = create_multi_node_optimizer(plain, FakeCommunicator(clock))
     assert rank_of([plain, optimizer]) == Rank(1, 2, socket.gethostname())

@@ -10,7 +10,7 @@ from chainer_profile.record.recording import Settings
 from models import REGISTRY
 
 
-def test_configured_sets_the_data_type_and_restores_it():
+def test_configured_sets_and_restores_the_data_type():
     for dtype in ("float32", "float16", "mixed16"):
         half = np.float32 if dtype == "float32" else np.float16
         with configured(Settings(dtype=dtype)):
@@ -25,7 +25,7 @@ def test_configured_sets_the_data_type_and_restores_it():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "mixed16"])
-def test_a_run_records_the_data_type_of_its_layers(dtype):
+def test_run_records_the_data_type_of_its_layers(dtype):
     with configured(Settings(dtype=dtype)):
         model = REGISTRY["resnet20"].build(depth=8)
         x = np.zeros((1, 3, 8, 8), input_dtype())

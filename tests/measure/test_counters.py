@@ -1,4 +1,4 @@
-"""The counters pass: fake counters are aggregated as times are."""
+"""The counters pass aggregates counters like times."""
 
 import mmap
 import subprocess
@@ -23,7 +23,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts 
 
 
 def measure(clock, step, usage=None, touch=None):
-    """Run the pass; the default usage is half a ns of CPU time and seven page faults per ns."""
+    """Run the counters pass, by default with half a ns of CPU time and seven page faults per ns."""
     usage = usage or (("cpu_ns", "page_faults"), lambda: (clock.time_ns // 2, clock.time_ns * 7))
     with pytest.MonkeyPatch.context() as patch, step.configured():
         patch.setattr(counters_module, "thread_usage", lambda: usage)
@@ -52,8 +52,8 @@ def test_counters_are_aggregated_like_times(clock):
     assert sum(cpu.trial) == pytest.approx(sum(wall.trial) / 2, abs=counters.trials)
 
 
-def test_trials_with_other_calls_are_left_out(clock):
-    calls = iter([1, 1, 2, 1, *(1, 2, 2, 2)])  # the first of each four determines the rows
+def test_trials_with_different_calls_are_not_counted(clock):
+    calls = iter([1, 1, 2, 1, *(1, 2, 2, 2)])  # the first of four trials determines the rows
 
     def network(x):
         for _ in range(next(calls)):
@@ -78,7 +78,7 @@ class Faulting(Wait):
 
 
 @linux
-def test_page_faults_count_for_the_layer_that_causes_them():
+def test_page_faults_count_in_the_layer_that_causes_them():
     def network(x):
         for kind in (Wait, Faulting):
             (x,) = kind(FakeClock(), 0).apply((x,))
@@ -92,11 +92,11 @@ def test_page_faults_count_for_the_layer_that_causes_them():
     # Linux counts system time too coarsely for layers.
     assert counters["system_ns"].layers == ()
     assert len(counters["system_ns"].trial) == counters.trials
-    # The layer's faults cost at least as much as the measured ones.
+    # The faults of the layer cost no less than the measured cost of a fault.
     assert 0 < counters.fault_ns * touched < 1.5 * counters["cpu_ns"].layers[1]
 
 
-def test_the_cost_of_a_page_fault_is_the_median_of_touching_new_pages(clock):
+def test_cost_of_a_page_fault_is_the_median_of_touching_new_pages(clock):
     costs_ns = iter([9000, *[1200] * 4, 100, 100])
     faults = []
 
@@ -109,20 +109,20 @@ def test_the_cost_of_a_page_fault_is_the_median_of_touching_new_pages(clock):
     assert counters.fault_ns == 1200
 
 
-def test_a_run_counts_by_default(clock):
+def test_run_counts_by_default(clock):
     asked = Settings(trials=4, clean_trials=1, warmups=1)
     step = make_step("forward", Chain(clock), (image(),))
     assert runner.run(step, asked, clock=clock, memory=False).counters is None
     recording = runner.run(step, asked, clock=clock, memory=False, counters=None)
     assert recording.counters.trials == LEAST_TRIALS == 3
-    # The counter of wall time agrees with the timed trials.
+    # The wall time counter equals the time of the trials.
     own_ns = [at / 3 for at in recording.counters["wall_ns"].layers]
     assert own_ns == recording.self_ns.mean(axis=0).tolist()
 
 
 @linux
-def test_calibration_does_not_change_how_malloc_keeps_memory():
-    """If calibration freed a large array, glibc would keep memory, and the network be faster."""
+def test_calibration_does_not_change_mmap_threshold_of_malloc():
+    """Freeing a large array would raise glibc's threshold, and speed up the network."""
     code = """
 import ctypes
 from chainer_profile.measure.calibration import calibrate
@@ -134,7 +134,7 @@ libc.mallinfo2.restype = Info
 calibrate()
 before = libc.mallinfo2().hblks
 arrays = [np.empty(1 << 20, np.uint8) for _ in range(8)]
-# Another thread may have freed a block in this time.
+# Another thread may free a block at the same time.
 print(libc.mallinfo2().hblks - before > 4)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

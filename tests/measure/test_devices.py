@@ -1,4 +1,4 @@
-"""GPUs without a GPU: messages about missing software and devices, and moving a network."""
+"""Moving networks to a fake GPU, and messages about missing software and devices."""
 
 import sys
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ Original error:
         ("", f"CuPy is not installed; install it with: {INSTALL}"),
     ],
 )
-def test_a_missing_or_broken_cupy_is_explained(source, message, tmp_path, monkeypatch):
+def test_message_about_missing_or_broken_cupy(source, message, tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     if source:
@@ -47,7 +47,7 @@ def test_a_missing_or_broken_cupy_is_explained(source, message, tmp_path, monkey
 
 
 CPU = "; leave out --gpu to run on the CPU"
-# CUDA reports a missing driver as one that is too old.
+# CUDA reports a missing driver as a driver that is too old.
 TOO_OLD, NONE_FOUND = "cudaErrorInsufficientDriver: too old", "cudaErrorNoDevice: no CUDA-capable"
 
 
@@ -71,7 +71,7 @@ TOO_OLD, NONE_FOUND = "cudaErrorInsufficientDriver: too old", "cudaErrorNoDevice
         (2, None, "no such device; this machine has --gpu 0 to 1"),
     ],
 )
-def test_a_missing_driver_or_gpu_is_explained(count, driver, message, cupy):
+def test_message_about_missing_driver_or_gpu(count, driver, message, cupy):
     vars(cupy.cuda.runtime).update(
         getDeviceCount=raising(RuntimeError(count)) if isinstance(count, str) else lambda: count,
         driverGetVersion=lambda: driver,
@@ -82,7 +82,7 @@ def test_a_missing_driver_or_gpu_is_explained(count, driver, message, cupy):
 
 @pytest.fixture
 def device(cupy, monkeypatch):
-    """A device of Chainer with the fake CuPy."""
+    """A Chainer device that uses the fake CuPy."""
     cupy.ndarray = type("DeviceArray", (np.ndarray,), {})
     device = SimpleNamespace(use=lambda: None, send=lambda a: a.view(cupy.ndarray), xp=cupy)
     stock = chainer.get_device
@@ -93,7 +93,7 @@ def device(cupy, monkeypatch):
 
 
 def moving(device, left=""):
-    """Make a network with parameters, averages and numbers; the array ``left`` does not move."""
+    """Make a network with parameters, averages and numbers, whose array ``left`` does not move."""
     model = chainer.Chain(bn=L.BatchNormalization(3), later=L.Linear(None, 2))  # no W yet
     for name, value in (("own", np.zeros(2)), ("step", 3), ("scalar", np.array(1.5))):
         model.add_persistent(name, value)
@@ -123,17 +123,17 @@ def test_move_to_gpu_returns_a_clock_that_does_not_wait(cupy, device):
 
 
 @pytest.mark.parametrize("path", ["/bn/gamma", "/bn/avg_mean", "/own"])
-def test_an_array_that_stays_on_the_host_is_named(device, path):
+def test_message_names_an_array_that_stays_on_the_host(device, path):
     assert refusal(move_to_gpu, moving(device, path), np.zeros(3), 0) == (
         f"--gpu 0: {path} of the network stays on the host. Let the network's to_device or "
         "device_resident_accept move it, and keep no copies of arrays"
     )
 
 
-def test_unused_blocks_of_the_pool_count_as_free(cupy):
+def test_unused_blocks_of_the_memory_pool_count_as_free(cupy):
     queue = CudaQueue(cupy)
     before = queue.memory_nbytes()
     cupy.empty(4096, np.uint8)
     assert queue.memory_nbytes() == before
-    kept = cupy.empty(4096, np.uint8)
-    assert queue.memory_nbytes() == (before[0] - kept.nbytes, before[1])
+    allocated = cupy.empty(4096, np.uint8)
+    assert queue.memory_nbytes() == (before[0] - allocated.nbytes, before[1])

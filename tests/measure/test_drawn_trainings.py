@@ -1,4 +1,4 @@
-"""profile() restores whatever drawn trainings change."""
+"""profile() restores everything that random trainings change."""
 
 import random
 import warnings
@@ -20,8 +20,8 @@ from tests.measure.restoring import PHASES, Slotted, X, profile
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-class Counting:
-    """A hook with state of its own."""
+class CountingHook:
+    """An optimizer hook with state."""
 
     timing = "post"
 
@@ -35,8 +35,8 @@ class Counting:
         self.seen.append(self.calls)
 
 
-class Busy(chainer.Chain):
-    """Changes whatever it can."""
+class ChangesEverything(chainer.Chain):
+    """A link that changes state of every kind."""
 
     def __init__(self, inner):
         super().__init__()
@@ -58,7 +58,7 @@ class Busy(chainer.Chain):
 
 
 class Averaging(chainer.Chain):
-    """Changes weights in its forward."""
+    """A link whose forward changes weights."""
 
     def __init__(self):
         super().__init__()
@@ -87,8 +87,10 @@ LAYERS = {
     "peephole": lambda: L.StatefulPeepholeLSTM(6, 6),
     "gru": lambda: L.StatefulGRU(6, 6),
     "averaging": Averaging,
-    "busy": lambda: Busy(L.Linear(6, 6)),
-    "nested": lambda: Busy(chainer.Sequential(L.LSTM(6, 6), F.dropout, Busy(L.Linear(6)))),
+    "busy": lambda: ChangesEverything(L.Linear(6, 6)),
+    "nested": lambda: ChangesEverything(
+        chainer.Sequential(L.LSTM(6, 6), F.dropout, ChangesEverything(L.Linear(6)))
+    ),
 }
 OPTIMIZERS = {
     **{name: getattr(optimizers, name) for name in ("SGD", "MomentumSGD", "NesterovAG", "RMSprop")},
@@ -103,14 +105,14 @@ HOOKS = {
     "clipping": lambda: chainer.optimizer_hooks.GradientClipping(1.0),
     "noise": lambda: chainer.optimizer_hooks.GradientNoise(0.1),
     "lars": lambda: chainer.optimizer_hooks.GradientLARS(),
-    "counting": Counting,
-    "counting parameters": lambda: Counting("of parameters", call_for_each_param=True),
+    "counting": CountingHook,
+    "counting parameters": lambda: CountingHook("of parameters", call_for_each_param=True),
 }
 
 
 @st.composite
 def trainings(draw):
-    """A function that makes a network and an optimizer, the same ones each time it is called."""
+    """Strategy of functions that make a network, an optimizer and an input, always the same."""
     names = draw(st.lists(st.sampled_from(list(LAYERS)), min_size=1, max_size=4))
     shared = draw(st.booleans())
     dtype = draw(st.sampled_from([np.float32, np.float16]))
@@ -128,7 +130,7 @@ def trainings(draw):
             links = [LAYERS[name]() for name in names]
         model = chainer.Sequential(*links, *(links[:1] if shared else []))
         optimizer = OPTIMIZERS[kind]().setup(model)
-        if "eps" in vars(optimizer.hyperparam):  # the usual one is 0 in float16
+        if "eps" in vars(optimizer.hyperparam):  # the default is 0 in float16
             optimizer.hyperparam.eps = 1e-3
         if fp32:
             optimizer.use_fp32_update()
@@ -137,7 +139,7 @@ def trainings(draw):
         for name in sorted(hooks):
             optimizer.add_hook(HOOKS[name]())
         if rule_hook:
-            next(iter(model.params())).update_rule.add_hook(Counting())
+            next(iter(model.params())).update_rule.add_hook(CountingHook())
         for _ in range(calls):
             optimizer.update(lambda: F.sum(model(X.astype(dtype))))
         return model, optimizer, X.astype(dtype)
@@ -149,10 +151,10 @@ def trainings(draw):
 @given(
     make=trainings(),
     phase=st.sampled_from(PHASES),
-    own=st.booleans(),
-    entry=st.sampled_from(["network", "function", "method", "variable"]),
+    with_optimizer=st.booleans(),
+    call_by=st.sampled_from(["network", "function", "method", "variable"]),
 )
-def test_any_training_is_restored_bit_by_bit(make, phase, own, entry):
+def test_profile_restores_any_training_bit_by_bit(make, phase, with_optimizer, call_by):
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         twin, _, x = make()
@@ -161,14 +163,14 @@ def test_any_training_is_restored_bit_by_bit(make, phase, own, entry):
         first = {path: param.array.tobytes() for path, param in twin.namedparams()}
         model, optimizer, x = make()
         lazy = {path: param for path, param in model.namedparams() if param.array is None}
-        called = {"function": lambda x: model(x), "method": model.forward}.get(entry, model)
+        called = {"function": lambda x: model(x), "method": model.forward}.get(call_by, model)
         if called is not model and phase == "train":
             called = model
-        given = chainer.Variable(x) if entry == "variable" else x
+        profiled_input = chainer.Variable(x) if call_by == "variable" else x
         rules = [param.update_rule for param in model.params()]
-        objects = {"model": model, "called": called, "x": given, "optimizer": optimizer}
+        objects = {"model": model, "called": called, "x": profiled_input, "optimizer": optimizer}
         before = describe(lazy.values(), rules=rules, **objects)
-        profile(called, given, phase, **{"optimizer": optimizer} if own else {})
+        profile(called, profiled_input, phase, **{"optimizer": optimizer} if with_optimizer else {})
         after = describe(lazy.values(), rules=rules, **objects)
     assert not differences(before, after)
     assert [param.update_rule for param in model.params()] == rules

@@ -1,4 +1,4 @@
-"""The environment: machine, software and GPU. Values that cannot be read are left out."""
+"""The environment: machine, software and GPU, without values that cannot be read."""
 
 import re
 import subprocess
@@ -38,7 +38,7 @@ def test_collect_describes_this_process(monkeypatch):
     assert collect().chainer == ""
 
 
-def test_only_numpys_blas_is_listed_if_it_is_known(monkeypatch):
+def test_only_numpys_blas_is_listed(monkeypatch):
     def library(folder, threads, api="blas", **more):
         fields = {"user_api": api, "internal_api": "openblas", "version": None}
         return fields | {"filepath": f"/lib/{folder}/libopenblas.so", "num_threads": threads} | more
@@ -57,30 +57,30 @@ def test_only_numpys_blas_is_listed_if_it_is_known(monkeypatch):
 @pytest.mark.parametrize(
     ("end", "cores"),
     [
-        ((10.0, 12.0, 7.0), 0.5),  # 12 s busy, 7 s of them ours, in 10 s
+        ((10.0, 12.0, 7.0), 0.5),  # in 10 s: 12 s of CPU time, 7 s of it ours
         ((10.0, 6.9, 7.0), 0.0),  # the two clocks have different resolutions
         ((0.1, 5.0, 0.0), None),  # too short
     ],
 )
-def test_other_cpu_is_the_mean_number_of_cores_of_other_programs(end, cores, monkeypatch):
-    _, busy, own = CpuWatch._read()
-    assert 0 < own <= busy + 1  # the machine's CPU time includes this process's
+def test_other_cpu_is_the_mean_number_of_cores_used_by_other_programs(end, cores, monkeypatch):
+    _, busy_s, own_s = CpuWatch._read()
+    assert 0 < own_s <= busy_s + 1  # the machine's CPU time includes this process's
     reads = iter([(0.0, 0.0, 0.0), end])
     monkeypatch.setattr(CpuWatch, "_read", staticmethod(lambda: next(reads)))
     assert CpuWatch().other_cpu() == cores
 
 
-def test_the_cpu_time_of_children_is_the_process_s_own(monkeypatch):
-    """Both running children and ended ones count."""
+def test_cpu_time_of_children_counts_as_own(monkeypatch):
+    """Running and ended children count."""
 
     def process(**seconds):
         times = dict.fromkeys(("user", "system", "children_user", "children_system"), 0.0)
         return SimpleNamespace(cpu_times=lambda: SimpleNamespace(**{**times, **seconds}))
 
     gone = SimpleNamespace(cpu_times=raising(psutil.NoSuchProcess(1)))
-    own = process(user=1.0, system=0.5, children_user=4.0)
-    own.children = lambda recursive: [process(user=16.0, children_system=32.0), gone]
-    monkeypatch.setattr(psutil, "Process", lambda: own)
+    this_process = process(user=1.0, system=0.5, children_user=4.0)
+    this_process.children = lambda recursive: [process(user=16.0, children_system=32.0), gone]
+    monkeypatch.setattr(psutil, "Process", lambda: this_process)
     assert CpuWatch._read()[2] == 53.5
 
 
@@ -103,11 +103,11 @@ def gpu(monkeypatch):
     )
     nvml = SimpleNamespace(
         nvmlInit=lambda: None,
-        nvmlDeviceGetHandleByPciBusId={BUS: HANDLE}.get,  # CUDA's numbers are not NVML's
+        nvmlDeviceGetHandleByPciBusId={BUS: HANDLE}.get,  # CUDA and NVML number devices differently
         nvmlSystemGetDriverVersion=lambda: b"575.57.08",
-        nvmlDeviceGetClockInfo=lambda *of: {(HANDLE, 1): 1755, (HANDLE, 2): 2619}[of],
-        nvmlDeviceGetMaxClockInfo=lambda *of: {(HANDLE, 1): 1980}[of],
-        nvmlDeviceGetTemperature=lambda *of: {(HANDLE, 0): 41}[of],
+        nvmlDeviceGetClockInfo=lambda *query: {(HANDLE, 1): 1755, (HANDLE, 2): 2619}[query],
+        nvmlDeviceGetMaxClockInfo=lambda *query: {(HANDLE, 1): 1980}[query],
+        nvmlDeviceGetTemperature=lambda *query: {(HANDLE, 0): 41}[query],
         nvmlDeviceGetPowerUsage={HANDLE: 118_250}.get,
         nvmlDeviceGetCurrentClocksThrottleReasons={HANDLE: 0x1 | 0x4 | 0x40}.get,
     )
@@ -128,8 +128,8 @@ def test_gpu_and_state_have_all_values(gpu):
     assert collect_gpu(0).name == "A\ufffd"
 
 
-def test_values_that_a_driver_refuses_are_left_out(gpu):
-    of_state = 0
+def test_values_that_the_driver_refuses_are_omitted(gpu):
+    n_state_values = 0
     for owner in gpu:
         for name, function in list(vars(owner).items()):
             for refused in (raising(RuntimeError("not supported")), None):
@@ -140,9 +140,9 @@ def test_values_that_a_driver_refuses_are_left_out(gpu):
                 ]
                 assert lost
                 assert not any(now[key] for key in lost)
-                of_state += not vars(STATE).keys().isdisjoint(lost)
+                n_state_values += not vars(STATE).keys().isdisjoint(lost)
             setattr(owner, name, function)
-    assert of_state == 2 * 8
+    assert n_state_values == 2 * 8
 
 
 # -- the commit
@@ -150,14 +150,16 @@ def test_values_that_a_driver_refuses_are_left_out(gpu):
 GIT = ("git", "-c", "user.name=A", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
 
 
-def git(folder, *words):
-    done = subprocess.run([*GIT, *words], cwd=folder, check=True, capture_output=True, text=True)
+def git(folder, *arguments):
+    done = subprocess.run(
+        [*GIT, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
     return done.stdout.strip()
 
 
 @pytest.fixture
 def repository(tmp_path):
-    """A repository with a folder in it, and the first digits of its commit."""
+    """A repository with a folder, and its abbreviated commit."""
     folder = tmp_path / "repository"
     (folder / "inner").mkdir(parents=True)
     (folder / "inner" / "file").write_text("text")
@@ -167,7 +169,7 @@ def repository(tmp_path):
     return folder, git(folder, "rev-parse", "--short=12", "HEAD")
 
 
-def test_the_commit_is_of_the_profilers_sources_wherever_it_runs(repository, monkeypatch):
+def test_commit_is_that_of_the_profilers_repository(repository, monkeypatch):
     folder, commit = repository
     before = collect().commit
     monkeypatch.chdir(folder)
@@ -176,6 +178,6 @@ def test_the_commit_is_of_the_profilers_sources_wherever_it_runs(repository, mon
     assert commit_of(folder) == commit
     (folder / "inner" / "file").write_text("changed")
     assert commit_of(folder) == f"{commit}-dirty"
-    # Sources within another program's repository, such as in its virtual environment.
+    # The profiler may be installed in another repository, such as in a virtual environment.
     assert commit_of(folder / "inner") == ""
     assert commit_of(folder.parent) == ""

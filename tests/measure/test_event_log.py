@@ -1,4 +1,4 @@
-"""The log of a program: trials are cut from it after the fact."""
+"""The event log of a program: trials are cut from it afterwards."""
 
 import chainer
 import numpy as np
@@ -45,7 +45,7 @@ def times_of(log, trials):
 
 
 @pytest.mark.parametrize("takes", ["never", "within", "between"])
-def test_a_trial_has_its_rows_however_often_the_log_is_read(takes):
+def test_rows_do_not_depend_on_when_the_log_is_read(takes):
     clock = FakeClock()
     log = EventLog(clock, print)
     log.start()
@@ -70,7 +70,7 @@ def test_a_trial_has_its_rows_however_often_the_log_is_read(takes):
         assert times["wall"] == 33
 
 
-def test_what_is_forgotten_takes_no_memory_and_later_trials_stay():
+def test_forget_frees_memory_and_keeps_later_trials():
     clock = FakeClock()
     log = EventLog(clock, print)
     log.start()
@@ -90,7 +90,7 @@ def test_what_is_forgotten_takes_no_memory_and_later_trials_stay():
     assert log.n_stored == 0
 
 
-def test_rows_have_the_device_s_times():
+def test_rows_have_device_times():
     clock = device_clock()
     log = EventLog(FakeClock(), print)
     log.now_ns = clock.now_ns

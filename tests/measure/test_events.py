@@ -1,4 +1,4 @@
-"""Events in a device's queue: they are made once, and their times are exact."""
+"""Events in a device queue are reused, and their times are exact."""
 
 import numpy as np
 from hypothesis import given
@@ -9,10 +9,10 @@ from tests.queues import device_clock
 
 
 @given(st.lists(st.lists(st.integers(0, 30_000_000), max_size=60), max_size=4))
-def test_events_are_reused_and_long_trials_are_as_exact_as_short_ones(trials):
-    """CUDA's milliseconds in single precision are exact to the nanosecond up to 8 ms.
+def test_events_are_reused_and_long_trials_stay_exact(trials):
+    """CUDA reports milliseconds in single precision, which are exact to 1 ns up to 8 ms.
 
-    Their resolution is 0.95 ns above 8 ms, 1.9 ns above 16 ms, and 122 ns above 1 s.
+    The resolution is 0.95 ns above 8 ms, 1.9 ns above 16 ms, and 122 ns above 1 s.
     """
     clock = device_clock()
     queue, pool = clock.device, EventPool(clock.device, clock.now_ns)

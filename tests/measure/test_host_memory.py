@@ -1,4 +1,4 @@
-"""Counting memory while the program uses tracemalloc and the garbage collector for itself."""
+"""Counting memory in a program that itself uses tracemalloc and the garbage collector."""
 
 import _tracemalloc
 import gc
@@ -15,8 +15,8 @@ from tests.nets import MLP
 from tests.refusing import refusal
 
 X = np.ones((4, 3), np.float32)
-#: Programs that run while memory is counted: whether each traces before, its calls, whether it
-#: traces afterwards, and with how many frames.
+#: Programs that run while memory is counted: whether the program traces before; its calls; whether
+#: it traces afterwards; the number of frames.
 PROGRAMS = {
     "nothing": (False, (), False, 1),
     "starts": (False, [("start", 7)], True, 7),
@@ -35,20 +35,20 @@ FUNCTIONS = ("start", "stop", "is_tracing", "clear_traces", "get_traced_memory",
 
 
 @pytest.fixture(autouse=True)
-def stopped():
+def stop_tracing():
     yield
     _tracemalloc.stop()
 
 
 @contextmanager
-def unchanged():
+def tracemalloc_unchanged():
     before = [getattr(tracemalloc, name) for name in FUNCTIONS]
     yield
     assert [getattr(tracemalloc, name) for name in FUNCTIONS] == before
 
 
-def seen(traces, calls, within):
-    """The state of tracemalloc that a program sees before and after each call."""
+def observed_states(traces, calls, within):
+    """Run a program; return the state of tracemalloc that it sees before and after each call."""
     if traces:
         tracemalloc.start(2)
     states = []
@@ -63,22 +63,22 @@ def seen(traces, calls, within):
 
 
 @contextmanager
-def alone():
+def not_counting():
     yield
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_tracemalloc_does_what_the_program_asks_while_memory_is_counted(name):
     traces, calls, traces_after, frames = PROGRAMS[name]
-    with unchanged():
-        states = seen(traces, calls, HostCounter().counting)
-    assert states == seen(traces, calls, alone)
+    with tracemalloc_unchanged():
+        states = observed_states(traces, calls, HostCounter().counting)
+    assert states == observed_states(traces, calls, not_counting)
     assert states[-2] == traces_after
     if traces_after:
         assert states[-1] == frames
 
 
-def test_a_snapshot_has_what_was_allocated_since_the_program_started_tracing():
+def test_snapshot_has_allocations_since_the_program_started_tracing():
     with HostCounter().counting():
         before = np.ones(100_000)
         with pytest.raises(RuntimeError, match="must be tracing"):
@@ -94,7 +94,7 @@ def test_a_snapshot_has_what_was_allocated_since_the_program_started_tracing():
 @pytest.mark.parametrize(
     ("traces", "name"), [(False, "start"), (True, "clear_traces"), (True, "stop")]
 )
-def test_numbers_that_begin_anew_are_no_result(traces, name):
+def test_counter_refuses_to_read_after_tracemalloc_was_reset(traces, name):
     if traces:
         tracemalloc.start()
     counter = HostCounter()
@@ -109,8 +109,8 @@ def test_numbers_that_begin_anew_are_no_result(traces, name):
 
 @pytest.mark.parametrize("number", [2, 3])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_that_traces_for_itself_within_the_memory_pass(name, number):
-    """It begins in the second trial; the third one is traced."""
+def test_program_may_use_tracemalloc_during_the_memory_pass(name, number):
+    """The program calls tracemalloc in the second or third trial; the memory pass is the third."""
     traces, calls, traces_after, _ = PROGRAMS[name]
     if traces:
         tracemalloc.start(2)
@@ -127,13 +127,13 @@ def test_a_program_that_traces_for_itself_within_the_memory_pass(name, number):
     assert tracemalloc.is_tracing() == traces_after
     recording = profile.recording()
     assert recording.n_trials == 3
-    # A memory pass that fails gives one warning.
+    # A failed memory pass gives one warning.
     assert len(caught) == (recording.memory is None)
 
 
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("calls", [(), ("disable",), ("enable",), ("disable", "enable")])
-def test_garbage_is_collected_as_the_program_asks_after_a_pass_without_collection(before, calls):
+def test_gc_state_requested_by_the_program_applies_after_no_collection(before, calls):
     functions = gc.enable, gc.disable, gc.isenabled
     (gc.enable if before else gc.disable)()
     try:

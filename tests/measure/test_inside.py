@@ -1,4 +1,4 @@
-"""The pass inside the layers: the layer of a stack, and that the program is left as it was."""
+"""The sampling pass: the layer of a sampled stack, and shares of the time in layers."""
 
 import itertools
 import sys
@@ -30,51 +30,66 @@ LAYERS = (
 )
 
 
-def label(name):
+def layer_frame(name):
     return Frame(FILE, name, 1)
 
 
-def chainers(file, function, line=7):
+def chainer_frame(file, function, line=7):
     return Frame(f"/site-packages/chainer/{file}", function, line)
 
 
-OURS = Frame(f"{Path(inside.__file__).parent}/layer_frames.py", "_Frames.run", 70)
-APPLY = chainers("function_node.py", "FunctionNode.apply", 300)
-BACKWARD = [label("1_ReLU@ backward"), chainers("_backprop_utils.py", "backprop_step")]
-IN_NUMPY = [chainers("f.py", "ReLU.forward"), Frame("/n.py", "maximum")]
-UPDATE = [chainers("variable.py", "Parameter.update"), chainers("optimizer.py", "update")]
+PROFILER_FRAME = Frame(f"{Path(inside.__file__).parent}/layer_frames.py", "_Frames.run", 70)
+APPLY = chainer_frame("function_node.py", "FunctionNode.apply", 300)
+BACKWARD = [layer_frame("1_ReLU@ backward"), chainer_frame("_backprop_utils.py", "backprop_step")]
+IN_NUMPY = [chainer_frame("f.py", "ReLU.forward"), Frame("/n.py", "maximum")]
+UPDATE = [chainer_frame("variable.py", "Parameter.update"), chainer_frame("optimizer.py", "update")]
 
 
 @pytest.mark.parametrize(
     ("stack", "row", "function", "n_kept"),
     [
-        ([OURS, label("0_Convolution2DFunction@"), APPLY, chainers("f.py", "forward")], 0, "", 1),
-        # A call in a call has no label.
-        ([label("1_ReLU@/x"), APPLY, *IN_NUMPY], 2, "", 2),
-        # apply itself and its other calls are the framework's.
-        ([label("1_ReLU@"), APPLY], None, "", 1),
-        ([label("1_ReLU@"), APPLY, chainers("variable.py", "Variable.__init__")], None, "", 2),
-        ([*BACKWARD, chainers("f.py", "backward")], 3, "", 1),
         (
-            [*BACKWARD, chainers("_backprop_utils.py", "_reduce"), APPLY],
+            [
+                PROFILER_FRAME,
+                layer_frame("0_Convolution2DFunction@"),
+                APPLY,
+                chainer_frame("f.py", "forward"),
+            ],
+            0,
+            "",
+            1,
+        ),
+        # A nested call has no label.
+        ([layer_frame("1_ReLU@/x"), APPLY, *IN_NUMPY], 2, "", 2),
+        # Time in apply itself is framework time.
+        ([layer_frame("1_ReLU@"), APPLY], None, "", 1),
+        (
+            [layer_frame("1_ReLU@"), APPLY, chainer_frame("variable.py", "Variable.__init__")],
+            None,
+            "",
+            2,
+        ),
+        ([*BACKWARD, chainer_frame("f.py", "backward")], 3, "", 1),
+        (
+            [*BACKWARD, chainer_frame("_backprop_utils.py", "_reduce"), APPLY],
             *(None, "gradient_accumulation", 2),
         ),
         (UPDATE, None, "MomentumSGD", 1),
-        ([chainers("optimizer_hooks/weight_decay.py", "__call__")], None, "WeightDecay", 1),
-        ([chainers("link.py", "Link.cleargrads")], None, "cleargrads", 1),
-        # Of no row.
-        ([label("9_Exp@"), APPLY, chainers("f.py", "forward")], None, "", 2),
+        ([chainer_frame("optimizer_hooks/weight_decay.py", "__call__")], None, "WeightDecay", 1),
+        ([chainer_frame("link.py", "Link.cleargrads")], None, "cleargrads", 1),
+        # No row has this function.
+        ([layer_frame("9_Exp@"), APPLY, chainer_frame("f.py", "forward")], None, "", 2),
     ],
 )
-def test_whose_a_stack_is(stack, row, function, n_kept):
+def test_row_and_function_of_a_stack(stack, row, function, n_kept):
     spent = inside._spent(iter([(tuple(stack), 0.5, 3)]), inside._Rows(LAYERS), lines=True)
     (((owner, frames), times),) = spent.items()
     assert (owner.row, owner.function, len(frames)) == (row, function, n_kept)
     assert times == (0.5, 3)
 
 
-def looked(monkeypatch, counts, by_link, has_lines=True):
-    """The result of the pass if the sampler sees these functions in a network's only layer."""
+def look_inside_with_samples(monkeypatch, counts, by_link, has_lines=True):
+    """Run the pass with a fake sampler, which sees functions ``counts`` in the only layer."""
     now_ns = iter(range(0, 10**12, 10**9))
     labels = []
 
@@ -84,7 +99,7 @@ def looked(monkeypatch, counts, by_link, has_lines=True):
 
     def sampled(run, *, stopped):
         run()
-        prefix = (label("(trial)"), label(labels[-1]), APPLY)
+        prefix = (layer_frame("(trial)"), layer_frame(labels[-1]), APPLY)
         samples = {(*prefix, Frame("/f.py", f"{name}.forward", 1)): n for name, n in counts.items()}
         samples[(Frame("/main.py", "main", 1),)] = 50  # outside of the trials
         return Seen("py-spy 0.4.3", samples, has_lines)
@@ -98,9 +113,9 @@ def looked(monkeypatch, counts, by_link, has_lines=True):
 
 
 @pytest.mark.parametrize("by_link", [False, True])
-def test_shares_become_seconds_of_a_trial_unless_the_samples_are_too_few(monkeypatch, by_link):
-    result = looked(monkeypatch, {"A": 150, "B": 50}, by_link)
-    # Each reading of the clock advances it by a second, so a trial takes one.
+def test_shares_become_seconds_unless_samples_are_too_few(monkeypatch, by_link):
+    result = look_inside_with_samples(monkeypatch, {"A": 150, "B": 50}, by_link)
+    # Each reading advances the clock by a second, so a trial takes one second.
     assert [(stack.seconds, stack.samples, stack.row) for stack in result.stacks] == [
         (pytest.approx(0.75), 150, 0),
         (pytest.approx(0.25), 50, 0),
@@ -108,14 +123,14 @@ def test_shares_become_seconds_of_a_trial_unless_the_samples_are_too_few(monkeyp
     assert (result.samples, result.seconds, result.trials) == (200, 2.0, 2)
     assert [place.function for place in result.places] == ["A.forward", "B.forward"]
     assert ([place.line for place in result.places], result.notes) == ([1, 1], ())
-    without = looked(monkeypatch, {"A": 150, "B": 50}, by_link, has_lines=False)
+    without = look_inside_with_samples(monkeypatch, {"A": 150, "B": 50}, by_link, has_lines=False)
     assert [place.line for place in without.places] == [0, 0]
     assert "only functions are shown" in without.notes[0]
     with pytest.raises(ProfileError, match="99 samples of trials are too few"):
-        looked(monkeypatch, {"A": 99}, by_link)
+        look_inside_with_samples(monkeypatch, {"A": 99}, by_link)
 
 
-def test_outputs_of_samplers_are_read():
+def test_sampler_outputs_are_parsed():
     text = "main (/a b/x.py:3);<shim>;Link.__call__ (/c/link.py:2) 7\nno count\n"
     assert list(read_py_spy(text)) == [
         ((Frame("/a b/x.py", "main", 3), Frame("/c/link.py", "Link.__call__", 2)), 7)
@@ -131,7 +146,7 @@ def test_outputs_of_samplers_are_read():
     assert samplers._counted(samplers.read_collapsed(threads)) == {frames: 8}
 
 
-def test_without_a_sampler_the_reason_says_what_to_install_or_permit(monkeypatch):
+def test_message_without_a_sampler_says_what_to_install_or_permit(monkeypatch):
     command = [sys.executable, "-c", "import sys; sys.exit('Permission denied')"]
     denied = r"recorded nothing \(Permission denied\): run as root, or permit ptrace"
     with pytest.raises(ProfileError, match=denied):
@@ -142,10 +157,10 @@ def test_without_a_sampler_the_reason_says_what_to_install_or_permit(monkeypatch
         samplers.sampled(lambda: pytest.fail("nobody looks"), stopped=False)
 
 
-def test_a_run_keeps_the_result_of_the_pass_or_warns(monkeypatch):
+def test_run_records_sampled_layers_or_warns(monkeypatch):
     def look(step, layers, medians_s, now_ns, *, seconds, by_link, **_):
         if by_link:
-            raise ProfileError("there is no way")
+            raise ProfileError("sampling is impossible")
         return Inside("fake", len(layers), seconds, len(medians_s))
 
     def profiled(function):
@@ -154,7 +169,7 @@ def test_a_run_keeps_the_result_of_the_pass_or_warns(monkeypatch):
 
     monkeypatch.setattr(inside, "look_inside", look)
     assert profiled(F.identity).inside == Inside("fake", 2, inside.SECONDS, 2)
-    turns = itertools.cycle([F.exp, F.identity])
-    with pytest.warns(UserWarning, match="the layers were not sampled: there is no way"):
-        recording = profiled(lambda x: next(turns)(x))
+    functions = itertools.cycle([F.exp, F.identity])
+    with pytest.warns(UserWarning, match="the layers were not sampled: sampling is impossible"):
+        recording = profiled(lambda x: next(functions)(x))
     assert (recording.inside, recording.n_trials) == (None, 3)

@@ -1,4 +1,4 @@
-"""Ctrl-C in profile(): the exception has the recording, and the program's handler stays."""
+"""Ctrl-C in profile(): the exception has the recording, and the signal handler is restored."""
 
 import _tracemalloc
 import signal
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(autouse=True)
 def usual_handler():
-    """Ctrl-C raises KeyboardInterrupt, also where a shell started the tests in the background."""
+    """Make Ctrl-C raise KeyboardInterrupt even if a shell runs the tests in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -34,21 +34,21 @@ def interrupt():
     raise KeyboardInterrupt
 
 
-def network(does, when):
-    """A network that does something at the calls for which ``when(number)`` is true."""
+def network(action, when):
+    """Make a network that calls ``action`` in the calls for which ``when(number)`` is true."""
     calls = []
 
     def forward(self, x):
         calls.append(1)
         if when(len(calls)):
-            does()
+            action()
         return self.fc(x)
 
     return net(forward, fc=L.Linear(3, 2)), calls
 
 
 def interrupted(model, **options):
-    """The recording of a run that is interrupted."""
+    """Profile until the interrupt, and return the recording of its exception."""
     few = {"trials": 20, "clean_trials": 5, "warmups": 2, "counters": False}
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt) as caught:
@@ -59,20 +59,20 @@ def interrupted(model, **options):
 
 
 @pytest.mark.parametrize("call", range(1, FIRST + 1))
-@pytest.mark.parametrize("does", [press, interrupt])
-def test_without_a_profiled_trial_there_is_no_recording(does, call):
-    model, _ = network(does, lambda number: number == call)
+@pytest.mark.parametrize("action", [press, interrupt])
+def test_interrupt_before_the_first_profiled_trial_leaves_no_recording(action, call):
+    model, _ = network(action, lambda number: number == call)
     assert interrupted(model) is None
 
 
-@pytest.mark.parametrize("does", [press, interrupt])
+@pytest.mark.parametrize("action", [press, interrupt])
 @pytest.mark.parametrize("call", [FIRST + 2, FIRST + 4, FIRST + 14])
-def test_an_interrupt_keeps_the_trials_before_it(does, call):
-    model, calls = network(does, lambda number: number == call)
+def test_interrupt_keeps_earlier_trials(action, call):
+    model, calls = network(action, lambda number: number == call)
     recording = interrupted(model)
     assert len(calls) == call
     made = recording.n_trials + len(recording.clean_ns)
-    assert made == call - FIRST - (does is interrupt)
+    assert made == call - FIRST - (action is interrupt)
     assert recording.n_trials > 0
     assert recording.ended == "interrupted"
     np.testing.assert_array_equal(
@@ -80,7 +80,7 @@ def test_an_interrupt_keeps_the_trials_before_it(does, call):
     )
 
 
-def test_the_second_interrupt_does_not_wait_for_the_end_of_the_trial():
+def test_second_interrupt_does_not_wait_for_the_trial():
     def twice():
         press()
         press()
@@ -90,25 +90,25 @@ def test_the_second_interrupt_does_not_wait_for_the_end_of_the_trial():
     assert interrupted(model).ended == "interrupted"
 
 
-@pytest.mark.parametrize("does", [press, interrupt])
-def test_an_interrupt_in_a_pass_after_the_trials_keeps_all_of_them(does):
-    model, _ = network(does, lambda _: _tracemalloc.is_tracing())
+@pytest.mark.parametrize("action", [press, interrupt])
+def test_interrupt_in_a_later_pass_keeps_all_trials(action):
+    model, _ = network(action, lambda _: _tracemalloc.is_tracing())
     recording = interrupted(model)
     assert (recording.n_trials, len(recording.clean_ns)) == (20, 5)
     assert recording.ended == "complete"
 
 
-@pytest.mark.parametrize("does", [press, interrupt])
-def test_an_interrupt_between_trials_keeps_them(does):
+@pytest.mark.parametrize("action", [press, interrupt])
+def test_interrupt_between_trials_keeps_them(action):
     def progress(done, total, mean_s):
         if done == total:
-            does()
+            action()
 
-    model, _ = network(does, lambda _: False)
+    model, _ = network(action, lambda _: False)
     assert interrupted(model, progress=progress).n_trials == 20
 
 
-def test_a_handler_of_the_program_stays_in_use():
+def test_signal_handler_of_the_program_is_called():
     pressed = []
     before = signal.signal(signal.SIGINT, lambda *_: pressed.append(1))
     try:
@@ -119,7 +119,7 @@ def test_a_handler_of_the_program_stays_in_use():
     assert pressed == [1]
 
 
-def test_a_profile_in_another_thread_handles_no_signal():
+def test_profile_in_another_thread_sets_no_signal_handler():
     made = []
     model, _ = network(press, lambda _: False)
     options = {"trials": 3, "warmups": 1, "memory": False, "counters": False}

@@ -13,12 +13,12 @@ from chainer_profile.measure.layer_frames import FILE, layer_frames
 from tests.nets import image, net
 
 
-def test_each_call_and_its_backward_run_in_a_frame_of_their_layer():
-    seen = []
+def test_each_call_and_its_backward_have_a_frame_of_their_layer():
+    stacks = []
 
     def look():
         """Record the layers on the stack, outermost first."""
-        seen.append([frame.name for frame in traceback.extract_stack() if frame.filename == FILE])
+        stacks.append([frame.name for frame in traceback.extract_stack() if frame.filename == FILE])
 
     class Nested(FunctionNode):
         def forward(self, inputs):
@@ -44,14 +44,14 @@ def test_each_call_and_its_backward_run_in_a_frame_of_their_layer():
         loss = F.sum(model(image(4, 3)))
     assert (FunctionNode.apply, _backprop_utils.backprop_step) == before
     forward, backward = ["2_Looking@/inner"], ["2_Looking@/inner backward"]
-    assert [*([forward, backward] * 2), forward] == seen
+    assert [*([forward, backward] * 2), forward] == stacks
     layer = chainer_profile.profile(model, image(4, 3), trials=1).layers[2]
     assert [f"{layer.label}@{layer.path}"] == forward
     # There are no frames outside the context.
-    seen.clear()
+    stacks.clear()
     loss.backward()
     model(image(4, 3))
-    assert seen == [[], []]
+    assert stacks == [[], []]
 
 
 @pytest.mark.skipif(samplers.find_py_spy() is None, reason="py-spy is not installed")
@@ -64,11 +64,11 @@ def test_py_spy_sees_layers():
                 model(x)
 
     try:
-        seen = samplers._py_spied(run, stopped=True)
+        stacks = samplers._py_spied(run, stopped=True)
     except chainer_profile.ProfileError as error:
         if "ermission" in str(error):
             pytest.skip("attaching is not allowed here")
         raise
     assert "0_Convolution2DFunction@/" in {
-        frame.function for stack in seen.samples for frame in stack
+        frame.function for stack in stacks.samples for frame in stack
     }

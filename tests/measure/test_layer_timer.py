@@ -1,6 +1,6 @@
-"""LayerTimerHook: its trials and rows, and that a program may do everything that TimerHook allows.
+"""LayerTimerHook: trials and rows, and all uses that Chainer's TimerHook allows.
 
-That its times, history and totals are exact, of any network, is in tests/ledger.
+tests/ledger checks that times, history and totals are exact for any network.
 """
 
 import io
@@ -27,14 +27,14 @@ def hook(clock):
 
 
 def rows(recording):
-    """The paths and times of all rows, which are those of every trial; and the trials' number."""
+    """Paths and times of all rows, which must be equal in all trials; and the number of trials."""
     assert not recording.by_link
     assert (recording.self_ns == recording.self_ns[0]).all()
     paths = [layer.path for layer in recording.layers]
     return list(zip(paths, recording.self_ns[0].tolist(), strict=True)), recording.n_trials
 
 
-def test_a_recording_and_a_report(clock, hook, capsys):
+def test_hook_makes_a_recording_and_a_report(clock, hook, capsys):
     with pytest.raises(ProfileError, match="call history is empty"):
         hook.recording()
     hook.print_report()
@@ -50,21 +50,21 @@ def test_a_recording_and_a_report(clock, hook, capsys):
     made = recording.settings
     assert (made.model, made.batchsize, made.train_mode) == ("Chain", 5, True)
     assert recording.conditions.calibrations == (CALIBRATION,)
-    # Each network has its own.
+    # Each network has its own recording.
     assert hook.networks == [first, second]
     assert hook.recording(second).self_ns.tolist() == [[1]] * 4
     with pytest.raises(ProfileError, match="no Chain of this kind was called"):
         hook.recording(Chain(clock))
-    timer, mine, theirs = TimerHook(), io.StringIO(), io.StringIO()
+    timer, ours, theirs = TimerHook(), io.StringIO(), io.StringIO()
     timer.call_history = hook.call_history
-    hook.print_report(file=mine)
+    hook.print_report(file=ours)
     timer.print_report(file=theirs)
-    assert mine.getvalue() == theirs.getvalue()
-    assert "LongWait     320.00ns           8" in mine.getvalue()
+    assert ours.getvalue() == theirs.getvalue()
+    assert "LongWait     320.00ns           8" in ours.getvalue()
 
 
 @pytest.mark.parametrize("fails", [{0}, {1, 4}, {0, 6}])
-def test_trials_that_raise_count_for_nothing(clock, hook, fails):
+def test_trials_that_raise_are_not_recorded(clock, hook, fails):
     def forward(self, x):
         y = self.a(x)
         if next(numbers) in fails:
@@ -84,7 +84,7 @@ def test_trials_that_raise_count_for_nothing(clock, hook, fails):
     assert len(hook.call_history) == 9 * 3 - len(fails)
 
 
-def test_a_network_that_calls_itself_copies_and_other_threads(clock, hook):
+def test_hook_with_recursion_copies_and_other_threads(clock, hook):
     def forward(self, x, depth=2):
         if not depth:
             return self.leaf(x)
@@ -102,7 +102,7 @@ def test_a_network_that_calls_itself_copies_and_other_threads(clock, hook):
     assert len(hook.call_history) == 4 * 7
 
 
-def test_functions_within_a_backward_are_its_own_time_by_link_too(clock, hook):
+def test_functions_called_in_a_backward_count_in_its_time_by_link(clock, hook):
     class Outer(Wait):
         def backward(self, indexes, grads):
             clock.advance(2)
@@ -118,11 +118,11 @@ def test_functions_within_a_backward_are_its_own_time_by_link_too(clock, hook):
     recording = hook.recording()
     assert recording.by_link
     times = zip(recording.layers, recording.self_ns.T.tolist(), strict=True)
-    own = {(row.function, row.phase): ns for row, ns in times if row.function == "Outer"}
-    assert own == {("Outer", "forward"): [3] * 3, ("Outer", "backward"): [7] * 3}
+    outer_ns = {(row.function, row.phase): ns for row, ns in times if row.function == "Outer"}
+    assert outer_ns == {("Outer", "forward"): [3] * 3, ("Outer", "backward"): [7] * 3}
 
 
-def test_functions_of_forget_are_in_the_history_as_often_as_timer_hook_has_them(hook):
+def test_history_with_forget_equals_that_of_timer_hook(hook):
     fc, timer = L.Linear(2, 2), TimerHook()
     for timing_hook in (hook, timer):
         with timing_hook:
@@ -132,7 +132,7 @@ def test_functions_of_forget_are_in_the_history_as_often_as_timer_hook_has_them(
     assert names[0] == names[1]
 
 
-def test_a_profile_within_a_hook_is_exact(clock, hook):
+def test_profile_within_a_hook_is_exact(clock, hook):
     model = Chain(clock)
     with hook:
         model(image())

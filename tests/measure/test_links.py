@@ -1,4 +1,4 @@
-"""Links and their parameters, also if others replace them."""
+"""Paths of links and parameters, also after the program replaces them."""
 
 import copy
 import gc
@@ -26,8 +26,8 @@ def rows(recording, phase):
     }
 
 
-def test_parameters_of_a_link_that_takes_the_place_of_another_are_known():
-    """Even if the number of links stays the same."""
+def test_parameters_of_a_new_link_have_its_path():
+    """The number of links stays the same."""
     links = Links([("/first", first := MLP())])
     links.update_parameters()
     assert links.path_of_parameter(first.fc1.W) == "/first/fc1"
@@ -42,7 +42,7 @@ def test_parameters_of_a_link_that_takes_the_place_of_another_are_known():
     assert links.path_of_parameter(chainer.Parameter(0.0, (1,))) == "/"
 
 
-def test_a_parameter_that_replaces_another_belongs_to_the_link():
+def test_replaced_parameter_belongs_to_its_link():
     model, block = net(lambda self, x: F.linear(x, self.fc.W), fc=L.Linear(3, 3)), profiling()
     for _ in range(3):
         with block:
@@ -51,20 +51,20 @@ def test_a_parameter_that_replaces_another_belongs_to_the_link():
     assert rows(block.recording(), "forward") == {("/model/fc", "LinearFunction"): [1, 1, 1]}
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_the_update_of_a_parameter_that_replaces_another_is_its_links(kept):
-    model, block, old = MLP(), profiling(), []
+@pytest.mark.parametrize("keep_old", [False, True])
+def test_update_of_a_replaced_parameter_belongs_to_its_link(keep_old):
+    model, block, old_parameters = MLP(), profiling(), []
     for _ in range(3):
         optimizer = chainer.optimizers.SGD().setup(model)
         with block:
             optimizer.update(lambda: F.sum(model(X)))
-        old += [model.fc1.W] * kept
+        old_parameters += [model.fc1.W] * keep_old
         model.fc1.W = chainer.Parameter(np.ones((4, 3), np.float32))
     updates = rows(block.recording(), "update")
     assert updates == {(f"/model/{name}", "SGD"): [2, 2, 2] for name in ("fc1", "fc2")}
 
 
-def test_a_copy_of_a_network_has_its_links():
+def test_copied_network_has_the_links_of_the_original():
     links = Links([("", original := MLP())])
     replica = copy.deepcopy(original)
     links.update_roots([("", replica)])

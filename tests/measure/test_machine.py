@@ -1,4 +1,4 @@
-"""The machine's limits: measured with a fake clock, and arrays with given rates."""
+"""The machine's limits, measured on fake arrays with fixed rates."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -25,9 +25,9 @@ ENVIRONMENT = Environment(
 
 
 class Arrays:
-    """A fake NumPy whose operations have given rates on a fake clock.
+    """A fake NumPy whose operations have fixed rates on a fake clock.
 
-    The first run of an operation and every third one take twice as long.
+    The first run of an operation, and every third run after it, take twice as long.
     """
 
     def __init__(self, clock):
@@ -71,7 +71,7 @@ def _cache(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "half"), [("cpu", None), ("gpu:1", 4e11)])
-def test_limits_are_the_rates_of_the_fastest_runs_and_are_saved(clock, name, half):
+def test_limits_are_rates_of_the_fastest_runs_and_are_saved(clock, name, half):
     device = make_device(clock, name)
     limits = measure_limits(ENVIRONMENT, device)
     assert limits.flops_per_s == pytest.approx(1e11, rel=1e-3)
@@ -91,20 +91,20 @@ def test_limits_of_numpy_are_measured(monkeypatch):
     assert min(limits.flops_per_s, limits.copy_nbytes_per_s, limits.fresh_nbytes_per_s) > 0
 
 
-def test_a_failed_measurement_raises_one_line(clock):
-    little = "there is not enough memory to measure the machine's limits"
+def test_failed_measurement_raises_one_line(clock):
+    too_little_memory = "there is not enough memory to measure the machine's limits"
     full, broken = make_device(clock), make_device(clock, "gpu:0")
     full.xp.empty = raising(MemoryError("Unable to allocate"))
     broken.xp.matmul = raising(RuntimeError("no\nkernel"))
     for device, message in (
-        (full, little),
-        (replace(make_device(clock), nbytes=1 << 24), little),
+        (full, too_little_memory),
+        (replace(make_device(clock), nbytes=1 << 24), too_little_memory),
         (broken, "gpu:0: cannot be measured: RuntimeError: no kernel"),
     ):
         assert refusal(measure_limits, ENVIRONMENT, device) == message
 
 
-def test_the_key_names_processor_libraries_and_threads(clock):
+def test_limits_key_names_processor_libraries_and_threads(clock):
     device, gpu = make_device(clock), make_device(clock, "gpu:0")
 
     def key(on=device, **changes):
@@ -117,7 +117,7 @@ def test_the_key_names_processor_libraries_and_threads(clock):
     assert key(gpu) == key(gpu, blas=()) == "gpu:0, A GPU, CuPy 13.6.0"
 
 
-def test_limits_of_a_busy_machine_are_measured_again_when_it_is_quiet(
+def test_limits_of_a_busy_machine_are_measured_again_later(
     monkeypatch,
 ):
     measured = []
@@ -151,13 +151,13 @@ def test_find_device_chooses_the_array_size_by_free_memory(cupy, monkeypatch):
     assert {free: machine.array_nbytes(free) for free in sizes} == sizes
     device = machine.find_device("cpu")
     assert (device.xp, device.clock) == (np, HOST_CLOCK)
-    there = SimpleNamespace(use=lambda: None, xp=cupy)
-    monkeypatch.setattr(chainer, "get_device", {"@cupy:0": there}.__getitem__)
+    chainer_device = SimpleNamespace(use=lambda: None, xp=cupy)
+    monkeypatch.setattr(chainer, "get_device", {"@cupy:0": chainer_device}.__getitem__)
     cupy.memory_nbytes = 4 << 30
     device = machine.find_device("gpu:0")
     assert (device.name, device.gpu, device.nbytes) == ("gpu:0", "Fake GPU 0", 429_494_272)
     device.clock.now_ns()
     assert cupy.queue.log == ["synchronize"]
     cupy.cuda.runtime.getDeviceProperties = raising(RuntimeError("lost\nit"))
-    said = "--gpu 0: cannot be queried: RuntimeError: lost it"
-    assert refusal(machine.find_device, "gpu:0") == said
+    message = "--gpu 0: cannot be queried: RuntimeError: lost it"
+    assert refusal(machine.find_device, "gpu:0") == message

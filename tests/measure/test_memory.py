@@ -1,6 +1,6 @@
-"""The memory pass: exact bytes of small networks, and that it restores everything.
+"""The memory pass: exact bytes of small networks, and restored state.
 
-tests/ledger checks that the bytes of any network are counted once each.
+tests/ledger checks that each byte of any network counts once.
 """
 
 import gc
@@ -19,7 +19,7 @@ from chainer_profile.measure.step_session import learned
 from chainer_profile.measure.steps import make_step
 from tests.nets import MLP, Wait, image, net
 
-# Most bytes of a call's Python objects: variables, nodes of the graph, tuples.
+# Upper limit of the bytes of a call's Python objects: variables, graph nodes, tuples.
 OBJECTS = 8_000
 MB = 1_000_000
 
@@ -36,7 +36,7 @@ def measure(model, *inputs, phase="forward", loss="auto", optimizer=None):
 
 
 def by_phase(use):
-    return {part.phase: part for part in use.phases}
+    return {phase.phase: phase for phase in use.phases}
 
 
 def ones(*shape):
@@ -44,7 +44,7 @@ def ones(*shape):
 
 
 def about(nbytes):
-    """Compare bytes up to the objects of a call."""
+    """Expected bytes, with a tolerance for the Python objects of a call."""
     return pytest.approx(nbytes, abs=OBJECTS)
 
 
@@ -64,7 +64,7 @@ class Around(Wait):
         return (y.array,)
 
 
-def test_rows_have_their_peak_and_retained_bytes(clock):
+def test_rows_have_peak_and_retained_bytes(clock):
     def workspace(x):
         return Workspace(clock, 1).apply((x,))[0]
 
@@ -72,7 +72,7 @@ def test_rows_have_their_peak_and_retained_bytes(clock):
         np.empty(5 * MB, np.uint8)
         return F.relu(x)
 
-    for does, rows, high_water, layer in (
+    for function, rows, high_water, layer in (
         (F.relu, [(MB, MB)], MB, 0),
         (F.identity, [(0, 0)], 0, None),
         # The workspace is freed before the output is allocated, and is not retained.
@@ -82,7 +82,7 @@ def test_rows_have_their_peak_and_retained_bytes(clock):
         (lambda x: F.relu(workspace(F.relu(x))), [(MB, MB), (3 * MB, MB), (MB, MB)], 4 * MB, 1),
         (outside_layers, [(MB, MB)], 5 * MB, None),
     ):
-        use = measure(net(lambda self, x, does=does: does(x)), ones(1, MB // 4))
+        use = measure(net(lambda self, x, function=function: function(x)), ones(1, MB // 4))
         peaks, retained = zip(*rows, strict=True)
         assert use.peak_nbytes == tuple(map(about, peaks))
         assert use.retained_nbytes == tuple(map(about, retained))
@@ -122,11 +122,11 @@ def test_memory_before_a_training_trial_is_the_sum_of_its_arrays(optimizer, stat
     assert use.parameter_nbytes == use.gradient_nbytes == weights
     assert use.state_nbytes == states * weights
     assert use.there_nbytes == (2 + states) * weights + use.input_nbytes
-    # The trial leaves as much memory allocated as it found.
+    # The trial allocates no memory beyond these arrays.
     assert after - before == pytest.approx(use.there_nbytes, abs=60 * OBJECTS)
 
 
-def test_only_activations_that_the_backward_needs_count_as_kept():
+def test_only_activations_needed_by_backward_count_as_kept():
     def dropping(self, x):
         with chainer.no_backprop_mode():
             total = F.sum(F.relu(x)).array
@@ -142,13 +142,13 @@ def test_only_activations_that_the_backward_needs_count_as_kept():
         model = net(forward, W=chainer.Parameter(ones(1, MB // 4)))
         use = measure(model, ones(1, MB // 4), phase="train", loss=F.sum)
         assert use.kept_for_backward_nbytes == pytest.approx(kept, abs=30_000)
-        # The trial before had kept as much.
+        # The previous trial kept as much.
         assert by_phase(use)["forward"].retained_nbytes == pytest.approx(0, abs=30_000)
 
 
 @pytest.mark.parametrize("traced", [False, True])
 @pytest.mark.parametrize("failing_call", [2, 3])
-def test_an_exception_restores_hooks_and_tracing(traced, failing_call):
+def test_exception_restores_hooks_and_tracing(traced, failing_call):
     def fails(y, calls):
         if calls == failing_call:
             raise ValueError("broken")

@@ -1,4 +1,4 @@
-"""A network's summary: rows, totals, memory, and networks out of the ordinary."""
+"""Summaries of networks: rows, totals and memory, also of unusual networks."""
 
 import chainer
 import chainer.functions as F
@@ -16,14 +16,14 @@ from tests.refusing import arrays_of, assert_same, refusal
 
 
 class Odd(chainer.FunctionNode):
-    """A function that no formula knows, with outputs of two types."""
+    """A function without a cost formula, with outputs of two data types."""
 
     def forward(self, inputs):
         return np.ascontiguousarray(inputs[0] * 2), inputs[0].astype(np.int8)
 
 
 def mixed_net():
-    """Convolution and batch normalisation called twice, a view, a function without formula."""
+    """Make a network with layers called twice, a view and a function without a formula."""
 
     def forward(self, x):
         for _ in range(2):
@@ -35,8 +35,8 @@ def mixed_net():
     return net(forward, conv=conv, bn=L.BatchNormalization(2), fc=L.Linear(None, 3))
 
 
-def of(forward, shape=(1, 2), dtype="float32", **links):
-    """Summary of a chain of these links with this forward."""
+def summary_of(forward, shape=(1, 2), dtype="float32", **links):
+    """Summary of a chain with this forward and these links."""
     return chainer_profile.summary(net(forward, **links), shape, dtype)
 
 
@@ -45,7 +45,7 @@ def mixed():
     return chainer_profile.summary(mixed_net(), (4, 2, 5, 5))
 
 
-def test_a_row_is_a_layer(mixed):
+def test_each_layer_has_a_row(mixed):
     table = mixed.table
     assert [table.index.name, *table] == list(COLUMNS["layers"])
     links = mixed.by_link(1)
@@ -59,16 +59,16 @@ def test_a_row_is_a_layer(mixed):
         ("/", "Reshape", ((4, 50),)),
         ("/fc", "LinearFunction", ((4, 3),)),
     ]
-    # Once for each link, at its first call; fc got its shape in the pass itself.
+    # Parameters count at the first call of a link; the pass itself initializes fc.
     assert table["parameters"].tolist() == [36, 4, 0, 0, 0, 0, 153]
     assert table["persistent"].tolist() == [0, 4, 0, 0, 0, 0, 0]
-    # Zeros of the padding are multiplied, too.
+    # Padding counts as well.
     macs = 4 * 2 * 5 * 5 * 2 * 9
     assert table["macs"].tolist() == [macs, 0, macs, 0, pd.NA, 0, 4 * 3 * 50]
     assert table["nbytes_output"].tolist() == [800, 800, 800, 800, 1000, 0, 48]
 
 
-def test_work_grows_with_the_batch_and_parameters_do_not(mixed):
+def test_work_but_not_parameters_grows_with_the_batch(mixed):
     for times, summary in (
         (1, mixed),
         (2, chainer_profile.summary(mixed_net(), (8, 2, 5, 5), name="mine")),
@@ -83,14 +83,14 @@ def test_work_grows_with_the_batch_and_parameters_do_not(mixed):
     assert str(mixed) == model_text(mixed)
 
 
-def test_by_link_is_by_layer_added_up(mixed):
+def test_by_link_is_the_sum_of_layers(mixed):
     def inner(self, x):
         return F.relu(self.fc(x))
 
     def outer(self, x):
         return F.relu(self.b(self.a(F.relu(x))))
 
-    nested = of(outer, **{name: net(inner, fc=L.Linear(2, 2)) for name in "ab"})
+    nested = summary_of(outer, **{name: net(inner, fc=L.Linear(2, 2)) for name in "ab"})
     for summary in (mixed, nested):
         for depth in (0, 1, 2, 99):
             links = summary.by_link(depth)
@@ -99,11 +99,13 @@ def test_by_link_is_by_layer_added_up(mixed):
                 assert int(links[column].sum()) == int(summary.table[column].sum()) == total
             assert links["layers"].sum() == len(summary.table)
             assert links["without_formula"].sum() == sum(summary.without_formula.values())
-    # A link with a function without a formula has the sum of the others: here of the view.
+    # The sum of a link omits functions without a formula: here the view is left.
     links = mixed.by_link(1)
     assert (links.loc["/", "flops"], links.loc["/", "without_formula"]) == (0, 1)
-    assert of(lambda self, x: Odd().apply((x,))[0]).by_link(0)["flops"].isna().tolist() == [True]
-    # Links come before those below them, and keep their own calls.
+    assert summary_of(lambda self, x: Odd().apply((x,))[0]).by_link(0)["flops"].isna().tolist() == [
+        True
+    ]
+    # A link comes before its children, and has only its own calls.
     layers = {"/": 2, "/a": 1, "/a/fc": 1, "/b": 1, "/b/fc": 1}
     assert list(nested.by_link(2)["layers"].items()) == list(layers.items())
     assert nested.by_link(1)["layers"].to_dict() == {"/": 2, "/a": 2, "/b": 2}
@@ -124,7 +126,7 @@ def test_frozen_parameters_are_not_trainable_and_shared_parameters_count_once():
     assert summary.table["parameters"].tolist() == [6, 0, 0]
 
 
-def test_the_pass_leaves_no_trace():
+def test_summary_changes_no_array_and_leaves_no_hook():
     model = mixed_net()
     model(np.zeros((1, 2, 5, 5), np.float32))
     before = arrays_of(model)
@@ -143,11 +145,11 @@ def test_the_pass_leaves_no_trace():
         ((1, 2), ["float32", "int32"], "2 data types given for 1 input"),
     ],
 )
-def test_wrong_arguments(shape, dtype, message):
-    assert refusal(of, F.relu, shape, dtype, error=UsageError).startswith(message)
+def test_summary_refuses_wrong_shapes_and_types(shape, dtype, message):
+    assert refusal(summary_of, F.relu, shape, dtype, error=UsageError).startswith(message)
 
 
-def test_inputs_that_do_not_fit():
+def test_summary_reports_inputs_that_do_not_fit():
     def forward(self, x):
         return self.a(x)
 
@@ -155,4 +157,4 @@ def test_inputs_that_do_not_fit():
         ((10**9, 10**9), "does not fit into memory"),
         ((1, 3), "fails with an input of 1x3, in Linear at /a"),
     ):
-        assert message in refusal(of, forward, shape, a=L.Linear(2, 2))
+        assert message in refusal(summary_of, forward, shape, a=L.Linear(2, 2))

@@ -1,4 +1,4 @@
-"""Patches of Chainer's classes: the operations that they report, and their restoration."""
+"""Patches of Chainer's classes report operations, and are removed completely."""
 
 import os
 from collections import Counter
@@ -20,7 +20,7 @@ X, T = np.ones((2, 3), np.float32), np.zeros(2, np.int32)
 
 
 class Observer:
-    """Lists the operations of this thread with their owners; of other threads it counts them."""
+    """Records operations of its own thread, and counts operations in other threads."""
 
     def __init__(self):
         self.thread = get_ident()
@@ -43,7 +43,7 @@ class Observer:
 
 
 class Old(MLP):
-    def __call__(self, x):  # as up to Chainer 4
+    def __call__(self, x):  # the style before Chainer 5
         return self.fc1(x)
 
 
@@ -59,11 +59,11 @@ def train(model, optimizer):
     optimizer.update()
 
 
-# -- what observers learn
+# -- operations that observers receive
 
 
 @pytest.mark.parametrize("kind", [MLP, Old])
-def test_an_observer_learns_of_the_outermost_operations_of_a_loop(kind):
+def test_observer_receives_the_outermost_operations_of_a_loop(kind):
     model, optimizer, observer = kind(), chainer.optimizers.SGD(), Observer()
     iterator = chainer.iterators.SerialIterator([(X[0], T[0])] * 2, 2)
     with observing(observer):
@@ -86,7 +86,7 @@ def test_an_observer_learns_of_the_outermost_operations_of_a_loop(kind):
     assert {error for _, error in observer.ended} == {None}
 
 
-def test_a_batch_is_one_load_however_it_is_asked_for():
+def test_next_and_iteration_are_one_load_each():
     observer = Observer()
     iterator = chainer.iterators.SerialIterator([X, X], 1, repeat=False)
     with observing(observer):
@@ -98,7 +98,7 @@ def test_a_batch_is_one_load_however_it_is_asked_for():
     assert [type(error) for _, error in observer.ended] == [type(None)] * 2 + [StopIteration]
 
 
-def test_a_call_of_a_link_that_calls_its_base_class_is_one_call():
+def test_super_call_is_no_second_call():
     class Twice(Old):
         def __call__(self, x, again=True):
             y = super().__call__(x)
@@ -112,11 +112,11 @@ def test_a_call_of_a_link_that_calls_its_base_class_is_one_call():
         model(X)
     finally:
         recorder.stop()
-    # It calls itself, and its layer each time.
+    # The model calls itself once, and the layer in each call.
     assert [caller.path for caller in recorder.tracker.log] == ["/", "/fc1"] * 2
 
 
-def test_classes_that_are_defined_while_observed_are_observed():
+def test_classes_defined_later_are_observed():
     observer = Observer()
     with observing(observer):
 
@@ -145,7 +145,7 @@ def test_classes_that_are_defined_while_observed_are_observed():
     assert observer.operations.count("network") == 1
 
 
-def test_subclasses_get_the_keywords_of_their_definition():
+def test_subclasses_receive_keywords_of_their_definition():
     class Base(chainer.Optimizer):
         def __init_subclass__(cls, size=0, **keywords):
             super().__init_subclass__(**keywords)
@@ -159,7 +159,7 @@ def test_subclasses_get_the_keywords_of_their_definition():
     assert Sized.size == 3
 
 
-def test_arguments_may_have_any_names():
+def test_wrappers_accept_arguments_of_any_name():
     names = ("link", "owner", "self_", "optimizer", "operation", "method", "args", "definer")
 
     class Named(chainer.Link):
@@ -170,11 +170,11 @@ def test_arguments_may_have_any_names():
         def update(this, lossfun=None, **keywords):  # noqa: N805
             return keywords
 
-    given = dict.fromkeys([*names, "self"], 1)
+    keywords = dict.fromkeys([*names, "self"], 1)
     with observing(Observer()):
-        assert Named()(**given) == given
-        assert NamedOptimizer().setup(MLP()).update(**given) == given
-        # The arguments of a loss function, too.
+        assert Named()(**keywords) == keywords
+        assert NamedOptimizer().setup(MLP()).update(**keywords) == keywords
+        # Arguments of a loss function may have any names, too.
         optimizer, seen = chainer.optimizers.SGD().setup(MLP()), {}
         optimizer.update(
             lambda **keywords: seen.update(keywords) or F.sum(MLP()(X)), owner=1, link=2
@@ -188,7 +188,7 @@ def in_thread(work):
     thread.join()
 
 
-def test_operations_of_other_threads_are_counted():
+def test_operations_in_other_threads_are_counted():
     model, optimizer = trained()
     observer = Observer()
     with observing(observer):
@@ -196,7 +196,7 @@ def test_operations_of_other_threads_are_counted():
         assert not observer.begun
         counts = [observer.elsewhere[name] for name in ("network", "backward", "update")]
         assert counts == [3, 3, 3]
-        # An operation of another thread is not within one of this thread.
+        # An operation in another thread is not nested in one of this thread.
         model.does = lambda y, number: in_thread(lambda: MLP()(X)) or y
         model(X)
     assert observer.operations == ["network"]
@@ -205,7 +205,7 @@ def test_operations_of_other_threads_are_counted():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
-def test_a_forked_child_is_not_observed():
+def test_forked_child_is_not_observed():
     model, observer = MLP(), Observer()
     hook = LayerTimerHook()
     with observing(observer), hook:
@@ -213,8 +213,8 @@ def test_a_forked_child_is_not_observed():
         if not child:  # pragma: no cover
             try:
                 model(X)
-                bad = len(observer.begun) + len(chainer.get_function_hooks())
-                os._exit(bad)
+                n_observed = len(observer.begun) + len(chainer.get_function_hooks())
+                os._exit(n_observed)
             finally:
                 os._exit(99)
         assert os.waitpid(child, 0)[1] == 0
@@ -223,7 +223,7 @@ def test_a_forked_child_is_not_observed():
     assert hook.recording().n_trials == 1
 
 
-def test_an_observer_that_fails_learns_no_more_and_disturbs_nobody():
+def test_failing_observer_is_removed_without_effect_on_others():
     class Fails(Observer):
         def begin_operation(self, operation, owner, args):
             super().begin_operation(operation, owner, args)
@@ -236,26 +236,26 @@ def test_an_observer_that_fails_learns_no_more_and_disturbs_nobody():
                 raise OSError("none")
 
     model, optimizer = trained()
-    for at, known in (("network", 1), ("backward", 3), ("end", 1)):
+    for at, n_received in (("network", 1), ("backward", 3), ("end", 1)):
         failing, other = Fails(), Observer()
         failing.at = at
         with observing(other), observing(failing):
             train(model, optimizer)
             train(model, optimizer)
         assert [str(error) for error in failing.failures] == ["none"]
-        assert len(failing.begun) == known
+        assert len(failing.begun) == n_received
         assert other.operations.count("update") == 2
         assert len(other.ended) == len(other.begun)
 
 
 def classes():
-    """All classes that may be patched, each with its attributes."""
+    """Attributes of all classes that may be patched, by class."""
     bases = {base for _, base, _ in patches._METHODS} | {chainer.FunctionNode}
     kinds = set().union(*map(patches.subclasses, bases))
     return {kind: dict(vars(kind)) for kind in kinds}
 
 
-def test_all_is_left_as_it_was():
+def test_all_patches_are_removed():
     before = classes()
     modules = [chainer._backprop, chainer._backprop_utils, chainer.function_node]
     functions = [dict(vars(module)) for module in modules]
@@ -266,11 +266,11 @@ def test_all_is_left_as_it_was():
     assert [dict(vars(module)) for module in modules] == functions
 
 
-# -- patches of the program's
+# -- patches made by the program
 
 
-class _Counted:
-    """A patch of the program's that counts its calls."""
+class _CountingPatch:
+    """A patch made by the program, which counts its calls."""
 
     def __init__(self):
         self.calls = 0
@@ -303,7 +303,7 @@ def _cleargrads_instance(model, optimizer):
     "target", [_link_class, _update_class, _update_instance, _cleargrads_instance]
 )
 @pytest.mark.parametrize("when", ["before", "within", "after"])
-def test_a_patch_of_the_programs_is_called_and_stays(target, when, monkeypatch):
+def test_patch_made_by_the_program_is_called_and_stays(target, when, monkeypatch):
     model, optimizer = trained()
     train(model, optimizer)
     owner, name, _, operation, times = target(model, optimizer)
@@ -311,10 +311,10 @@ def test_a_patch_of_the_programs_is_called_and_stays(target, when, monkeypatch):
     def call():
         target(model, optimizer)[2]()
 
-    before, counted = classes(), _Counted()
+    before, patch_counter = classes(), _CountingPatch()
 
     def patch():
-        monkeypatch.setattr(owner, name, counted.around(getattr(owner, name)))
+        monkeypatch.setattr(owner, name, patch_counter.around(getattr(owner, name)))
         return getattr(owner, name)
 
     first, second = Observer(), Observer()
@@ -326,21 +326,21 @@ def test_a_patch_of_the_programs_is_called_and_stays(target, when, monkeypatch):
         call()
     if when == "after":
         patched = patch()
-    assert counted.calls == (0 if when == "after" else times)
+    assert patch_counter.calls == (0 if when == "after" else times)
     assert getattr(owner, name) is patched or getattr(owner, name).__func__ is patched
     call()
-    assert counted.calls == (times if when == "after" else 2 * times)
+    assert patch_counter.calls == (times if when == "after" else 2 * times)
     with observing(second):
         call()
-    # A patch of an instance calls the method that it found: if that was not observed, no observer
-    # can learn of it without setting an attribute of the instance.
+    # A patch on an instance calls the method that it replaced. If that method was not observed, we
+    # cannot observe the call without setting an attribute of the instance.
     bypasses = not isinstance(owner, type)
     assert first.operations.count(operation) == (0 if bypasses and when == "before" else 1)
     seen = 0 if bypasses and when != "within" else 1
     assert second.operations.count(operation) == seen
     assert getattr(owner, name) is patched or getattr(owner, name).__func__ is patched
     monkeypatch.undo()
-    with observing(Observer()):  # ours, which the program may have put back, goes with the next
+    with observing(Observer()):  # removes a patch of ours that the program has restored
         pass
     assert classes() == before
     call()
@@ -348,8 +348,8 @@ def test_a_patch_of_the_programs_is_called_and_stays(target, when, monkeypatch):
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_calls_are_observed_after_the_program_has_set_the_original_again(ends):
-    """A program may set what it saved before the observation, within it or after it."""
+def test_calls_are_observed_after_the_program_restored_the_original(ends):
+    """A program may restore a saved method while it is observed, or afterwards."""
     model, optimizer = trained()
     train(model, optimizer)
     before, original = classes(), chainer.Link.__call__
@@ -366,7 +366,7 @@ def test_calls_are_observed_after_the_program_has_set_the_original_again(ends):
     assert classes() == before
 
 
-def test_a_link_that_is_called_through_a_programs_patch_has_its_path(monkeypatch):
+def test_link_called_through_a_patch_of_the_program_has_its_path(monkeypatch):
     model, block = MLP(), profiling()
     with block:
         model(X)
@@ -381,7 +381,7 @@ def test_a_link_that_is_called_through_a_programs_patch_has_its_path(monkeypatch
     )
 
 
-def test_several_observers_may_come_and_go_in_any_order():
+def test_observers_can_be_added_and_removed_in_any_order():
     model, (first, second) = MLP(), (Observer(), Observer())
     before = classes()
     patches.add_observer(first)
@@ -391,6 +391,6 @@ def test_several_observers_may_come_and_go_in_any_order():
     patches.remove_observer(first)
     model(X)
     patches.remove_observer(second)
-    patches.remove_observer(second)  # it need not have been added
+    patches.remove_observer(second)  # removing twice has no effect
     assert (len(first.begun), len(second.begun)) == (2, 2)
     assert classes() == before

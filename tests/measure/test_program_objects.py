@@ -1,4 +1,4 @@
-"""Networks, optimizers and trainers get no attribute while they are profiled, and can be copied."""
+"""Profiling sets no attribute of networks, optimizers and trainers, so they can be copied."""
 
 import copy
 import pickle
@@ -24,7 +24,7 @@ def trainer_of(model, optimizer):
 
 
 def attributes(model, optimizer, *others):
-    """The names of all attributes of the program's objects; functions with their values."""
+    """Names of all attributes of the program's objects, with the values of functions."""
     objects = [*model.links(), *model.params(), optimizer, optimizer._hookable, *others]
     objects += [param.update_rule for param in model.params()]
     objects += [param.update_rule.hyperparam for param in model.params()]
@@ -37,19 +37,19 @@ def attributes(model, optimizer, *others):
     ]
 
 
-def test_no_attribute_of_the_programs_objects_is_set(tmp_path, monkeypatch):
+def test_no_attribute_of_user_objects_is_set(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = chainer.links.Classifier(MLP())
     optimizer = chainer.optimizers.MomentumSGD().setup(model)
     hook = chainer.optimizer_hooks.WeightDecay(0.1)
     optimizer.add_hook(hook)
     model(X, T)
-    seen = []
+    snapshots = []
 
     def look():
-        seen.append(attributes(model, optimizer, hook))
+        snapshots.append(attributes(model, optimizer, hook))
 
-    look()  # a Classifier has its loss already
+    look()  # after a call a Classifier has its loss as an attribute
     model.predictor.does = lambda y, number: look() or y
     hook_call = type(hook).__call__
     monkeypatch.setattr(type(hook), "__call__", lambda *args: look() or hook_call(*args))
@@ -61,9 +61,9 @@ def test_no_attribute_of_the_programs_objects_is_set(tmp_path, monkeypatch):
         optimizer.update()
         look()
 
-    seen.clear()
+    snapshots.clear()
     run()
-    expected, before = seen[-1], len(seen)
+    expected, before = snapshots[-1], len(snapshots)
     with profiling(memory=False):
         run()
     with LayerTimerHook():
@@ -72,13 +72,13 @@ def test_no_attribute_of_the_programs_objects_is_set(tmp_path, monkeypatch):
     with trainer_of(model, optimizer) as trainer:
         updater = trainer.updater
         iterator, converter = updater.get_iterator("main"), updater.converter
-        parts = [trainer, updater, iterator, converter]
+        objects = [trainer, updater, iterator, converter]
         trainer.extend(LayerProfile(machine=False))
-        names = [dict(vars(part)) for part in parts]
+        names = [dict(vars(each)) for each in objects]
         changed = []
 
         def compare(trainer):
-            now = [dict(vars(part)) for part in parts]
+            now = [dict(vars(each)) for each in objects]
             for old, new in zip(names, now, strict=True):
                 changed.extend(
                     name
@@ -87,28 +87,28 @@ def test_no_attribute_of_the_programs_objects_is_set(tmp_path, monkeypatch):
                 )
                 changed.extend(new.keys() - old.keys())
 
-        # Compare within an iteration, and after it.
+        # Compare during an iteration and after it.
         model.predictor.does = lambda y, number: look() or compare(trainer) or y
         trainer.extend(compare, trigger=(1, "iteration"))
-        names = [dict(vars(part)) for part in parts]
+        names = [dict(vars(each)) for each in objects]
         trainer.run()
     assert set(changed) <= {"_start_at", "_final_elapsed_time", "observation", "reporter"}
-    assert len(seen) > before + 10
-    for objects in seen:
+    assert len(snapshots) > before + 10
+    for objects in snapshots:
         for now, usual in zip(objects, expected, strict=True):
-            assert now.keys() <= usual.keys() | {"use_auto_new_epoch"}  # an updater sets it
+            assert now.keys() <= usual.keys() | {"use_auto_new_epoch"}  # set by the updater
             functions = {name: value for name, value in now.items() if value is not None}
             assert functions == {name: usual[name] for name in functions}
 
 
 def copies(model, optimizer):
-    """Copies of a network and of its optimizer, made in two ways."""
+    """Copy a network with its optimizer in two ways."""
     yield copy.deepcopy((model, optimizer))
     yield pickle.loads(pickle.dumps((model, optimizer)))
 
 
 def assert_independent(model, optimizer):
-    """Train copies, which changes the copies and not the original."""
+    """Check that training a copy changes the copy and not the original."""
     before = {path: param.array.copy() for path, param in model.namedparams()}
     grads = {path: copy.copy(param.grad) for path, param in model.namedparams()}
     for other, its_optimizer in copies(model, optimizer):
@@ -139,7 +139,7 @@ def _profiling(model, optimizer):
 
 
 def _profile(model, optimizer):
-    checks = count()  # profile() restores lists
+    checks = count()  # a list would be restored by profile()
 
     def does(y, number):
         if number == 4:

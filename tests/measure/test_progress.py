@@ -1,4 +1,4 @@
-"""Messages during a run: its progress, and warnings about slow trials."""
+"""Messages during a run: progress, and warnings about slow trials."""
 
 import pytest
 
@@ -17,11 +17,11 @@ MS = 1_000_000
     [
         (1000, 0.03, None, ["334 of 1,000; about 20 s", "668 of 1,000; about 10 s"]),
         (3, 60, None, ["1 of 3; about 2 min", "2 of 3; about 60 s"]),
-        # The time that is left is at most the rest of the limit.
+        # The remaining time is at most the rest of the limit.
         (4, 10, 25, ["1 of 4; about 15 s", "2 of 4; about 5 s", "3 of 4; about 0 s"]),
     ],
 )
-def test_a_line_every_ten_seconds_or_after_a_long_trial(
+def test_progress_prints_every_ten_seconds_or_after_a_long_trial(
     capsys, n_trials, trial_s, max_seconds, lines
 ):
     now_s = 100.0
@@ -37,41 +37,41 @@ def test_a_line_every_ten_seconds_or_after_a_long_trial(
 
 @pytest.fixture(autouse=True)
 def other_cpu(monkeypatch):
-    """The cores that other programs keep busy."""
+    """Number of cores that other programs keep busy."""
     cores = [1.5]
     monkeypatch.setattr(trials.CpuWatch, "other_cpu", lambda self: cores[0])
     return cores
 
 
 def test_slow_trials_are_reported_once_with_their_cause(other_cpu):
-    says = "trials take 12 times as long as the fastest: "
+    message = "trials take 12 times as long as the fastest: "
     for group in (1, 7, 1000):
-        said = []
-        slow = SlowTrials(said.append)
+        warned = []
+        slow = SlowTrials(warned.append)
         # The trials have their normal time in the first two seconds.
         for walls in ([10 * MS] * 200, [120 * MS] * 200, [500 * MS] * 100):
             for at in range(0, len(walls), group):
                 slow.add(walls[at : at + group])
-        assert said == [says + "another program keeps the cores busy"]
+        assert warned == [message + "another program keeps the cores busy"]
     for cores in (0.2, None):
         other_cpu[:] = [cores]
-        said = []
-        SlowTrials(said.append).add([10 * MS, *[120 * MS] * 30])
-        assert said == [says + "something else slows this machine"]
+        warned = []
+        SlowTrials(warned.append).add([10 * MS, *[120 * MS] * 30])
+        assert warned == [message + "something else slows this machine"]
 
 
-def test_one_slow_trial_is_not_reported():
+def test_single_slow_trial_is_not_reported():
     SlowTrials(pytest.fail).add([10 * MS] * 4 + [10_000 * MS])
 
 
-def test_a_run_warns_of_slow_trials(clock, one_thread, monkeypatch):
+def test_run_warns_about_slow_trials(clock, one_thread, monkeypatch):
     class Slower(Chain):
         def forward(self, x):
             self.clock.advance(10 * MS if self.calls <= 5 else 120 * MS)
             return super().forward(x)
 
     monkeypatch.setattr(runner, "clock_of", lambda device: clock)
-    says = "trials take 11 times as long as the fastest: another"
-    with pytest.warns(UserWarning, match=says) as caught:
+    message = "trials take 11 times as long as the fastest: another"
+    with pytest.warns(UserWarning, match=message) as caught:
         profile(Slower(clock), image(), trials=100, warmups=1, clean_trials=0, memory=False)
     assert len(caught) == 1

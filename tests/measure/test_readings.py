@@ -1,4 +1,4 @@
-"""Trials in which something else than the clock is read."""
+"""Trials that read counters instead of the clock."""
 
 import pytest
 
@@ -16,8 +16,8 @@ def trained(clock):
     return make_step("train", model, (image(),), **more)
 
 
-def counting(clock, size=1000):
-    """Readings of the clock, and of twice the clock."""
+def clock_readings(clock, size=1000):
+    """Make readings of two values: the time, and twice the time."""
     return Readings(lambda: (clock.time_ns, 2 * clock.time_ns), 2, size)
 
 
@@ -29,13 +29,13 @@ def read_trial(session, step, readings):
 
 
 @pytest.mark.parametrize("single_calls", [True, False])
-def test_what_is_read_is_added_up_like_the_clock(clock, single_calls):
+def test_readings_are_added_up_like_times(clock, single_calls):
     step = trained(clock)
     session = StepSession(step, clock, single_calls=single_calls)
     with step.configured():
         session.learn()
         times = record_trial(session, step)
-        trial = read_trial(session, step, counting(clock))
+        trial = read_trial(session, step, clock_readings(clock))
     expected = [*times.rows_ns.tolist(), *times.phases_ns.tolist()]
     assert sum(expected) == times.wall_ns > 0
     first, second = trial.values.T
@@ -43,18 +43,18 @@ def test_what_is_read_is_added_up_like_the_clock(clock, single_calls):
     assert trial.sums(second).tolist() == [2 * ns for ns in expected]
     assert (trial.layers, trial.phases) == (session.layers, session.phases)
     assert len(trial.owners) == len(trial.values)
-    # The owner of a span is a column of the sums.
+    # Each owner of a span has a column of the sums.
     columns = [trial.column(owner) for owner in trial.layout.attribution.owners]
     assert columns[0] == -1
     assert {column for column in columns if column >= 0} == set(range(len(expected)))
 
 
-def test_the_clock_is_read_again_after_that(clock):
+def test_clock_is_restored_after_a_trial_with_readings(clock):
     step = trained(clock)
     with step.configured():
         session = learned(step)
         before = session.recorder._read_begin
-        readings = counting(clock)
+        readings = clock_readings(clock)
         read_trial(session, step, readings)
         assert session.recorder._read_begin == before
         reading = ReadingSession(session)
@@ -67,13 +67,13 @@ def test_the_clock_is_read_again_after_that(clock):
             session.end_trial()
         (times,) = session.read_own()
         assert times.rows_ns.shape == (len(session.layers),)
-        # Trials with readings count nowhere.
+        # Trials with readings do not count as trials.
         assert session.target.aggregator.trials == 2
 
 
 @pytest.mark.parametrize("single_calls", [True, False])
-def test_a_trial_that_makes_other_calls(clock, single_calls):
-    """Rows of single calls refuse the trial; rows by link leave the other calls out."""
+def test_trial_with_other_calls_is_refused_or_has_rows_by_link(clock, single_calls):
+    """Rows of single calls refuse such a trial; rows by link omit the other calls."""
     counts = iter([1, 2])
 
     def forward(self, x):
@@ -89,28 +89,28 @@ def test_a_trial_that_makes_other_calls(clock, single_calls):
         session.learn()
         if single_calls:
             with pytest.raises(ProfileError, match="different calls from the earlier ones"):
-                read_trial(session, step, counting(clock))
+                read_trial(session, step, clock_readings(clock))
             return
-        trial = read_trial(session, step, counting(clock))
+        trial = read_trial(session, step, clock_readings(clock))
     assert [layer.function for layer in trial.layers] == ["Wait"]
     assert trial.sums(trial.values[:, 0]).tolist() == [2 * 3]
     assert session.layers == trial.layers
 
 
-def test_readings_that_do_not_fit_are_counted_and_not_kept(clock):
+def test_readings_beyond_the_capacity_are_counted_only(clock):
     step = trained(clock)
     with step.configured():
         session = learned(step)
         with pytest.raises(ProfileError, match="made many more calls than the earlier ones"):
-            read_trial(session, step, counting(clock, size=7))
-    readings = counting(clock, size=2)
+            read_trial(session, step, clock_readings(clock, size=7))
+    readings = clock_readings(clock, size=2)
     assert [readings.read() for _ in range(3)] == [0, 1, 2]
     assert readings.is_full
     readings.clear()
     assert (readings.read(), readings.is_full) == (0, False)
 
 
-def test_a_reading_that_fails_is_not_tried_again_and_raises_nothing():
+def test_failed_reading_is_not_retried_and_raises_nothing():
     calls = []
 
     def fail():
@@ -120,6 +120,6 @@ def test_a_reading_that_fails_is_not_tried_again_and_raises_nothing():
     readings = Readings(fail, 1, 10)
     assert [readings.read() for _ in range(3)] == [0, 1, 2]
     assert (len(calls), readings.failure) == (1, "OSError: none")
-    said = Readings(lambda: (_ for _ in ()).throw(ProfileError("no counters here")), 1, 10)
-    said.read()
-    assert said.failure == "no counters here"
+    refusing = Readings(lambda: (_ for _ in ()).throw(ProfileError("no counters here")), 1, 10)
+    refusing.read()
+    assert refusing.failure == "no counters here"

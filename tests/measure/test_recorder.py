@@ -1,6 +1,6 @@
-"""Rows by link: calls, work and shapes of any iterations.
+"""Rows by link: calls, work and shapes.
 
-tests/ledger checks that each row has the time of its calls, for any program.
+tests/ledger checks the times of rows for any program.
 """
 
 from contextlib import suppress
@@ -24,7 +24,7 @@ def batch(size=2):
 
 
 def linear(function=F.identity):
-    """A network that goes a number of times through its layer, and then calls the function."""
+    """Make a network that calls its layer ``times`` times, and then the function."""
 
     def forward(self, x, times=1):
         for _ in range(times):
@@ -35,7 +35,7 @@ def linear(function=F.identity):
 
 
 def profiled(clock, model, *blocks):
-    """A recording of blocks that do something with a network, and its rows."""
+    """Profile each function of a network in its own block; return the recording and its rows."""
     block = profiling(memory=False, clock=clock)
     for run in blocks:
         with block:
@@ -51,30 +51,36 @@ def times_of(recording):
     return {row: ns for row, ns in times if ns}
 
 
-def test_a_link_of_changing_length_is_one_row_of_mean_calls_and_work(clock):
+def test_row_has_mean_calls_and_work_of_a_link_with_varying_calls(clock):
     model = linear()
-    of = ("/model/fc", "LinearFunction", "forward")
-    _, alone = profiled(clock, model, lambda model: model(batch()))
+    row = ("/model/fc", "LinearFunction", "forward")
+    _, single_call = profiled(clock, model, lambda model: model(batch()))
     lengths = (1, 30, 5)
     blocks = [lambda model, n=n: model(batch(), n) for n in lengths]
     recording, rows = profiled(clock, model, *blocks)
-    assert recording.calls[:, list(rows).index(of)].tolist() == [*lengths]
-    assert rows[of].calls == 12
+    assert recording.calls[:, list(rows).index(row)].tolist() == [*lengths]
+    assert rows[row].calls == 12
     for name in ("flops", "macs", "nbytes_read", "output_nbytes"):
-        assert getattr(rows[of], name) == 12 * getattr(alone[of], name)
+        assert getattr(rows[row], name) == 12 * getattr(single_call[row], name)
     assert {link.path: link.calls for link in recording.links} == {"/model": 1, "/model/fc": 12}
 
 
-def test_a_call_is_of_the_link_whose_parameter_it_takes_whatever_was_called_before(clock):
-    weight, owns = np.ones((3, 3), np.float32), [1, 1, 0, 1]
-    model = net(lambda self, x, own: F.linear(x, self.fc.W if own else weight), fc=L.Linear(3, 3))
-    blocks = [lambda model, own=own: model(batch(), own) for own in owns]
+def test_call_belongs_to_the_link_with_its_parameter(clock):
+    weight, uses = np.ones((3, 3), np.float32), [1, 1, 0, 1]
+    model = net(
+        lambda self, x, uses_parameter: F.linear(x, self.fc.W if uses_parameter else weight),
+        fc=L.Linear(3, 3),
+    )
+    blocks = [
+        lambda model, uses_parameter=uses_parameter: model(batch(), uses_parameter)
+        for uses_parameter in uses
+    ]
     recording, rows = profiled(clock, model, *blocks)
     assert [path for path, _, _ in rows] == ["/model/fc", "/model"]
-    assert recording.calls.T.tolist() == [owns, [1 - own for own in owns]]
+    assert recording.calls.T.tolist() == [uses, [1 - uses_parameter for uses_parameter in uses]]
 
 
-def test_there_may_be_any_number_of_shapes(clock):
+def test_row_keeps_shapes_of_many_calls(clock):
     model = linear(lambda x: Wait(clock, len(x)).apply((x,))[0])
     sizes = range(1, 3 * MAX_SHAPES)
 
@@ -84,25 +90,27 @@ def test_there_may_be_any_number_of_shapes(clock):
     recording, rows = profiled(clock, model, run)
     assert times_of(recording) == {("/model", "Wait", "forward"): sum(sizes)}
     assert rows["/model", "Wait", "forward"].flops is None  # it has no formula
-    # All further shapes share a site, and count with the work of its first call.
+    # All shapes beyond the limit share a call site, with the work of its first call.
     for phase, size in (("forward", MAX_SHAPES + 1), ("backward", len(sizes))):
         row = rows["/model/fc", "LinearFunction", phase]
         assert (row.calls, row.work_is_about) == (len(sizes), True)
         assert row.macs == 9 * sum(n if n <= MAX_SHAPES else size for n in sizes)
 
 
-def test_work_is_about_right_where_that_of_any_shapes_is(clock):
+def test_work_of_a_broadcast_shape_is_approximate_in_backward(clock):
     def run(model):
         for shape in ((2, 3), (2, 2, 3)):  # the second one is broadcast
             F.sum(model(np.ones(shape, np.float32))).backward()
 
     model = net(lambda self, x: F.matmul(x, self.fc.W), fc=L.Linear(3, 3))
     _, rows = profiled(clock, model, run)
-    about = [rows["/model/fc", "MatMul", phase].work_is_about for phase in ("forward", "backward")]
-    assert about == [False, True]
+    is_about = [
+        rows["/model/fc", "MatMul", phase].work_is_about for phase in ("forward", "backward")
+    ]
+    assert is_about == [False, True]
 
 
-def test_functions_within_a_backward_are_its_own_time_and_so_are_their_backwards(clock):
+def test_functions_called_in_a_backward_count_in_its_time_with_their_backwards(clock):
     class Outer(Wait):
         def backward(self, indexes, grads):
             return Wait(clock, 5, 7).apply(grads)
@@ -124,14 +132,14 @@ def test_functions_within_a_backward_are_its_own_time_and_so_are_their_backwards
     assert times_of(recording)["/model", "Outer", "backward"] >= 5 + 7
     forward, backward = (rows["/model", "Outer", phase] for phase in ("forward", "backward"))
     assert (forward.forward, backward.forward) == (None, forward.index)
-    # A call whose work is not known counts as the others do.
+    # A call without known work counts with the mean work of the others.
     _, once = profiled(clock, model, lambda model: run(model, double=False))
-    of = ("/", "PowVarConst", "backward")
-    assert rows[of].work_is_about
-    assert rows[of].flops == rows[of].calls * once[of].flops > once[of].flops
+    row = ("/", "PowVarConst", "backward")
+    assert rows[row].work_is_about
+    assert rows[row].flops == rows[row].calls * once[row].flops > once[row].flops
 
 
-def test_a_backward_that_raises_ends_there(clock):
+def test_backward_that_raises_ends_at_the_exception(clock):
     class Fails(Wait):
         def backward(self, indexes, grads):
             clock.advance(5)
@@ -151,7 +159,7 @@ def test_a_backward_that_raises_ends_there(clock):
     }
 
 
-def test_other_threads_have_no_part_in_it(clock):
+def test_other_threads_are_not_recorded(clock):
     model = linear(lambda x: Wait(clock, 3).apply((x,))[0])
     optimizer = chainer.optimizers.SGD().setup(model)
     thread = Thread(target=lambda: optimizer.update(lambda: F.sum(model(batch()))))
@@ -167,7 +175,7 @@ def test_other_threads_have_no_part_in_it(clock):
 
 @pytest.fixture
 def slow_lookup(monkeypatch):
-    """Makes looking up a new call site take 1,000 ns on a clock."""
+    """Function that makes the lookup of a new call site take 1,000 ns on a clock."""
     add_site = Recorder.add_site
 
     def slow_on(clock):
@@ -180,7 +188,7 @@ def slow_lookup(monkeypatch):
     return slow_on
 
 
-def test_looking_up_is_nobodys_time_on_a_device_either(slow_lookup):
+def test_lookup_of_call_sites_is_excluded_from_device_times(slow_lookup):
     clock = device_clock()
     plan = calls((*kernel(500, 100), ("wait", 0)), kernel(300, 200), between_ns=40)
     model, block = PlannedNet(clock, plan), profiling(memory=False, clock=clock)
@@ -195,8 +203,8 @@ def test_looking_up_is_nobodys_time_on_a_device_either(slow_lookup):
         assert first == second, name
 
 
-def test_an_input_may_be_none(clock):
-    """As the gradients that LSTM passes on within its backward."""
+def test_input_may_be_none(clock):
+    """LSTM passes such inputs to functions in its backward."""
 
     class Old(chainer.Function):
         def check_type_forward(self, in_types):
@@ -219,7 +227,7 @@ def test_an_input_may_be_none(clock):
 
 
 @pytest.mark.parametrize("name", ["_event_id", "_backward_id", "begin_operation", "add_site"])
-def test_a_failure_in_recording_is_a_warning_and_the_program_goes_on(clock, monkeypatch, name):
+def test_failed_recorder_warns_once_and_the_program_continues(clock, monkeypatch, name):
     def run(model, x):
         y = F.sum(F.tanh(model(x)))
         y.backward()

@@ -1,4 +1,4 @@
-"""The cost of a call is measured without the program's hooks and patches."""
+"""The cost of recording a call, measured without hooks and patches of the program."""
 
 from time import perf_counter_ns
 
@@ -13,7 +13,7 @@ class Forbidden(FunctionHook):
         raise AssertionError
 
 
-def test_hooks_and_patches_of_the_program_see_no_calls(monkeypatch):
+def test_cost_is_measured_without_hooks_and_patches_of_the_program(monkeypatch):
     def forbidden(*args, **kwargs):
         raise AssertionError
 
@@ -26,7 +26,7 @@ def test_hooks_and_patches_of_the_program_see_no_calls(monkeypatch):
     assert FunctionNode.apply is forbidden
 
 
-def test_cost_is_the_time_between_plain_and_recorded_calls():
-    """On a clock that advances by 1 ns at each reading, a recorded call takes two readings."""
+def test_cost_is_the_difference_of_recorded_and_plain_calls():
+    """Each reading advances the clock by 1 ns, and recording a call takes two readings."""
     reading = iter(range(10**9))
     assert cost_of_a_call(lambda: next(reading)) == 2

@@ -1,6 +1,6 @@
-"""Rows of single calls: link paths, shapes, nesting, updates; their work and sizes, exactly.
+"""Rows of single calls: link paths, shapes, nesting, updates, and exact work and sizes.
 
-That the rows of any network are those of its calls is in tests/ledger.
+tests/ledger checks the rows of any network.
 """
 
 import chainer
@@ -39,7 +39,7 @@ def linears(*names):
 CLEARGRADS = "cleargrads cleargrads"
 
 
-def test_paths_of_links(clock):
+def test_rows_have_paths_of_links(clock):
     link, linear, tied = Step(clock, 1), L.Linear(2, 2), linears("a", "b")
     tied["b"].W = tied["a"].W
     for model, expected in (
@@ -48,28 +48,28 @@ def test_paths_of_links(clock):
             chainer.Sequential(linear, F.relu, chainer.Sequential(linear.copy())),
             "/0 LinearFunction, / ReLU, /1/0 LinearFunction",
         ),
-        # A link of no network is one below where it is called.
+        # The path of a link outside of the network is below its caller.
         (
             chainer.Sequential(chainer.Sequential(lambda x: link(x), linear)),
             "/0/Step Wait, /0/0 LinearFunction",
         ),
-        # Parameters name the link where none is called.
+        # If no link is called, a parameter gives the path.
         (
             net(lambda self, x: F.linear(self.a.forward(x), self.b.W), **linears("a", "b")),
             "/a LinearFunction, /b LinearFunction",
         ),
-        # A parameter that several share is the first's.
+        # A shared parameter belongs to the first link.
         (net(lambda self, x: F.linear(x, self.b.W), **tied), "/a LinearFunction"),
     ):
         assert rows(learn(model), "forward") == expected
 
 
-def test_paths_of_losses():
+def test_rows_of_losses_have_paths():
     model = net(lambda self, x: (F.argmax(x), self.fc(F.relu(x)))[1], fc=L.Linear(2, 3))
     structure = learn(model, phase="train")
     assert rows(structure, "forward") == "/ ArgMax, / ReLU, /fc LinearFunction, loss Sum"
     assert rows(structure, "backward") == f"{CLEARGRADS}, loss Sum, /fc LinearFunction"
-    # The loss of a classifier, and one with a link of its own.
+    # The loss of a classifier, and a loss with a link.
     model = L.Classifier(net(lambda self, x: F.relu(self.fc(x)), fc=L.Linear(2, 3)))
     labels = np.array([0, 1, 2, 1], np.int32)
     structure = learn(model, image(4, 2), labels, phase="train", loss="auto")
@@ -82,7 +82,7 @@ def test_paths_of_losses():
     assert rows(structure, "forward") == "/a LinearFunction, loss/Linear LinearFunction, loss Sum"
 
 
-def test_rules_and_hooks_of_an_update(clock):
+def test_update_rules_and_hooks_have_rows(clock):
     def update_rows():
         loss = slow_loss(clock)
         return rows(learn(model, phase="train", loss=loss, optimizer=optimizer), "update")
@@ -92,7 +92,7 @@ def test_rules_and_hooks_of_an_update(clock):
     for name in ("one", "two"):
         optimizer.add_hook(lambda opt: None, name=name)
     optimizer.add_hook(nets.SlowHook(clock, 1, "same"), name="three", timing="post")
-    # Hooks go by the names that they were added by.
+    # Rows of hooks have the names under which the hooks were added.
     rules = "/first SlowOptimizer, /second SlowOptimizer"
     assert update_rows() == f"optimizer one, optimizer two, {rules}, optimizer three"
     optimizer = SlowOptimizer(clock).setup(model)
@@ -101,7 +101,7 @@ def test_rules_and_hooks_of_an_update(clock):
     assert update_rows() == "/first SlowOptimizer"
 
 
-def test_shapes_phases_and_parents_of_rows(clock):
+def test_rows_have_shapes_phases_and_parents(clock):
     nested = learn(Step(clock, 10, nets.Outer))
     assert [row.parent for row in nested.layers] == [None, 0]
     assert nested.phases == ()
@@ -116,7 +116,7 @@ def test_shapes_phases_and_parents_of_rows(clock):
     assert back.output_shapes == ((2, 3), (2,))  # the input needs no gradient
 
 
-def test_links_know_their_class_calls_and_own_parameters():
+def test_links_have_class_calls_and_parameters():
     class Net(chainer.ChainList):
         def forward(self, x):
             for link in self:
@@ -125,7 +125,7 @@ def test_links_know_their_class_calls_and_own_parameters():
 
     first, tied = L.Linear(2, 5), L.Linear(5, 5)
     model = Net(first, L.Linear(None, 5), L.BatchNormalization(5), Net(tied))
-    tied.b = first.b  # counts for the first of them alone
+    tied.b = first.b  # a shared parameter counts in the first link only
     for _ in range(2):
         assert learn(model, image(4, 2)).links == (
             LinkCalls("/", "Net", 1, 0),
@@ -150,10 +150,10 @@ def work(row):
     return tuple(getattr(row, name) for name in WORK)
 
 
-def test_every_row_of_a_step_has_its_work_and_the_update_is_that_of_all_parameters():
+def test_every_row_of_a_training_step_has_its_work():
     def forward(self, x):
         h = F.relu(self.bn(self.conv(x)))
-        return self.fc(F.average(h + self.again(h), axis=(2, 3)))  # gradients are added up
+        return self.fc(F.average(h + self.again(h), axis=(2, 3)))  # needs a gradient sum
 
     conv, again = (L.Convolution2D(n, 4, 3, pad=1) for n in (3, 4))
     model = net(forward, conv=conv, bn=L.BatchNormalization(4), again=again, fc=L.Linear(4, 5))
@@ -187,7 +187,7 @@ def test_every_row_of_a_step_has_its_work_and_the_update_is_that_of_all_paramete
     assert sum(row.flops for row in of_phase(structure, "update")) == 13 * n
 
 
-# Unusual updates of one network of four weights and two biases, by SGD.
+# Unusual updates, by SGD, of a network with four weights and two biases.
 
 
 def shared(model, optimizer):
@@ -198,7 +198,7 @@ def scaled(model, optimizer):
     optimizer.loss_scaling(scale=8)
 
 
-def switched_off_on_the_way(model, optimizer):
+def disabled_by_a_hook(model, optimizer):
     optimizer.add_hook(lambda _: setattr(model.W.update_rule, "enabled", False), "switch off")
 
 
@@ -220,12 +220,12 @@ def unknown_hook_of_a_rule(model, optimizer):
         (unknown_hook_of_a_rule, 2, UNKNOWN),
         (shared, 4, (2 * 2 * 6, 0, 2 * 48, 2 * 24)),  # Chainer updates it twice
         (scaled, 2, (3 * 6, 0, (4 + 8) * 6, 8 * 6)),
-        (switched_off_on_the_way, 2, (2 * 2, 0, 16, 8)),  # the bias alone
+        (disabled_by_a_hook, 2, (2 * 2, 0, 16, 8)),  # only the bias
         (one_rule_for_all, 2, (2 * 6, 0, 48, 24)),
         (hooks_of_a_rule, 2, (2 * 6 + 2 * 4, 0, 48 + 32, 24 + 16)),
     ],
 )
-def test_unusual_updates(change, calls, expected):
+def test_work_of_unusual_updates(change, calls, expected):
     model = L.Linear(2, 2)
     optimizer = optimizers.SGD().setup(model)
     changed = change(model, optimizer)
@@ -236,21 +236,21 @@ def test_unusual_updates(change, calls, expected):
     assert (row.phase, row.calls, work(row)) == ("update", calls, expected)
 
 
-def test_sizes():
+def test_sizes_of_inputs_parameters_and_outputs():
     other = L.Linear(2, 2, nobias=True)
-    own = net(lambda self, x: F.sum(self.fc.W), fc=other)
+    uses_own_parameter = net(lambda self, x: F.sum(self.fc.W), fc=other)
     for model, x, expected in (
         (L.Linear(3, 2), image(4, 3), (4 * 3 * 4, (3 * 2 + 2) * 4, 4 * 2 * 4)),
         # An array that is passed twice counts once.
         (chainer.Sequential(lambda x: x * x), chainer.Variable(image(4, 3)), (48, 0, 48)),
         (L.EmbedID(7, 5), np.zeros((2, 3), np.int32), (24, 7 * 5 * 4, 2 * 3 * 5 * 4)),
-        # A parameter that the call initializes.
+        # The call initializes a parameter.
         (L.Linear(None, 2), image(4, 3), (48, 32, 32)),
-        # Statistics are no parameters.
+        # Running statistics are not parameters.
         (L.BatchNormalization(3), image(2, 3, 4, 4), (384 + 2 * 12, 24, 384)),
-        # A parameter of another network is an input like others.
+        # A parameter of another network is an input.
         (chainer.Sequential(lambda x: F.sum(other.W)), image(), (16, 0, 4)),
-        (own, image(), (0, 16, 4)),
+        (uses_own_parameter, image(), (0, 16, 4)),
     ):
         (row,) = learn(model, x).layers
         assert tuple(getattr(row, name) for name in SIZES) == expected, type(model)

@@ -1,6 +1,6 @@
-"""Runs: their times, how they end, and trials that differ.
+"""Runs: times, ends of runs, and trials that differ.
 
-tests/ledger checks that rows and framework add up to the trial, for any network.
+tests/ledger checks that rows and framework time add up to the trial for any network.
 """
 
 import _tracemalloc
@@ -29,12 +29,12 @@ from tests.nets import Chain, Nesting, SlowHook, Step, Trained, Wait, image, net
 from tests.queues import asked
 from tests.report.reading import report_md
 
-TRIAL_NS = 208  # of a Chain: 180 in its functions, 7 of its own and 7 in each of its three links
+TRIAL_NS = 208  # a Chain spends 180 in functions, 7 itself and 7 in each of its three links
 N_STRUCTURE = 3  # structure passes before the first trial
 FIRST = N_STRUCTURE + 2  # calls before the first profiled trial
 SETTLING = 8  # calls before a block of unprofiled trials
 CALLS = FIRST + 20 + SETTLING + 5  # of a run without the memory pass
-# A training step of Trained under a SlowOptimizer with one hook.
+# Training step of a Trained with a SlowOptimizer and one hook.
 ROWS = [100, 40, 40, 20, 9, 30, 83, 83, 13, 200, 17 + 1, 50, 50]
 FRAMEWORK = {"update": 2, "forward": 42, "backward": 0}
 STEP_NS = sum(ROWS) + sum(FRAMEWORK.values())
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def run(model, clock, made=None, **kwargs):
-    """A run of a network's forward pass."""
+    """Run trials of a network's forward pass."""
     made = made or asked()
     step = make_step("forward", model, (image(),), train_mode=made.train_mode)
     return runner.run(step, made, clock=clock, **kwargs)
@@ -62,11 +62,11 @@ def trained(clock, monkeypatch):
     return Trained(clock)
 
 
-def test_clean_blocks_alternate_with_profiled_ones_and_progress_counts_to_the_end():
+def test_unprofiled_blocks_alternate_with_profiled_ones_and_progress_reaches_the_end():
     class Costly(FakeClock):
-        def cpu_ns(self):  # which is in no trial's time
+        def cpu_ns(self):  # no trial may have this time
             self.advance(1000)
-            return 3 * self.time_ns  # that of three threads
+            return 3 * self.time_ns  # three threads are busy
 
     made, seen, clock = asked(trials=40, clean_trials=10), [], Costly()
     recording = run(Chain(clock), clock, made, progress=lambda *a: seen.append(a))
@@ -87,7 +87,7 @@ def test_clean_blocks_alternate_with_profiled_ones_and_progress_counts_to_the_en
     assert (conditions.window_ns, conditions.clock_resolution_ns) == (3, 1)
 
 
-def test_a_forward_pass_that_takes_gradients_has_the_graph(clock):
+def test_forward_pass_that_computes_gradients_has_a_graph(clock):
     def forward(self, x):
         x = chainer.Variable(x)
         (y,) = Wait(clock, 10, 7).apply((x,))
@@ -103,7 +103,7 @@ def test_a_forward_pass_that_takes_gradients_has_the_graph(clock):
 
 
 @pytest.mark.parametrize("group_ns", [3 * STEP_NS, 1])
-def test_groups_of_any_size_and_the_journal_hold_the_same(
+def test_recording_does_not_depend_on_group_size_and_equals_the_journal(
     clock, trained, monkeypatch, tmp_path, group_ns
 ):
     monkeypatch.setattr(trials, "GROUP_NS", group_ns)
@@ -123,9 +123,9 @@ def test_groups_of_any_size_and_the_journal_hold_the_same(
 
 
 @pytest.mark.parametrize(("duration_ns", "settling"), [(1000, 8), (5_000_000, 2), (30_000_000, 0)])
-def test_short_trials_that_do_not_count_come_before_unprofiled_ones(clock, duration_ns, settling):
+def test_short_unprofiled_trials_follow_settling_trials(clock, duration_ns, settling):
     class Settling(Step):
-        """The first calls after patches take twice as long."""
+        """A link whose first calls without hooks take twice as long."""
 
         n_plain, calls = 0, 0
 
@@ -142,7 +142,7 @@ def test_short_trials_that_do_not_count_come_before_unprofiled_ones(clock, durat
     assert duration_ns <= recording.clean_ns.min() < 1.5 * duration_ns
 
 
-def test_stop_keeps_the_trials_so_far(clock):
+def test_stop_keeps_earlier_trials(clock):
     model = Chain(clock)
 
     def stop():
@@ -155,7 +155,7 @@ def test_stop_keeps_the_trials_so_far(clock):
     assert (recording.n_trials, len(recording.warmup_ns)) == (0, 1)
 
 
-def test_the_wanted_interval_is_that_of_the_median(clock):
+def test_until_ci_applies_to_the_median(clock):
     class Rarely(Step):
         calls = 0
 
@@ -170,7 +170,7 @@ def test_the_wanted_interval_is_that_of_the_median(clock):
             return super().forward(x)
 
     recording = run(Rarely(clock, 1), clock, asked(trials=4000, clean_trials=100, until_ci=0.01))
-    # A cycle has 200 profiled trials: the first one is enough for a look.
+    # A cycle has 200 profiled trials, which is enough for the first interval.
     assert recording.n_trials == FIRST_LOOK == 200
     assert recording.ended == "wanted interval reached"
     assert recording.trial_ns.mean() > 1.05 * np.median(recording.trial_ns)
@@ -179,16 +179,14 @@ def test_the_wanted_interval_is_that_of_the_median(clock):
 
 
 @pytest.mark.parametrize(("clean_trials", "made"), [(400, 40), (100, 30), (7, 7), (0, 0)])
-def test_run_that_ends_by_its_interval_has_one_of_the_unprofiled_trials_too(
-    clock, clean_trials, made
-):
+def test_run_that_ends_at_the_wanted_interval_has_unprofiled_trials(clock, clean_trials, made):
     settings = asked(trials=2000, clean_trials=clean_trials, until_ci=0.01)
     recording = run(Chain(clock), clock, settings)
     assert (recording.n_trials, recording.ended) == (200, "wanted interval reached")
     assert len(recording.clean_ns) == made
 
 
-def test_stop_during_the_last_unprofiled_trials_is_the_reason_of_the_end(clock):
+def test_stop_during_the_last_unprofiled_trials_is_reported(clock):
     model, settings = Chain(clock), asked(trials=2000, clean_trials=100, until_ci=0.01)
 
     def stop():
@@ -201,7 +199,7 @@ def test_stop_during_the_last_unprofiled_trials_is_the_reason_of_the_end(clock):
 
 
 class Changing(Chain):
-    """Behaves differently from a call on: calls count from 1, structure passes included."""
+    """Applies a change from the given call on. The first structure pass is call 1."""
 
     def __init__(self, clock, call, change):
         super().__init__(clock)
@@ -221,7 +219,7 @@ def broken(*_):
 
 
 @pytest.mark.parametrize(
-    ("place", "owner", "method"),
+    ("location", "owner", "method"),
     [
         ("layer 0_Wait at /first", Wait, "forward"),
         ("the backward of layer 6_Nesting at /second", Nesting, "backward"),
@@ -230,8 +228,8 @@ def broken(*_):
         ("Changing at /", None, ""),
     ],
 )
-def test_an_exception_in_trial_5_keeps_4(clock, trained, monkeypatch, place, owner, method):
-    model = trained if "of layer" in place else Changing(clock, 3, another_call)
+def test_exception_in_trial_5_keeps_4_trials(clock, trained, monkeypatch, location, owner, method):
+    model = trained if "of layer" in location else Changing(clock, 3, another_call)
     if owner is None:
         model = Changing(clock, FIRST + 5, broken)
     else:
@@ -245,19 +243,21 @@ def test_an_exception_in_trial_5_keeps_4(clock, trained, monkeypatch, place, own
     step = training(model, clock) if model is trained else forward
     with pytest.raises(RunError) as caught:
         runner.run(step, asked(), clock=clock)
-    message = f"the network fails after 4 trials, in {place}: ValueError: broken on purpose"
+    message = f"the network fails after 4 trials, in {location}: ValueError: broken on purpose"
     assert str(caught.value) == message
-    kept = caught.value.recording
-    assert kept.n_trials == 4
-    rest_ns = kept.trial_ns - kept.self_ns.sum(axis=1)
-    expected = [28] * 4 if kept.framework_ns is None else kept.framework_ns.sum(axis=1).tolist()
+    recording = caught.value.recording
+    assert recording.n_trials == 4
+    rest_ns = recording.trial_ns - recording.self_ns.sum(axis=1)
+    expected = (
+        [28] * 4 if recording.framework_ns is None else recording.framework_ns.sum(axis=1).tolist()
+    )
     assert rest_ns.tolist() == expected
     assert not chainer.get_function_hooks()
     assert "update" not in vars(getattr(step, "optimizer", step))
     assert "cleargrads" not in vars(step.model)
 
 
-def test_a_full_disk_keeps_every_trial(clock, monkeypatch):
+def test_full_disk_keeps_every_trial(clock, monkeypatch):
     add, groups = Journal.add, []
 
     def full(self, *records):
@@ -270,10 +270,10 @@ def test_a_full_disk_keeps_every_trial(clock, monkeypatch):
     monkeypatch.setattr(Journal, "add", full)
     with pytest.raises(RunError, match=r"cannot be written after 20 trials: No space") as error:
         run(Chain(clock), clock, asked(warmups=0))
-    assert error.value.recording.n_trials == 20  # those of the second group as well
+    assert error.value.recording.n_trials == 20  # including the second group
 
 
-def test_trials_that_differ_from_the_fifth_on_have_rows_by_link(clock, tmp_path):
+def test_rows_are_by_link_if_trials_differ_from_the_fifth_on(clock, tmp_path):
     with open(tmp_path / "journal", "w+b") as file:
         model = Changing(clock, FIRST + 5, another_call)
         recording = run(model, clock, journal=Journal(file))
@@ -289,7 +289,7 @@ def test_trials_that_differ_from_the_fifth_on_have_rows_by_link(clock, tmp_path)
     assert len(recording.memory.peak_nbytes) == 3
 
 
-def test_memory_is_measured_where_a_run_ends_by_itself_and_not_where_it_is_stopped(clock):
+def test_memory_is_measured_unless_the_run_is_stopped(clock):
     class Tracked(Chain):
         def forward(self, x):
             traced.append(_tracemalloc.is_tracing())
@@ -301,7 +301,7 @@ def test_memory_is_measured_where_a_run_ends_by_itself_and_not_where_it_is_stopp
         traced = []
         recording = run(Tracked(clock), clock, made)
         assert (recording.ended, len(recording.memory.peak_nbytes)) == (ended, 3)
-        # The pass comes after all trials.
+        # The memory pass is after all trials.
         assert traced == sorted(traced)
         assert sum(traced) == 2
     assert run(Chain(clock), clock, memory=False).memory is None
@@ -313,35 +313,37 @@ def test_memory_is_measured_where_a_run_ends_by_itself_and_not_where_it_is_stopp
 
         assert run(model, clock, stop=stop).memory is None
         assert model.calls == after
-    # After all trials, too.
-    says = iter([*[""] * (2 + 20 + 5 + 1), "interrupted by SIGINT"])  # once more between blocks
+    # The run may also be stopped after all trials.
+    says = iter(
+        [*[""] * (2 + 20 + 5 + 1), "interrupted by SIGINT"]
+    )  # the run asks once more between blocks
     recording = run(Chain(clock), clock, stop=lambda: next(says))
     assert (recording.ended, recording.memory) == ("complete", None)
 
 
-def test_a_time_limit_leaves_trials_of_both_kinds(clock):
+def test_time_limit_leaves_profiled_and_unprofiled_trials(clock):
     recording = run(Chain(clock), clock, asked(max_seconds=1e-9))
     assert recording.ended == "time limit reached"
     assert (recording.n_trials, len(recording.clean_ns)) == (1, 1)
 
 
 @given(st.integers(0, 30_000), st.integers(0, 3_000))
-def test_every_trial_of_the_cycles_is_made_once(trials, clean):
+def test_cycles_contain_every_trial_once(trials, clean):
     made = list(cycles(trials, clean))
-    assert sum(before + behind for before, _, behind in made) == trials
+    assert sum(before + after for before, _, after in made) == trials
     assert sum(clean for _, clean, _ in made) == clean
     assert all(min(cycle) >= 0 for cycle in made)
-    assert all(before - behind in (0, 1) for before, _, behind in made)
-    # So it is of the parts that a long first cycle is made in.
+    assert all(before - after in (0, 1) for before, _, after in made)
+    # opening() splits a long first cycle, and contains each of its trials once.
     cycle = made[0]
-    parts = list(opening(*cycle))
-    assert sum(before + behind for before, _, behind in parts) == cycle[0] + cycle[2]
-    assert sum(clean for _, clean, _ in parts) == cycle[1]
-    assert min(map(min, parts)) >= 0
-    assert parts[0][:2] == (min(sum(cycle[::2]), 1), min(cycle[1], 1))
+    subcycles = list(opening(*cycle))
+    assert sum(before + after for before, _, after in subcycles) == cycle[0] + cycle[2]
+    assert sum(clean for _, clean, _ in subcycles) == cycle[1]
+    assert min(map(min, subcycles)) >= 0
+    assert subcycles[0][:2] == (min(sum(cycle[::2]), 1), min(cycle[1], 1))
 
 
-def test_cycles_and_clean_trials_of_a_run():
+def test_default_numbers_of_cycles_and_unprofiled_trials():
     assert list(cycles(10_000, 1000)) == [(100, 20, 100)] * 50
     assert [default_clean_trials(n) for n in (1, 20, 50, 301, 10_000)] == [5, 20, 30, 31, 1000]
 
@@ -350,14 +352,18 @@ def distance(y):
     return F.mean(y * y)
 
 
-def test_profile_describes_itself():
+def test_settings_describe_the_profile():
     model = chainer.Sequential(L.Linear(3, 4), F.relu)
-    own = {"loss": distance, "optimizer": chainer.optimizers.Adam().setup(model), "memory": False}
+    custom = {
+        "loss": distance,
+        "optimizer": chainer.optimizers.Adam().setup(model),
+        "memory": False,
+    }
     for phase, more, loss, optimizer in (
         ("forward", {"train_mode": True}, "", ""),
         ("forward-backward", {}, "softmax_cross_entropy", ""),
         ("train", {}, "softmax_cross_entropy", "MomentumSGD"),
-        ("train", own, "distance", "Adam"),
+        ("train", custom, "distance", "Adam"),
     ):
         recording = profile(model, image(5, 3), trials=6, warmups=1, phase=phase, **more)
         made = recording.settings

@@ -1,4 +1,4 @@
-"""Iterations are found from the whole pattern of a program's outermost operations."""
+"""Iterations are found in the sequence of a program's outermost operations."""
 
 from dataclasses import dataclass, field
 
@@ -24,7 +24,7 @@ LETTERS = {
     "H": Unit(UnitKind.UPDATE, 13, 1),
     "t": Unit(UnitKind.TEST, 1, 0),  # the network that is trained, in test mode
     "T": Unit(UnitKind.TEST, TEACHER),
-    "f": Unit(UnitKind.CALL, FEATURES),  # a network that no optimizer has
+    "f": Unit(UnitKind.CALL, FEATURES),  # a network without an optimizer
     "I": Unit(UnitKind.ITERATION, 20, 1),
     "X": Unit(UnitKind.BACKWARD, raised=True),
     "z": Unit(UnitKind.TEST, 1, 0, raised=True),
@@ -33,8 +33,8 @@ LETTERS = {
 }
 
 
-def found(units, optimizers="D", read_every=1):
-    """Kinds and texts of segments: ``[..]`` an iteration, ``<..>`` an interrupted one."""
+def bracketed(units, optimizers="D", read_every=1):
+    """Find segments; return the units with ``[..]`` around iterations, ``<..>`` if interrupted."""
     segmenter = Segmenter()
     for optimizer in optimizers:
         segmenter.set_up(0, LETTERS[optimizer].owner)
@@ -94,7 +94,7 @@ LOOPS = {
     "a break before the last critic step": ("DG", "[DGG][DGG]<DG>"),
     "actor and critic with one loss": ("DG", "[NBDG][NBDG][NBDG]"),
     "trainings that follow one another": ("DG", "[NBD][NBD][NBD][NBG][NBG][NBG]"),
-    "trainings by epochs in turn": ("DG", ("[LNBD]" * 12 + "[LNBG]" * 12) * 2),
+    "trainings in alternating epochs": ("DG", ("[LNBD]" * 12 + "[LNBG]" * 12) * 2),
     "an optimizer that never updates": ("DG", "[NBD][NBD][NBD]"),
     "a teacher after the student": ("D", "[NTCBD][NTCBD]"),
     "a teacher before the student": ("D", "[LTNBD][LTNBD][LTNBD]"),
@@ -122,14 +122,14 @@ LOOPS = {
         "DG",
         "[NBDNBGNBG]<NBDNX>[NBDNBGNBG][NBDNBGNBG]",
     ),
-    "a step that is tried again": ("DDG", "[NBDNBDNBG][NBDNXNBDNBG][NBDNBDNBG]"),
-    "a first step that is tried again": ("DG", "[NBDNBG]<NX>[NBDNBG][NBDNBG]"),
-    "a last step that is tried again": ("DG", "[DGG][DGXG][DGG][DGG]"),
+    "a repeated step": ("DDG", "[NBDNBDNBG][NBDNXNBDNBG][NBDNBDNBG]"),
+    "a repeated first step": ("DG", "[NBDNBG]<NX>[NBDNBG][NBDNBG]"),
+    "a repeated last step": ("DG", "[DGG][DGXG][DGG][DGG]"),
     "an exception in an evaluation": ("D", "[LNBD][LNBD]ltlz[LNBD]"),
     "the end of the data within a cycle": ("DG", "[LDLDLG][LDLDLG][LDxLDLG][LDLDLG]"),
     "a Trainer after a cycle that was not completed": ("DG", "[NBDNBG][NBDNBG]<NBD>III"),
     "the end of the data": ("D", "[LNBD][LNBD][LNBD]x"),
-    "another training in turn": ("D", "[NBD][MBH][NBD][MBH][NBD][MBH]"),
+    "another training in alternate iterations": ("D", "[NBD][MBH][NBD][MBH][NBD][MBH]"),
     "another training with the same data": ("D", "[LNBD][LMBH][LNBD][LMBH][LNBD][LMBH]"),
     "another training after a cycle that was not completed": (
         "DG",
@@ -145,12 +145,12 @@ LOOPS = {
 def test_iterations_of_a_loop(name, read_every):
     optimizers, expected = LOOPS[name]
     units = "".join(letter for letter in expected if letter not in "[]<>")
-    assert found(units, optimizers, read_every).replace("[I]", "I") == expected
+    assert bracketed(units, optimizers, read_every).replace("[I]", "I") == expected
 
 
 @dataclass
-class Drawn:
-    """A drawn loop: its units, and the segments that it has."""
+class RandomLoop:
+    """A random loop: its units and its true segments."""
 
     optimizers: str
     units: list = field(default_factory=list)
@@ -160,7 +160,7 @@ class Drawn:
 
 @st.composite
 def loops(draw):
-    """A loop of one to three optimizers, with a teacher, loads and evaluation between."""
+    """Strategy of loops with one to three optimizers, and perhaps a teacher or evaluation."""
     optimizers = draw(st.sampled_from(["D", "DG", "DGE"]))
     cycle = optimizers
     if len(optimizers) > 1:  # several critic steps
@@ -168,42 +168,42 @@ def loops(draw):
     loads = draw(st.sampled_from(["", "L", "Lv"]))
     step = draw(st.sampled_from(["NB", "NCB", "NTB", "fNB", "NNB", "B", ""]))
     test = draw(st.sampled_from(["", "t", "tt", "ltlty"]))
-    drawn = Drawn(optimizers)
+    loop = RandomLoop(optimizers)
     for number in range(n := draw(st.integers(2, 6))):
-        begin = len(drawn.units)
+        begin = len(loop.units)
         iteration = loads + "".join(step + optimizer for optimizer in cycle)
-        whole = len(iteration)
+        n_units = len(iteration)
         if number == n - 1:
             least = len(loads) + (1 if "f" not in step[:1] else 2)
-            whole = draw(st.integers(least, len(iteration)))
-        drawn.units += iteration[:whole]
-        if whole == len(iteration):
-            drawn.iterations.append((begin, len(drawn.units)))
+            n_units = draw(st.integers(least, len(iteration)))
+        loop.units += iteration[:n_units]
+        if n_units == len(iteration):
+            loop.iterations.append((begin, len(loop.units)))
         else:
-            drawn.interrupted = begin, len(drawn.units)
+            loop.interrupted = begin, len(loop.units)
         if number < n - 1 and draw(st.booleans()):
-            drawn.units += test
-    return drawn
+            loop.units += test
+    return loop
 
 
 @given(loops(), st.integers(1, 30))
-def test_iterations_of_a_drawn_loop_are_those_of_its_body(drawn, read_every):
+def test_iterations_of_a_random_loop_equal_its_body(loop, read_every):
     segmenter = Segmenter()
-    for optimizer in drawn.optimizers:
+    for optimizer in loop.optimizers:
         segmenter.set_up(0, LETTERS[optimizer].owner)
     segments = []
-    for at, letter in enumerate(drawn.units, 1):
+    for at, letter in enumerate(loop.units, 1):
         segmenter.add(LETTERS[letter])
         if at % read_every == 0:
             segments += segmenter.decide()
     segments += segmenter.decide(is_last=True)
     iterations = [(s.begin, s.end) for s in segments if s.kind is SegmentKind.ITERATION]
-    assert iterations == drawn.iterations, "".join(drawn.units)
+    assert iterations == loop.iterations, "".join(loop.units)
     covered = [at for segment in segments for at in range(segment.begin, segment.end)]
-    assert covered == [*range(len(drawn.units))]
+    assert covered == [*range(len(loop.units))]
 
 
-def test_few_units_stay_undecided():
+def test_number_of_undecided_units_is_limited():
     segmenter = Segmenter(max_undecided=10)
     segmenter.set_up(0, 10)
     segmenter.set_up(0, 11)  # never updates
@@ -217,7 +217,7 @@ def test_few_units_stay_undecided():
     assert iterations > 90
 
 
-def test_trainings_follow_one_another():
+def test_successive_trainings_have_their_own_iterations():
     segmenter = Segmenter()
     segmenter.set_up(0, 10)
     other = [Unit(UnitKind.CALL, 2, 1), Unit(UnitKind.BACKWARD), Unit(UnitKind.UPDATE, 13, 1)]
@@ -237,7 +237,7 @@ def test_trainings_follow_one_another():
     ]
 
 
-def test_a_segment_counts_all_units():
+def test_positions_of_segments_count_all_units():
     segmenter = Segmenter()
     segmenter.add(LETTERS["I"])
     assert segmenter.decide() == [Segment(SegmentKind.ITERATION, 0, 1, 1)]

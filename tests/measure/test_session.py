@@ -1,4 +1,4 @@
-"""Sessions: the subtracted overhead, long logs that are read within a trial, failures."""
+"""Sessions: subtracted overhead, long logs that are read during a trial, failures."""
 
 from contextlib import suppress
 
@@ -20,8 +20,8 @@ from tests.nets import Nesting, SlowOptimizer, Step, Trained, Wait, image, net, 
 
 
 @pytest.mark.parametrize("call_ns", [0.0, 1.0, 1e6])
-def test_what_recording_adds_is_subtracted_from_the_framework_time(clock, call_ns, monkeypatch):
-    """Each phase has a part of it, in proportion to its framework time."""
+def test_recording_cost_is_subtracted_from_framework_time(clock, call_ns, monkeypatch):
+    """The cost is divided among phases in proportion to their framework time."""
     add_site = Recorder.add_site
 
     def slow(*args, **kwargs):
@@ -37,7 +37,7 @@ def test_what_recording_adds_is_subtracted_from_the_framework_time(clock, call_n
     for number in range(2):
         with iterations.trial():
             optimizer.update(lambda: slow_loss(clock)(model(image())))
-        # 12 calls of rows, and the spans of phases and backpropagation.
+        # The rows have 12 calls. Phases and backpropagation have spans, too.
         spans = iterations._session.last.n_spans
         assert spans >= 12 + 5
         paused_ns = iterations._session.last.paused_ns
@@ -57,7 +57,7 @@ def test_what_recording_adds_is_subtracted_from_the_framework_time(clock, call_n
 
 
 def times_of(max_events, durations, raises):
-    """Times and calls by row, and whole times, of trials whose log may have few events at once."""
+    """Run two trials; return their times and calls. ``max_events`` limits the log in memory."""
     clock = FakeClock()
 
     def forward(self, x):
@@ -108,16 +108,16 @@ def times_of(max_events, durations, raises):
     st.sets(st.integers(0, 5), max_size=2),
     st.integers(2, 40),
 )
-def test_a_log_that_is_stored_within_trials_gives_the_same(durations, raises, max_events):
-    whole = times_of(10**6, durations, raises)
-    assert times_of(max_events, durations, raises) == whole
-    (first, second), *_ = whole
+def test_rows_do_not_depend_on_max_events(durations, raises, max_events):
+    expected_trials = times_of(10**6, durations, raises)
+    assert times_of(max_events, durations, raises) == expected_trials
+    (first, second), *_ = expected_trials
     assert first == second
     wall_ns, rows_ns, _, phases_ns = first
     assert sum(rows_ns.values()) + sum(phases_ns.values()) == wall_ns
 
 
-def test_a_long_trial_moves_its_log_to_arrays(clock, monkeypatch):
+def test_long_trial_moves_its_log_to_arrays(clock, monkeypatch):
     monkeypatch.setattr(recorder, "MAX_EVENTS", 200)
     session, longest = Session([], clock), 0
     with session.recording():
@@ -134,7 +134,7 @@ def test_a_long_trial_moves_its_log_to_arrays(clock, monkeypatch):
 
 
 def failed_in(session, model, x=None):
-    """The layer that a failure left, or the last one before it."""
+    """Run a failing network; return its failed layer, or the last layer before the failure."""
     with session.recording():
         session.begin_trial()
         try:
@@ -147,7 +147,7 @@ def failed_in(session, model, x=None):
     return (None if layer is None else (layer.path, layer.function)), was_left
 
 
-def test_the_layer_that_an_exception_left(clock):
+def test_failed_layer_is_the_innermost_one_that_raised(clock):
     class Fails(Wait):
         def forward(self, inputs):
             raise ZeroDivisionError
@@ -163,7 +163,7 @@ def test_the_layer_that_an_exception_left(clock):
         raise ZeroDivisionError
 
     def same_identity(self, x):
-        """As if the second exception had the address of the first one."""
+        """Raise the caught exception again, after another layer."""
         try:
             Fails(clock, 1).apply((x,))
         except ZeroDivisionError as error:
@@ -172,7 +172,7 @@ def test_the_layer_that_an_exception_left(clock):
         raise again
 
     def cleaned_up(self, x):
-        """Calls another layer while the exception is handled."""
+        """Call another layer while the exception is handled."""
         try:
             Fails(clock, 1).apply((x,))
         finally:
@@ -183,7 +183,7 @@ def test_the_layer_that_an_exception_left(clock):
 
     for forward, expected in (
         (lambda self, x: Fails(clock, 1).apply((self.first(x),)), (("/", "Fails"), True)),
-        # The innermost one.
+        # The innermost layer.
         (lambda self, x: Around(clock, 1).apply((self.first(x),)), (("/", "Fails"), True)),
         (caught, (("/first", "Wait"), False)),
         (same_identity, (("/first", "Wait"), False)),
@@ -197,7 +197,7 @@ def test_the_layer_that_an_exception_left(clock):
         assert session.read() == []
 
 
-def test_a_trial_that_has_not_ended_is_forgotten_when_another_begins(clock):
+def test_unfinished_trial_is_discarded_when_another_begins(clock):
     session = Session([], clock)
     with session.recording():
         for duration_ns in (1, 2, 3):

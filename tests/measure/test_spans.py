@@ -1,4 +1,4 @@
-"""Spans of logs: every moment belongs to one of them, also after exceptions and without pauses."""
+"""Spans of a log: self times add up to the trial, also after exceptions and without pauses."""
 
 import numpy as np
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from chainer_profile.measure.spans import PAUSE, TRIAL, match_spans, without_pauses
 
 IDS = st.integers(2, 5)
-#: Spans as nested lists: an event id, the spans within, and whether the end event is in the log.
+#: Trees of spans: event id, inner spans, and whether the log has the end event.
 TREES = st.recursive(
     st.tuples(IDS, st.just([]), st.booleans()),
     lambda inner: st.tuples(IDS, st.lists(inner, max_size=3), st.booleans()),
@@ -22,7 +22,7 @@ def events_of(tree, complete):
 
 
 def logs(complete):
-    """Events of trials."""
+    """Strategy of logs of one trial; complete ones have all end events."""
     return st.lists(TREES, max_size=4).map(
         lambda trees: [
             TRIAL,
@@ -47,16 +47,16 @@ def self_times(spans, clock):
 def check(events, steps):
     spans = match_spans(events)
     clock = np.cumsum([0, *steps[: len(events) - 1]])
-    own, whole = self_times(spans, clock), inclusive(spans, clock)
-    assert sum(own) == whole[0] == clock[-1]
+    self_ns, inclusive_ns = self_times(spans, clock), inclusive(spans, clock)
+    assert sum(self_ns) == inclusive_ns[0] == clock[-1]
     assert spans.parents[0] == -1
     for span, parent in enumerate(spans.parents[1:], 1):
         assert parent < span
         assert spans.begins[parent] < spans.begins[span] <= spans.ends[span] <= spans.ends[parent]
-    # A span takes its self time and the time of its direct children.
-    for span, time in enumerate(whole):
+    # The time of a span is its self time and the time of its children.
+    for span, time in enumerate(inclusive_ns):
         within = [at for at, parent in enumerate(spans.parents) if parent == span]
-        assert time == own[span] + sum(whole[at] for at in within)
+        assert time == self_ns[span] + sum(inclusive_ns[at] for at in within)
     return spans
 
 
@@ -72,15 +72,15 @@ def test_self_times_add_up_to_the_trial(events, steps):
 
 
 @given(logs(complete=False), STEPS)
-def test_they_do_where_exceptions_have_skipped_end_events(events, steps):
+def test_self_times_add_up_without_some_end_events(events, steps):
     spans = check(events, steps)
     assert spans.event_ids == [event for event in events if event >= 0]
     assert spans.innermost[-1] == -1
 
 
 @given(logs(complete=True), STEPS, st.integers(0, 100))
-def test_they_do_in_a_log_that_ends_early(events, steps, kept):
-    check(events[: max(1, kept)], steps)
+def test_self_times_add_up_in_a_log_that_ends_early(events, steps, n_events):
+    check(events[: max(1, n_events)], steps)
 
 
 @given(logs(complete=True), STEPS, st.data())
@@ -91,7 +91,7 @@ def test_end_events_without_a_begin_event_are_ignored(events, steps, data):
     assert (spans.event_ids, spans.parents) == (expected.event_ids, expected.parents)
 
 
-def test_the_end_of_a_span_ends_those_within_it():
+def test_end_of_a_span_ends_inner_spans():
     a, b, c = 2, 3, 4
     spans = match_spans([TRIAL, a, b, c, ~a, ~b, a, ~a, ~TRIAL])
     assert spans.event_ids == [TRIAL, a, b, c, a]
@@ -102,12 +102,12 @@ def test_the_end_of_a_span_ends_those_within_it():
 
 
 @given(logs(complete=True), STEPS, st.data())
-def test_without_pauses_all_is_as_if_the_clock_had_stopped(events, steps, data):
+def test_without_pauses_removes_the_time_of_pauses(events, steps, data):
     kinds = st.sampled_from([0] * 5 + [1, 2, 3])
     ids, clock, expected = [], [], []
     now = paused = 0
     for event, step in zip(events, steps, strict=False):
-        # Before an event there may be pauses, which may be nested.
+        # Pauses before an event, which may be nested.
         kind = data.draw(kinds)
         nested = {0: [], 1: [PAUSE, ~PAUSE], 2: [PAUSE, PAUSE, ~PAUSE, ~PAUSE]}
         for pause in nested.get(kind, [PAUSE, ~PAUSE, PAUSE, ~PAUSE]) if ids else []:
@@ -120,7 +120,7 @@ def test_without_pauses_all_is_as_if_the_clock_had_stopped(events, steps, data):
         expected.append(now - paused)
         now += step
     two = np.array([clock, np.multiply(clock, 3)], np.int64)
-    kept, values, total = without_pauses(np.array(ids), two)
-    assert kept.tolist() == events
+    ids_left, values, total = without_pauses(np.array(ids), two)
+    assert ids_left.tolist() == events
     assert values.tolist() == [expected, [3 * value for value in expected]]
     assert total.tolist() == [paused, 3 * paused]

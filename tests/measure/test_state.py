@@ -1,4 +1,4 @@
-"""profile() and summary() restore what is reached from a network, whatever the trials change."""
+"""profile() and summary() restore everything that is reachable from a network."""
 
 import gc
 import random
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def change_dict(link):
-    link.kept["calls"] = link.kept.pop("calls") + 1  # the order changes, too
+    link.value["calls"] = link.value.pop("calls") + 1  # the order changes, too
 
 
 def replace_weights(link):
@@ -37,37 +37,37 @@ def scale_weights(link):
     link.fc.W.array *= 2
 
 
-#: Each has a change that forward makes, and the attribute ``kept`` of the link.
+#: A change that forward makes, and the initial attribute ``value`` of the link.
 CHANGES = {
-    "attribute": (lambda link: setattr(link, "kept", link.kept + 1), 0),
+    "attribute": (lambda link: setattr(link, "value", link.value + 1), 0),
     "attribute that forward sets first": (lambda link: setattr(link, "late", [1]), None),
-    "deleted attribute": (lambda link: vars(link).pop("kept", 0), 3),
-    "list": (lambda link: link.kept.append(1), [3]),
-    "nested list": (lambda link: link.kept[0].insert(0, 1), [[3]]),
-    "tuple of lists": (lambda link: link.kept[0].append(1), ([3],)),
+    "deleted attribute": (lambda link: vars(link).pop("value", 0), 3),
+    "list": (lambda link: link.value.append(1), [3]),
+    "nested list": (lambda link: link.value[0].insert(0, 1), [[3]]),
+    "tuple of lists": (lambda link: link.value[0].append(1), ([3],)),
     "dict": (change_dict, {"calls": 0, "other": 1}),
     "ordered dict": (change_dict, OrderedDict(calls=0, other=1)),
-    "default dict": (lambda link: link.kept["new"].append(1), defaultdict(list)),
-    "counter": (lambda link: link.kept.update("ab"), Counter("aab")),
-    "set": (lambda link: link.kept.symmetric_difference_update({1, 2}), {2, 3}),
-    "deque": (lambda link: link.kept.append(4), deque([1, 2, 3], maxlen=3)),
-    "bytes": (lambda link: link.kept.extend(b"!"), bytearray(b"bytes")),
-    "array in place": (lambda link: link.kept.fill(5), np.arange(6.0)),
-    "shape of an array": (lambda link: setattr(link.kept, "shape", (3, 2)), np.arange(6.0)),
-    "read-only array": (lambda link: link.kept.setflags(write=False), np.arange(6.0)),
-    "array of objects": (lambda link: link.kept[0].append(1), np.array([[], None], object)),
+    "default dict": (lambda link: link.value["new"].append(1), defaultdict(list)),
+    "counter": (lambda link: link.value.update("ab"), Counter("aab")),
+    "set": (lambda link: link.value.symmetric_difference_update({1, 2}), {2, 3}),
+    "deque": (lambda link: link.value.append(4), deque([1, 2, 3], maxlen=3)),
+    "bytes": (lambda link: link.value.extend(b"!"), bytearray(b"bytes")),
+    "array in place": (lambda link: link.value.fill(5), np.arange(6.0)),
+    "shape of an array": (lambda link: setattr(link.value, "shape", (3, 2)), np.arange(6.0)),
+    "read-only array": (lambda link: link.value.setflags(write=False), np.arange(6.0)),
+    "array of objects": (lambda link: link.value[0].append(1), np.array([[], None], object)),
     "masked array": (
-        lambda link: link.kept.__setitem__(0, np.ma.masked),
+        lambda link: link.value.__setitem__(0, np.ma.masked),
         np.ma.masked_array([1.0, 2], [False, True]),
     ),
-    "part of an array": (lambda link: link.kept[1].fill(5), (np.arange(6.0)[::2], np.zeros(3))),
-    "array in a list in a dict": (lambda link: link.kept["a"][0].fill(1), {"a": [np.zeros(2)]}),
-    "object": (lambda link: setattr(link.kept, "n", 1), SimpleNamespace(n=0)),
-    "slots": (lambda link: link.kept.add(), Slotted()),
-    "random generator": (lambda link: link.kept.normal(), np.random.default_rng(0)),
-    "RandomState": (lambda link: link.kept.normal(), np.random.RandomState(0)),
-    "Python's random generator": (lambda link: link.kept.random(), random.Random(0)),
-    "variable": (lambda link: setattr(link.kept, "array", X), chainer.Variable(X[0])),
+    "part of an array": (lambda link: link.value[1].fill(5), (np.arange(6.0)[::2], np.zeros(3))),
+    "array in a list in a dict": (lambda link: link.value["a"][0].fill(1), {"a": [np.zeros(2)]}),
+    "object": (lambda link: setattr(link.value, "n", 1), SimpleNamespace(n=0)),
+    "slots": (lambda link: link.value.add(), Slotted()),
+    "random generator": (lambda link: link.value.normal(), np.random.default_rng(0)),
+    "RandomState": (lambda link: link.value.normal(), np.random.RandomState(0)),
+    "Python's random generator": (lambda link: link.value.random(), random.Random(0)),
+    "variable": (lambda link: setattr(link.value, "array", X), chainer.Variable(X[0])),
     "weights in place": (scale_weights, None),
     "replaced weights": (replace_weights, None),
     "global random numbers": (lambda _: (random.random(), np.random.rand()), None),  # noqa: NPY002
@@ -75,17 +75,17 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("kind", CHANGES)
-def test_what_forward_changes_is_restored(kind):
-    change, kept = CHANGES[kind]
-    model = changing(change, kept=kept)
+def test_changes_by_forward_are_restored(kind):
+    change, value = CHANGES[kind]
+    model = changing(change, value=value)
     before = describe(model=model)
     model(X)
-    assert differences(before, describe(model=model))  # it does change something
+    assert differences(before, describe(model=model))  # the change has an effect
     assert_restored(model)
 
 
 class CountsOnClass(L.Linear):
-    """Counts its calls, and keeps its last outputs, on the class."""
+    """Counts calls and stores outputs in attributes of its class."""
 
     calls, outputs = 0, [None]
     total = np.zeros(3)
@@ -105,7 +105,7 @@ class Inherits(CountsOnClass):
 
 
 @pytest.mark.parametrize("wrap", [lambda link: link, lambda link: chainer.Sequential(link, F.relu)])
-def test_attributes_of_the_programs_classes_are_restored(wrap):
+def test_class_attributes_are_restored(wrap):
     total = CountsOnClass.total
     profile(wrap(Inherits(6, 6)))
     assert (CountsOnClass.calls, CountsOnClass.outputs) == (0, [None])
@@ -115,15 +115,15 @@ def test_attributes_of_the_programs_classes_are_restored(wrap):
     assert "last" not in vars(CountsOnClass)
 
 
-def test_a_view_and_its_array_are_restored():
-    whole = np.zeros((4, 6))
-    model = changing(lambda link: link.kept[0].fill(1), kept=(whole[1], whole))
+def test_view_and_its_array_are_restored():
+    array = np.zeros((4, 6))
+    model = changing(lambda link: link.value[0].fill(1), value=(array[1], array))
     assert_restored(model)
-    frozen = np.broadcast_to(whole, (2, 4, 6))  # a read-only view
-    assert_restored(changing(lambda link: whole.fill(1), kept=frozen))
+    frozen = np.broadcast_to(array, (2, 4, 6))  # a read-only view
+    assert_restored(changing(lambda link: array.fill(1), value=frozen))
 
 
-def test_non_persistent_arrays_and_attributes_below_links_are_restored():
+def test_attributes_that_are_not_persistent_are_restored():
     norm = L.BatchNormalization(6)
     norm.plain = [np.zeros(3)]
 
@@ -136,7 +136,7 @@ def test_non_persistent_arrays_and_attributes_below_links_are_restored():
         assert_restored(nets.net(forward, norm=norm), phase=phase)
 
 
-def test_the_default_optimizer_leaves_weights_bit_identical_after_infinite_gradients():
+def test_default_optimizer_keeps_weights_despite_infinite_gradients():
     def forward(self, x):
         return F.sum(self.l2(F.sqrt(F.relu(self.l1(x)))))
 
@@ -149,7 +149,7 @@ def test_the_default_optimizer_leaves_weights_bit_identical_after_infinite_gradi
 
 
 def first_weights(make, phase="forward"):
-    """The weights after one call of a new network, by path."""
+    """Weights of a new network after one call, by path."""
     model = make()
     with chainer.using_config("train", phase != "forward"):
         model(X)
@@ -194,7 +194,7 @@ OPTIMIZERS_STATE = {
 
 @pytest.mark.parametrize("steps", [0, 2])
 @pytest.mark.parametrize("kind", OPTIMIZERS_STATE)
-def test_all_state_of_optimizers_and_their_rules_is_restored(kind, steps):
+def test_state_of_optimizers_and_update_rules_is_restored(kind, steps):
     with chainer.using_config("dtype", np.dtype(np.float16)):
         model, x = L.Linear(6, 3), X.astype(np.float16)
     prepare = OPTIMIZERS_STATE[kind]()
@@ -206,7 +206,7 @@ def test_all_state_of_optimizers_and_their_rules_is_restored(kind, steps):
     optimizer.update(lambda: F.sum(model(x)))
     assert differences(before, describe(model=model, optimizer=optimizer))
     assert_restored(model, x, "train", optimizer=optimizer)
-    assert_restored(model, x, "train")  # the optimizer's rules are away for a while
+    assert_restored(model, x, "train")  # the profile removes the update rules for a while
 
 
 # -- functions
@@ -228,7 +228,7 @@ def by_global_name(x):
     return LSTM(x)
 
 
-def test_a_function_leaves_the_networks_that_it_calls():
+def test_networks_called_by_a_profiled_function_are_restored():
     lstm, norm = lstm_with_state(), L.BatchNormalization(6)
     calls, count = [], 0
 
@@ -254,7 +254,7 @@ def test_a_function_leaves_the_networks_that_it_calls():
             assert (calls, count, TOTAL) == ([], 0, 0)
 
 
-def test_the_loss_leaves_its_network():
+def test_network_of_the_loss_is_restored():
     critic = nets.net(lambda self, y: F.sum(self.norm(y)), norm=L.BatchNormalization(6))
     model = L.Linear(6, 6)
     before = describe(critic=critic)
@@ -264,7 +264,7 @@ def test_the_loss_leaves_its_network():
     assert not differences(before, describe(critic=critic))
 
 
-# -- other ends
+# -- failures
 
 
 def fail(self, x):
@@ -287,7 +287,7 @@ def test_state_is_restored_after_exceptions(error):
     assert not differences(before, describe(model=model))
 
 
-def test_what_cannot_be_restored_warns_and_hides_no_exception(monkeypatch):
+def test_failed_restore_warns_and_hides_no_exception(monkeypatch):
     monkeypatch.setattr(state, "copy_array", lambda array: lambda: 1 // 0)
     model = L.Linear(6, 3)
     message = "not all state is restored: content of ndarray: ZeroDivisionError"
@@ -303,7 +303,7 @@ def test_what_cannot_be_restored_warns_and_hides_no_exception(monkeypatch):
             raise KeyError
 
 
-def test_a_copy_that_does_not_fit_is_refused_before_anything_runs(monkeypatch):
+def test_state_too_large_to_copy_is_refused_before_any_call(monkeypatch):
     model = changing(lambda link: link.calls.append(1), calls=[])
     model.large = np.lib.stride_tricks.as_strided(np.zeros(1), (1 << 30,), (0,), writeable=True)
     monkeypatch.setattr(state, "free_nbytes", lambda: 1 << 20)
@@ -312,7 +312,7 @@ def test_a_copy_that_does_not_fit_is_refused_before_anything_runs(monkeypatch):
     ):
         profile(model)
     assert model.calls == []
-    model.large.flags.writeable = False  # nobody can change it
+    model.large.flags.writeable = False  # a read-only array is not copied
     model.calls = ()
     with pytest.raises(ProfileError, match="fails"):
         profile(model)
@@ -327,12 +327,12 @@ def test_no_network_is_kept_alive():
     assert reference() is None
 
 
-def test_graphs_of_any_length_are_walked_and_restored():
+def test_long_graphs_are_restored():
     x = chainer.Variable(X)
     y = x
     for _ in range(5000):
         y = F.identity(y)
-    model = changing(lambda link: link.kept.unchain_backward(), kept=y)
+    model = changing(lambda link: link.value.unchain_backward(), value=y)
     profile(model)
     F.sum(y).backward()
     assert x.grad is not None

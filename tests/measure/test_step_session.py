@@ -1,4 +1,4 @@
-"""Trials of a step: location of a failure, cleaning up, and the trials after it.
+"""Trials of a step: location of a failure, clean-up, and trials after a failure.
 
 tests/ledger checks the times of any network.
 """
@@ -15,7 +15,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.step_session import StepError, StepSession, learned
 from chainer_profile.measure.steps import make_step
-from tests.ledger.drawn import nothing_left
+from tests.ledger.drawn import assert_unpatched
 from tests.measure.recording import record_trial
 from tests.nets import (
     Nesting,
@@ -29,7 +29,7 @@ from tests.nets import (
 )
 
 
-def test_a_failure_names_its_layer_and_the_next_trial_is_right(clock):
+def test_failure_names_its_layer_and_does_not_affect_the_next_trial(clock):
     model = Trained(clock)
     optimizer = SlowOptimizer(clock).setup(model)
     optimizer.add_hook(SlowHook(clock, 5))
@@ -56,7 +56,7 @@ def test_a_failure_names_its_layer_and_the_next_trial_is_right(clock):
             (SlowHook, "__call__", "in the update of layer 10_SlowHook at optimizer"),
             (SlowRule, "update_core", "in the update of layer 11_SlowOptimizer at /first"),
         ):
-            with nothing_left(model, *owners), pytest.MonkeyPatch.context() as patch:
+            with assert_unpatched(model, *owners), pytest.MonkeyPatch.context() as patch:
                 patch.setattr(owner, name, fail)
                 with pytest.raises(ZeroDivisionError):
                     trial()
@@ -75,7 +75,7 @@ def test_graphs_are_freed_at_once(phase):
 
     model = chainer.Sequential(
         L.Convolution2D(2, 3, 3, pad=1),
-        # Runs forward and backward of its own within a backward.
+        # forget() runs a forward and a backward within a backward.
         lambda x: F.forget(lambda y: F.tanh(y) * y + F.dropout(y), x),
         L.Linear(None, 4),
     )
@@ -86,7 +86,7 @@ def test_graphs_are_freed_at_once(phase):
     def count_functions():
         return sum(isinstance(o, chainer.FunctionNode) for o in gc.get_objects())
 
-    before = count_functions()  # other tests may have left some
+    before = count_functions()  # other tests may leave some
     try:
         with step.configured():
             session = StepSession(step)
@@ -94,7 +94,7 @@ def test_graphs_are_freed_at_once(phase):
                 session.learn()
             assert [loss() for loss in losses] == [None] * 6
             assert count_functions() == before
-            graph = step.lossfun(*step.inputs)  # the count would rise
+            graph = step.lossfun(*step.inputs)  # a graph that is alive increases the count
             assert count_functions() > before
             del graph
     finally:
@@ -115,7 +115,7 @@ def test_graphs_are_freed_at_once(phase):
     ],
     ids=["function", "one more", "one fewer", "order", "parameter", "shape", "link"],
 )
-def test_from_a_trial_that_makes_other_calls_on_rows_are_by_link(at, other):
+def test_rows_are_by_link_after_a_trial_with_other_calls(at, other):
     links = {name: L.Convolution2D(2, 2, 1) for name in ("first", "second")}
 
     def forward(self, x):
@@ -139,7 +139,7 @@ def test_from_a_trial_that_makes_other_calls_on_rows_are_by_link(at, other):
     assert len(trials) == 10
     rows = {(row.path, row.function): row.index for row in session.layers}
     assert len(rows) == len(session.layers)
-    # All trials count in the means; each has the calls of its own.
+    # Means include all trials; each trial has its own calls.
     usual = [times.calls.tolist() for at_trial, times in enumerate(trials) if at_trial > at]
     assert [*map(sum, usual)] == [4] * len(usual)
     relu, convolution = rows["/", "ReLU"], rows["/first", "Convolution2DFunction"]
@@ -151,7 +151,7 @@ def test_from_a_trial_that_makes_other_calls_on_rows_are_by_link(at, other):
     assert sizes <= {3, 4, 5, 6}
 
 
-def test_a_call_with_another_shape_from_a_late_trial_on_is_seen():
+def test_new_shape_in_a_late_trial_changes_mean_work():
     x = image(1000, 1)
     rows = [10] * 20 + [1000] * 5
     model = net(lambda self, x: F.relu(x[: rows.pop(0)]))
@@ -184,7 +184,7 @@ def test_links_that_call_no_function_are_counted():
     assert (calls["/"], calls["/idle"]) == (1, sum(range(12)) / 12)
 
 
-def test_an_array_that_replaces_that_of_a_parameter_changes_no_row():
+def test_replaced_array_of_a_parameter_changes_no_row():
     model = net(lambda self, x: F.linear(x, self.fc.W) + self.fc.b, fc=L.Linear(2, 2))
     step = make_step("forward", model, (image(),))
     with step.configured():
@@ -198,7 +198,7 @@ def test_an_array_that_replaces_that_of_a_parameter_changes_no_row():
     assert {row.path for row in before} == {"/fc"}
 
 
-def test_a_recorder_that_fails_is_an_error_of_measuring(monkeypatch):
+def test_failed_recorder_raises_profile_error(monkeypatch):
     def fail(*_):
         raise OSError("none")
 
@@ -209,8 +209,8 @@ def test_a_recorder_that_fails_is_an_error_of_measuring(monkeypatch):
     assert not chainer.get_function_hooks()
 
 
-def test_an_update_that_the_program_has_replaced_has_its_phases(clock):
-    """Replaced on the instance, before the profile."""
+def test_update_replaced_on_the_instance_has_its_phases(clock):
+    """The program replaces it on the instance, before the profile."""
     model = Trained(clock)
     optimizer = SlowOptimizer(clock).setup(model)
     step = make_step("train", model, (image(),), loss=slow_loss(clock), optimizer=optimizer)

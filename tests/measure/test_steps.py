@@ -1,4 +1,4 @@
-"""Steps of a trial: the three phases, their configuration, losses and the default optimizer."""
+"""Steps of a trial: phases, configuration, losses and the default optimizer."""
 
 import chainer
 import chainer.functions as F
@@ -13,7 +13,7 @@ from tests.nets import Trained, image, net, slow_loss
 from tests.refusing import refusal
 
 
-def test_the_configuration_of_a_trial():
+def test_configuration_of_each_phase():
     model = L.Linear(2, 2)
     for phase, train_mode, expected in (
         ("forward", False, (False, False)),
@@ -26,7 +26,7 @@ def test_the_configuration_of_a_trial():
     assert chainer.config.train is chainer.config.enable_backprop is True
 
 
-def test_the_default_optimizer_leaves_all_weights_as_they_are_while_momentum_sgd_runs(monkeypatch):
+def test_default_optimizer_runs_momentum_sgd_and_keeps_weights(monkeypatch):
     rule = chainer.optimizers.momentum_sgd.MomentumSGDRule
     updates, update_core_cpu = [], rule.update_core_cpu
 
@@ -38,7 +38,7 @@ def test_the_default_optimizer_leaves_all_weights_as_they_are_while_momentum_sgd
     model = chainer.Sequential(L.Linear(2, 5), F.tanh, L.BatchNormalization(5))
     step = make_step("train", model, (image(3, 2) + 1,))
     (decay,) = step.optimizer._hookable._pre_update_hooks.values()
-    assert (decay.name, decay.rate) == ("WeightDecay", 1e-4)  # as train.py has them
+    assert (decay.name, decay.rate) == ("WeightDecay", 1e-4)  # the values in train.py
     assert (step.optimizer.lr, step.optimizer.momentum) == (0.0, 0.9)
     before = [param.array.tobytes() for param in model.params()]
     with step.configured():
@@ -47,24 +47,24 @@ def test_the_default_optimizer_leaves_all_weights_as_they_are_while_momentum_sgd
             step()
     assert [param.array.tobytes() for param in model.params()] == before
     assert sorted(updates) == sorted(["W", "b", "gamma", "beta"] * 2)
-    assert model[2].avg_mean.any()  # batch statistics move on as in training
+    assert model[2].avg_mean.any()  # batch statistics change as in training
 
 
-def test_a_loss_has_a_name_and_choosing_it_runs_nothing_beside_the_trials(clock):
-    class Own:
+def test_losses_have_names_and_choosing_one_runs_no_network(clock):
+    class CallableLoss:
         def __call__(self, y):
             return F.sum(y)
 
     model = Trained(clock)
     before = np.random.get_state(legacy=True)[1].tolist()  # noqa: NPY002
-    named = [(slow_loss(clock), "loss"), (Own(), "Own"), (F.sum, "sum")]
+    named = [(slow_loss(clock), "loss"), (CallableLoss(), "CallableLoss"), (F.sum, "sum")]
     for loss, name in [*named, *zip(LOSSES, LOSSES, strict=True)]:
         assert make_step("train", model, (image(),), loss=loss).loss.name == name
     assert model.calls == 0
     assert np.random.get_state(legacy=True)[1].tolist() == before  # noqa: NPY002
 
 
-def test_a_loss_that_the_network_gives_in_train_mode_alone_and_parameters_to_come():
+def test_loss_from_the_network_in_train_mode_and_uninitialized_parameters():
     def forward(self, x):
         y = self.b(self.a(x))
         return F.sum(y * y) if chainer.config.train else F.argmax(y)
@@ -84,9 +84,9 @@ def output(*shape, dtype=np.float32):
 
 
 @pytest.mark.parametrize("shape", [(64, 10), (8, 7, 5, 4), (16, 3, 6)])
-def test_softmax_cross_entropy_against_labels_of_all_classes(shape):
+def test_softmax_cross_entropy_uses_labels_of_all_classes(shape):
     def labels(seed):
-        """From the class with the smallest gradient of each example."""
+        """Labels of the loss: the class with the smallest gradient, by example."""
         y = output(*shape)
         loss = choose_loss("auto", y, seed)
         loss.function(y).backward()
@@ -101,10 +101,10 @@ def test_softmax_cross_entropy_against_labels_of_all_classes(shape):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
-def test_mean_squared_error_against_normal_targets(dtype):
-    given = output(2, 3, 4, dtype=dtype)
-    losses = (choose_loss("mean_squared_error", given, seed) for seed in (1, 1, 2))
-    values = [loss.function(given).array for loss in losses]
+def test_mean_squared_error_uses_normal_targets(dtype):
+    y = output(2, 3, 4, dtype=dtype)
+    losses = (choose_loss("mean_squared_error", y, seed) for seed in (1, 1, 2))
+    values = [loss.function(y).array for loss in losses]
     assert values[0].dtype == dtype
     assert values[0] == values[1] != values[2]
 
@@ -114,7 +114,7 @@ NEEDS = f"{HAS} (4,), but softmax_cross_entropy needs (batch, classes): choose a
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "said"),
+    ("name", "output", "message"),
     [
         ("output", output(4, 3), f"{HAS} (4, 3), but a loss is one number"),
         ("auto", output(4), NEEDS),
@@ -124,5 +124,5 @@ NEEDS = f"{HAS} (4,), but softmax_cross_entropy needs (batch, classes): choose a
         ("mean_squared_error", None, f"{NONE} NoneType"),
     ],
 )
-def test_an_output_that_has_no_loss(name, given, said):
-    assert refusal(choose_loss, name, given).startswith(said)
+def test_message_about_outputs_without_a_loss(name, output, message):
+    assert refusal(choose_loss, name, output).startswith(message)

@@ -1,4 +1,4 @@
-"""BLAS threads: chosen before the trials, used in the whole run, and restored at its end."""
+"""BLAS threads are chosen before the trials, used in the whole run, and restored afterwards."""
 
 from contextlib import contextmanager
 
@@ -54,7 +54,7 @@ def blas(monkeypatch):
 
 
 class Net(Chain):
-    """Takes ``one_ns`` more with one thread and ``many_ns`` with all; records the threads."""
+    """Takes ``one_ns`` longer with one thread and ``many_ns`` with all; records the threads."""
 
     def __init__(self, clock, blas, one_ns, many_ns):
         super().__init__(clock)
@@ -86,13 +86,13 @@ def test_one_thread_is_used_in_all_passes_if_it_is_faster(clock, blas, tmp_path)
 
 
 def test_all_threads_are_used_if_they_are_clearly_faster(clock, blas):
-    # One thread is preferred to all threads that gain less than 3 %.
+    # All threads must gain 3 % to be preferred to one thread.
     for one_ns, many_ns, chosen in ((100, 0, MANY), (0, 0, 1), (0, -4, 1), (0, -20, MANY)):
         net = Net(clock, blas, one_ns, many_ns)
         assert run(net).environment.blas[0].threads == chosen
         assert set(net.ran[3 + len(PROBE) :]) == {chosen}, (one_ns, many_ns)
 
-    class Disturbed(Net):  # one slow trial does not change the choice
+    class Disturbed(Net):  # a single slow trial does not change the choice
         def forward(self, x):
             if len(self.ran) == 3 + 4 + 1:  # a trial of one thread
                 self.clock.advance(100_000)
@@ -101,7 +101,7 @@ def test_all_threads_are_used_if_they_are_clearly_faster(clock, blas):
     assert run(Disturbed(clock, blas, 0, 1000)).environment.blas[0].threads == 1
 
 
-def test_a_users_number_of_threads_is_not_changed(clock, blas, monkeypatch):
+def test_number_of_threads_set_by_the_user_is_not_changed(clock, blas, monkeypatch):
     def threads_of_a_run(**changes):
         net = Net(clock, blas, 0, 10_000)
         recording = run(net, **changes)
@@ -121,15 +121,15 @@ def test_a_users_number_of_threads_is_not_changed(clock, blas, monkeypatch):
 @pytest.mark.parametrize(
     ("trial_ms", "trials", "made"),
     [
-        # A turn is four trials, of which the first does not count: 0.4 s, so the fifth ends at 2 s.
+        # A block is four trials, and the first does not count: 0.4 s. The fifth block ends at 2 s.
         (100, 20, ([MANY] * 3 + [1] * 3) * 2 + [MANY] * 3),
         (300, 20, [MANY, 1] * 3 + [MANY]),
-        # One thread could take four times as long: more than a tenth of 25 trials, but not of 65.
+        # One thread may take four times as long: more than a tenth of 25 trials, less than of 65.
         (1100, 20, []),
         (1100, 60, [MANY, 1]),
     ],
 )
-def test_the_probe_takes_about_two_seconds_at_most(clock, blas, trial_ms, trials, made):
+def test_probe_takes_two_seconds_at_most(clock, blas, trial_ms, trials, made):
     recording = run(Net(clock, blas, trial_ms * MS, trial_ms * MS), trials=trials)
     assert recording.probe_threads.tolist() == made
     assert recording.environment.blas[0].threads == (1 if made else MANY)

@@ -1,4 +1,4 @@
-"""Trials and batches that memory does not hold are refused before anything is timed."""
+"""Trials and batches that do not fit into memory are refused before anything is timed."""
 
 from itertools import islice
 
@@ -24,7 +24,7 @@ MANY = 10**12
 
 @pytest.fixture(autouse=True)
 def free(monkeypatch):
-    """300 MiB are free."""
+    """Make 300 MiB of memory free."""
     for module in (free_memory, trials):
         monkeypatch.setattr(module, "free_nbytes", lambda: FREE)
 
@@ -35,21 +35,22 @@ def race_of_many():
     return measure(Net(), (X,), settings, contestants, layer_trials=1)
 
 
-def test_too_many_trials():
+def test_too_many_trials_are_refused():
     message = r"^1,000,000,000,000 trials need [\d.]+ TiB of memory .* 300\.0 MiB are free: use"
     for run in (lambda: profile(Net(), X, trials=MANY), race_of_many):
         with pytest.raises(ProfileError, match=message):
             run()
-    # To list their cycles takes no memory.
+    # Their cycles are an iterator, which needs no memory.
     assert len(list(islice(cycles(MANY, MANY // 10), 3))) == 3
 
 
-def test_memory_of_samples():
-    # 8 bytes for each of 96 rows, 4 numbers of the trial, and 3 of a clean one for every 10.
+def test_samples_larger_than_memory_are_refused():
+    # A trial has 96 rows and 4 more numbers of 8 bytes. Each tenth trial is followed by an
+    # unprofiled one, with 3 numbers.
     check_samples(Settings(trials=390_000, clean_trials=39_000), rows=96)
     with pytest.raises(ProfileError):
         check_samples(Settings(trials=393_000, clean_trials=39_300), rows=96)
-    # With a time limit their number says how many are made at most.
+    # The time limit limits the number of trials.
     check_samples(Settings(trials=MANY, clean_trials=MANY, max_seconds=60), rows=96)
     with pytest.raises(ProfileError):
         check_samples(Settings(trials=MANY, clean_trials=MANY, max_seconds=10_000), rows=96)

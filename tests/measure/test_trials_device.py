@@ -1,6 +1,6 @@
-"""Runs on a device with a queue of its own: one wait a trial, failures, and trials that are held.
+"""Runs on a device with its own queue: one wait per trial, failures, held trials.
 
-That the times of any network are exact is in tests/ledger.
+tests/ledger checks that the times of any network are exact.
 """
 
 import chainer
@@ -26,7 +26,7 @@ def clock():
     return device_clock()
 
 
-def test_one_wait_and_no_new_event_a_trial(clock, monkeypatch):
+def test_each_trial_waits_once_and_reuses_events(clock, monkeypatch):
     monkeypatch.setattr(trials, "GROUP_NS", 2000)  # groups of two trials
     queue, waits, events = clock.device, [], []
 
@@ -38,11 +38,11 @@ def test_one_wait_and_no_new_event_a_trial(clock, monkeypatch):
 
     run(Net(clock, queues.DEVICE_BOUND))
     assert set(np.diff(waits[queues.N_STRUCTURE + 2 :]).tolist()) == {1}
-    # The second group takes the events of the first.
+    # The second group reuses the events of the first.
     assert len({*events[BEFORE + 2 :]}) == 1
 
 
-def test_the_journal_holds_all_and_how_the_gpu_fares_is_asked_before_and_after(
+def test_journal_has_all_samples_and_gpu_state_is_read_before_and_after(
     clock, monkeypatch, tmp_path
 ):
     model, path = PlannedNet(clock, LAUNCH_BOUND), tmp_path / "journal"
@@ -60,8 +60,8 @@ def test_the_journal_holds_all_and_how_the_gpu_fares_is_asked_before_and_after(
 
 @pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])
 @pytest.mark.parametrize("launch_ns", [0, 1000])
-def test_phases_of_a_device_are_those_of_the_host(clock, monkeypatch, phase, launch_ns):
-    """Every advance of the network, the loss and the optimizer is a kernel."""
+def test_device_and_host_record_the_same_phases(clock, monkeypatch, phase, launch_ns):
+    """Each advance of the network, the loss and the optimizer is a kernel."""
     recordings = []
     host = FakeClock()
     for advancing, timing in ((host, host), (queues.Launcher(clock, launch_ns), clock)):
@@ -75,15 +75,15 @@ def test_phases_of_a_device_are_those_of_the_host(clock, monkeypatch, phase, lau
     of_host, of_device = recordings
     queues.check(of_device)
     assert of_device.phases == of_host.phases
-    # Held, the device works through all of them without waiting, whatever the host needs.
+    # In a held trial the device never waits for the host.
     assert (of_device.held_ns == of_host.self_ns[0]).all()
     assert set(of_device.held_span_ns.tolist()) == {int(of_host.trial_ns[0])}
     if of_device.phases:
-        # Nothing passes outside of the phases.
+        # All time is within phases.
         within = of_device.self_ns.sum(axis=1) + of_device.framework_ns.sum(axis=1)
         assert within.tolist() == of_device.span_ns.tolist()
     if launch_ns:
-        # The last row ends with its kernel, which is launched when all before are done.
+        # The last row ends with its kernel, which is launched after all others have ended.
         assert (of_device.span_ns == of_device.trial_ns).all()
         assert (of_device.span_ns > of_device.launch_ns).all()
         return
@@ -92,16 +92,16 @@ def test_phases_of_a_device_are_those_of_the_host(clock, monkeypatch, phase, lau
         np.testing.assert_array_equal(getattr(of_device, name), getattr(of_host, name))
 
 
-OWN = [130, 120, 150]  # of LAUNCH_BOUND's rows
+SELF_NS = [130, 120, 150]  # self times of LAUNCH_BOUND's rows
 FULL = (
     "the GPU's memory is full with a batch of 8 (3.0 GiB of 8.0 GiB are free; "
     "OutOfMemoryError: Out of memory allocating 512 bytes): use a smaller batch"
 )
 
 
-# Trials 11 to 15 are clean ones; the 26th and so on are held.
+# Trials 11 to 15 are unprofiled; trials from the 26th on are held.
 @pytest.mark.parametrize(
-    ("trial", "done", "where"),
+    ("trial", "n_done", "location"),
     [
         (3, 2, " after 2 trials, in PlannedNet at /"),
         (12, 10, " after 10 trials"),
@@ -109,69 +109,69 @@ FULL = (
         (2 - BEFORE, None, " in PlannedNet at /"),
     ],
 )
-def test_a_full_memory(clock, trial, done, where):
+def test_full_device_memory_is_reported_and_trials_are_kept(clock, trial, n_done, location):
     error = OutOfMemoryError("Out of memory allocating\n 512 bytes")
     model = PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, queues.fails(error))
     with pytest.raises(ProfileError) as caught:
         run(model, asked(batchsize=8))
-    assert str(caught.value) == f"the network fails{where}: {FULL}"
-    assert isinstance(caught.value, RunError) is (done is not None)
-    if done is not None:
+    assert str(caught.value) == f"the network fails{location}: {FULL}"
+    assert isinstance(caught.value, RunError) is (n_done is not None)
+    if n_done is not None:
         recording = caught.value.recording
         assert recording.ended == f"failed: {caught.value}"
-        assert recording.self_ns.tolist() == [OWN] * done
+        assert recording.self_ns.tolist() == [SELF_NS] * n_done
         assert (recording.held_ns is not None) == (trial > 26)
     assert not chainer.get_function_hooks()
-    assert clock.device.end_ns > clock.time_ns  # the device still works
-    # The next run is as if nothing had happened.
+    assert clock.device.end_ns > clock.time_ns  # the device is still busy
+    # The failure does not affect the next run.
     again = run(PlannedNet(clock, LAUNCH_BOUND))
-    assert again.self_ns.tolist() == [OWN] * 20
+    assert again.self_ns.tolist() == [SELF_NS] * 20
     assert set(again.trial_ns.tolist()) == {530}
 
 
 @pytest.mark.parametrize("trial", [1, 5, 20 + 5])
 @pytest.mark.parametrize("count", [1, 4])
-def test_other_calls_have_rows_by_link(clock, trial, count):
+def test_rows_of_device_trials_with_other_calls_are_by_link(clock, trial, count):
     change = queues.other_calls(*[queues.kernel(1, 1)] * count)
     recording = run(PlannedNet(clock, LAUNCH_BOUND, BEFORE + trial, change))
     assert recording.by_link
     assert recording.n_trials == 20
     assert [layer.function for layer in recording.layers] == ["Planned"]
-    # By the host's clock, and by the device's.
+    # On the clocks of the host and the device.
     assert recording.calls[-1, 0] == count
     ends = recording.span_ns - recording.self_ns.sum(axis=1) - recording.gap_ns.sum(axis=1)
     assert (ends >= 0).all()
     assert (recording.launch_ns >= recording.host_ns.sum(axis=1)).all()
-    assert recording.self_ns[0, 0] == (sum(OWN) if trial > 1 else recording.self_ns[-1, 0])
+    assert recording.self_ns[0, 0] == (sum(SELF_NS) if trial > 1 else recording.self_ns[-1, 0])
     assert recording.held_ns is None
 
 
 @pytest.mark.parametrize(
     ("launches_ns", "hold_ns", "count", "limit"),
     [
-        ([2 * MS, MS], 6 * MS, N_HELD, {}),  # twice as long as launching
-        ([100], MS, N_HELD, {}),  # a millisecond at least
-        # Long trials are few: of 100 ms of launching, so 300 ms in all, 6 in two seconds.
+        ([2 * MS, MS], 6 * MS, N_HELD, {}),  # twice the time of launching
+        ([100], MS, N_HELD, {}),  # at least a millisecond
+        # Held trials take at most two seconds: 6 trials of 300 ms, with 100 ms of launching each.
         ([100 * MS], 200 * MS, 6, {}),
         ([400 * MS], 800 * MS, 3, {}),
-        # Other trials take four fifths of the two seconds.
+        # The other trials take four fifths of the two seconds.
         ([100 * MS], 200 * MS, 2, {"max_seconds": 2.0, "trials": 100, "clean_trials": 10}),
     ],
 )
-def test_how_long_and_how_often_trials_are_held(clock, launches_ns, hold_ns, count, limit):
+def test_duration_and_number_of_held_trials(clock, launches_ns, hold_ns, count, limit):
     plan = queues.calls(*(queues.kernel(launch_ns, 30) for launch_ns in launches_ns))
     recording = run(PlannedNet(clock, plan), asked(**limit))
     assert clock.device.holds == [hold_ns] * count
     assert recording.held_ns.tolist() == [[30] * len(launches_ns)] * count
 
 
-# Never for longer than a second: launching takes 300 ms and the 30 ns that are waited for.
+# A trial is held for at most a second. Launching takes 300 ms, and the wait 30 ns.
 @pytest.mark.parametrize(
     ("launch_ns", "holds"), [(10, [MS * 2**i for i in range(6)]), (150 * MS, [600 * MS + 60])]
 )
-def test_a_network_that_waits_for_the_device_is_never_held(clock, launch_ns, holds):
-    before, behind = (queues.calls(queues.kernel(launch_ns, n)) for n in (30, 20))
-    model = PlannedNet(clock, (*before, ("wait", 0), *behind))
+def test_network_that_waits_for_the_device_has_no_held_trials(clock, launch_ns, holds):
+    before, after = (queues.calls(queues.kernel(launch_ns, n)) for n in (30, 20))
+    model = PlannedNet(clock, (*before, ("wait", 0), *after))
     recording = run(model)
     queues.check(recording)
     assert clock.device.holds == holds
@@ -180,7 +180,7 @@ def test_a_network_that_waits_for_the_device_is_never_held(clock, launch_ns, hol
     assert model.calls == BEFORE + 25 + len(holds)
 
 
-def test_a_run_that_is_stopped_holds_no_trial(clock):
+def test_stopped_run_has_no_held_trials(clock):
     model = PlannedNet(clock, LAUNCH_BOUND)
     recording = run(model, stop=lambda: "enough" if model.calls > BEFORE + 3 else "")
     assert (recording.n_trials > 0, clock.device.holds) == (True, [])

@@ -1,4 +1,4 @@
-"""NaN, infinity and denormal numbers in a network are found and reported."""
+"""NaN, infinity and denormal numbers in networks are found and reported."""
 
 import chainer
 import chainer.functions as F
@@ -17,12 +17,12 @@ from tests.nets import net
 
 
 def network(log=False):
-    """A network that may take the logarithm of a negative output, which is NaN."""
+    """Make a network whose output is NaN with ``log``: the logarithm of a negative number."""
     links = {"first": L.Linear(3, 4, initialW=-1), "second": L.Linear(4, 2)}
     return net(lambda self, x: self.second((F.log if log else F.identity)(self.first(x))), **links)
 
 
-def of_phase(phase, log, weight):
+def profile_phase(phase, log, weight):
     model = network(log)
     model.second.W.array[0, 0] = weight
     with np.errstate(all="ignore"):
@@ -37,12 +37,12 @@ def test_nan_and_infinity_are_named_in_conditions_and_findings():
         ("forward-backward", False, 1, ()),
         ("train", False, 1, ()),
     ):
-        assert of_phase(phase, log, weight).conditions.not_finite == names
-    # A training step shows NaN in parameters and gradients.
+        assert profile_phase(phase, log, weight).conditions.not_finite == names
+    # A training step has NaN in parameters and gradients.
     for phase in ("forward-backward", "train"):
-        names = of_phase(phase, True, 1).conditions.not_finite
+        names = profile_phase(phase, True, 1).conditions.not_finite
         assert any(name.endswith("/first/W") for name in names)
-    summary = summarise(of_phase("forward", False, np.nan))
+    summary = summarise(profile_phase("forward", False, np.nan))
     assert "not-finite" in [finding.code for finding in summary.findings]
 
 
@@ -50,16 +50,16 @@ TINY = 1e-40
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """The parts of denormal numbers whose cost was asked for: here 1.5 for a hundredth."""
-    parts = []
+def measured_shares(monkeypatch):
+    """List of the shares of denormal numbers whose slowdown was measured: 150 times the share."""
+    shares = []
 
     def cost(part, dtype, now_ns):
-        parts.append(part)
+        shares.append(part)
         return 150 * part
 
     monkeypatch.setattr(values, "slowdown", cost)
-    return parts
+    return shares
 
 
 def names(recording):
@@ -74,14 +74,14 @@ def two_layers(first=1.0, second=1.0):
 X = np.ones((2, 4), "f")
 
 
-def test_parameters_and_what_calls_get_are_named(asked):
+def test_denormal_parameters_and_arrays_of_calls_are_named(measured_shares):
     by_weights = names(profile(two_layers(TINY), X, trials=4, memory=False))
     assert by_weights == {
         "/0/W": 1.0,
         "the inputs or outputs of /0 LinearFunction": 1.0,
         "the inputs or outputs of /1 LinearFunction": 1.0,
     }
-    # With zeros for weights, all outputs are zero.
+    # Weights of zero give outputs of zero.
     assert not names(profile(two_layers(0), X, trials=4, memory=False))
     assert not names(profile(two_layers(), X, trials=4, memory=False))
     # A tiny loss gives the second layer's outputs tiny gradients.
@@ -94,7 +94,7 @@ def test_parameters_and_what_calls_get_are_named(asked):
     assert trained.keys() >= {"the gradients of /1 LinearFunction"}
 
 
-def test_small_parts_and_small_costs_are_left_out(asked):
+def test_small_parts_and_small_costs_are_omitted(measured_shares):
     weight = np.ones((100, 100), "f")
     net = net_of(weight)
     for n_rows, is_named in ((0, False), (4, False), (25, False), (50, True)):
@@ -102,7 +102,7 @@ def test_small_parts_and_small_costs_are_left_out(asked):
         assert names(profile(net, np.ones((1, 100), "f"), trials=2)).keys() == (
             {"/0/W"} if is_named else set()
         )
-    assert asked == [0.005, 0.01]  # 8 of 10,000 are too few
+    assert measured_shares == [0.005, 0.01]  # 8 of 10,000 are too few
 
 
 def net_of(weight):
@@ -111,7 +111,7 @@ def net_of(weight):
     return net
 
 
-def test_what_an_optimizer_keeps_is_named(asked):
+def test_denormal_optimizer_state_is_named(measured_shares):
     net = two_layers()
     optimizer = chainer.optimizers.Adam().setup(net)
     net.cleargrads()
@@ -145,7 +145,7 @@ def with_program(net):
 
 
 @pytest.mark.parametrize("profiled", [with_hook, with_block, with_program])
-def test_every_way_to_measure_finds_them(asked, profiled):
+def test_every_entry_point_finds_denormal_numbers(measured_shares, profiled):
     found = names(profiled(two_layers(TINY)))
     assert any(name.endswith("0/W") for name in found)
     assert any(name.startswith("the inputs or outputs of") for name in found)
