@@ -1,4 +1,4 @@
-"""How much a change brings, whether it helps, and the file of it."""
+"""Gains of changes: their intervals, when a change helps, and the file of advice."""
 
 import math
 from dataclasses import replace
@@ -34,31 +34,31 @@ def tried(factor, low, high, pairs=8, confirmed=True):
     return Tried(CANDIDATE, wall=speedup, cpu=speedup, pairs=pairs, confirmed=confirmed)
 
 
-def test_the_interval_of_a_gain():
-    # Logarithms 1 and 3 of base 2: mean 2, error 1; Student's t of one degree is 12.706.
-    of_two = gain([2.0, 8.0])
+def test_gain_has_a_95_percent_interval():
+    # Base-2 logarithms 1 and 3: mean 2, error 1. Student's t with one degree of freedom is 12.706.
+    pair = gain([2.0, 8.0])
     expected = [4.0, 2 ** (2 - 12.7062), 2 ** (2 + 12.7062)]
-    assert [of_two.factor, of_two.low, of_two.high] == pytest.approx(expected, rel=1e-4)
+    assert [pair.factor, pair.low, pair.high] == pytest.approx(expected, rel=1e-4)
     assert gain([1.5]).factor == pytest.approx(1.5)
     assert math.isnan(gain([1.5]).low)
-    # It holds the truth in 95 of 100 cases.
+    # The interval contains the true gain in 95 % of cases.
     draws = np.exp(np.random.default_rng(0).normal(0.05, 0.03, (2000, 6)))
-    held = np.mean([own.low < math.exp(0.05) < own.high for own in map(gain, draws)])
-    assert 0.94 < held < 0.96
+    covered = np.mean([g.low < math.exp(0.05) < g.high for g in map(gain, draws)])
+    assert 0.94 < covered < 0.96
 
 
 @given(ratios=st.lists(st.floats(0.5, 2), min_size=3, max_size=12), scale=st.floats(0.5, 2))
-def test_a_gain_scales_turns_round_and_lies_in_its_interval(ratios, scale):
-    own, scaled = gain(ratios), gain([scale * ratio for ratio in ratios])
-    turned = gain([1 / ratio for ratio in ratios])
-    assert own.low <= own.factor * (1 + 1e-12)
-    assert own.factor <= own.high * (1 + 1e-12)
-    assert [scaled.factor, scaled.low] == pytest.approx([scale * own.factor, scale * own.low])
-    assert turned.low == pytest.approx(1 / own.high)
+def test_gain_scales_inverts_and_lies_within_its_interval(ratios, scale):
+    plain, scaled = gain(ratios), gain([scale * ratio for ratio in ratios])
+    inverse = gain([1 / ratio for ratio in ratios])
+    assert plain.low <= plain.factor * (1 + 1e-12)
+    assert plain.factor <= plain.high * (1 + 1e-12)
+    assert [scaled.factor, scaled.low] == pytest.approx([scale * plain.factor, scale * plain.low])
+    assert inverse.low == pytest.approx(1 / plain.high)
 
 
-def alone(change, factor, against=AS_IT_IS, low=1.05):
-    """A change that was measured: its factor is certain where the interval begins above 1."""
+def measured_change(change, factor, against=AS_IT_IS, low=1.05):
+    """A measured change. Its gain is certain if the interval begins above 1."""
     candidate = candidate_within(change, against)
     return Tried(candidate, Speedup(factor, low, 3.0), pairs=9, confirmed=True, before_s=factor)
 
@@ -66,35 +66,35 @@ def alone(change, factor, against=AS_IT_IS, low=1.05):
 ONE, FAST, CHECKS = Change(threads=1), Change(kernels="numpy"), Change(config=("type_check",))
 
 
-def test_all_changes_that_help_are_shown_together_as_they_were_measured():
+def test_combination_of_helpful_changes_is_reported_as_measured():
     both = ONE.with_(FAST)
-    changes = [alone(ONE, 2.0), alone(both, 1.2, ONE)]
-    measured = [alone(both, 2.2), alone(both, 1.1, low=0.9)]
-    for whole in measured:
-        assert together([*changes, whole]) is whole
+    changes = [measured_change(ONE, 2.0), measured_change(both, 1.2, ONE)]
+    measured = [measured_change(both, 2.2), measured_change(both, 1.1, low=0.9)]
+    for combined in measured:
+        assert together([*changes, combined]) is combined
     assert together([*changes, replace(measured[0], error="failed")]).pairs == 0
-    # One change is no sum of several.
+    # One change does not make a combination.
     assert together(changes[:1]) is together([]) is together([measured[1]]) is None
 
 
-def test_changes_that_were_not_measured_together_have_their_product_and_no_interval():
+def test_unmeasured_combination_has_the_product_of_gains_and_no_interval():
     changes = [
-        alone(ONE, 2.0),
-        alone(ONE.with_(FAST), 1.5, ONE),
-        alone(ONE.with_(CHECKS), 1.25, ONE),
-        alone(ONE.with_(Change(kernels="torch")), 1.1, ONE),  # excludes the other kernels
+        measured_change(ONE, 2.0),
+        measured_change(ONE.with_(FAST), 1.5, ONE),
+        measured_change(ONE.with_(CHECKS), 1.25, ONE),
+        measured_change(ONE.with_(Change(kernels="torch")), 1.1, ONE),  # excludes the other kernels
     ]
-    whole = together(changes)
-    assert whole.wall.factor == pytest.approx(2.0 * 1.5 * 1.25)
-    assert math.isnan(whole.wall.low)
-    assert (whole.pairs, whole.helps) == (0, False)
-    assert whole.candidate.change == ONE.with_(FAST).with_(CHECKS)
-    assert whole.before_s / whole.after_s == pytest.approx(whole.wall.factor)
+    combined = together(changes)
+    assert combined.wall.factor == pytest.approx(2.0 * 1.5 * 1.25)
+    assert math.isnan(combined.wall.low)
+    assert (combined.pairs, combined.helps) == (0, False)
+    assert combined.candidate.change == ONE.with_(FAST).with_(CHECKS)
+    assert combined.before_s / combined.after_s == pytest.approx(combined.wall.factor)
 
 
-def test_what_helps_what_is_not_known_and_when_no_more_is_measured():
+def test_when_a_change_helps_is_open_or_settled():
     good = tried(1.2, 1.1, 1.3)
-    # Wall time decides where threads are more.
+    # Wall time decides if threads are added.
     threads = replace(good, candidate=replace(CANDIDATE, decides=WALL), cpu=Speedup(0.9, 0.8, 0.95))
     for change, helps, is_open in (
         (good, True, False),
@@ -112,22 +112,28 @@ def test_what_helps_what_is_not_known_and_when_no_more_is_measured():
         assert (change.helps, change.open) == (helps, is_open), change
     for speedup, pairs, is_settled in (
         (Speedup(1.3, 1.28, 1.32), 6, True),
-        (Speedup(1.3, 1.28, 1.32), 5, False),  # few pairs
-        (Speedup(1.3, 1.2, 1.4), 6, False),  # wide
-        (Speedup(0.9, 0.8, 1.01), 3, True),  # no gain is left
+        (Speedup(1.3, 1.28, 1.32), 5, False),  # too few pairs
+        (Speedup(1.3, 1.2, 1.4), 6, False),  # interval too wide
+        (Speedup(0.9, 0.8, 1.01), 3, True),  # no gain is possible any more
         (Speedup(1.0, 0.9, 1.02), 3, False),
     ):
         assert settled(speedup, pairs) == is_settled, speedup
 
 
-def test_those_that_help_come_first_and_those_that_failed_last():
+def test_ranking_puts_helpful_changes_first_and_failures_last():
     good, better = tried(1.2, 1.1, 1.3), tried(1.4, 1.3, 1.5)
-    vain, doubtful = tried(0.9, 0.8, 0.99), tried(1.5, 0.9, 2.0)
+    harmful, doubtful = tried(0.9, 0.8, 0.99), tried(1.5, 0.9, 2.0)
     failed = replace(better, error="crashed")
-    assert ranked([failed, vain, good, doubtful, better]) == (better, good, doubtful, vain, failed)
+    assert ranked([failed, harmful, good, doubtful, better]) == (
+        better,
+        good,
+        doubtful,
+        harmful,
+        failed,
+    )
 
 
-def test_it_can_be_read_again(tmp_path):
+def test_advice_survives_a_round_trip_through_its_file(tmp_path):
     layers = (LayerGain("forward", "0_F", "/a", 2e-3, 1e-3),)
     helps = replace(tried(1.2, 1.1, 1.3), before_s=2e-3, after_s=1e-3, layers=layers)
     single = tried(1.2, math.nan, math.nan, pairs=1, confirmed=False)

@@ -1,4 +1,4 @@
-"""Changes take turns with the network as it is, on a clock that the test turns."""
+"""Changes are measured in alternation with the unchanged network, on a fake clock."""
 
 import random
 from functools import partial
@@ -13,27 +13,27 @@ from chainer_profile.analyse.findings import Change
 from tests.refusing import refusal
 
 
-class World:
-    """Processes whose blocks take known times, and what was asked of them."""
+class FakeProcesses:
+    """Fake worker processes, whose blocks take known times."""
 
-    def __init__(self, says=(), **run_s):
-        #: Seconds of an input by the name of a change: its engine, kernels and batch.
+    def __init__(self, answers=(), **run_s):
+        #: Seconds per input, by engine, kernels and batch size of a change.
         self.run_s = run_s
-        #: What else a process answers: by change and question.
-        self.says = dict(says)
-        self.began = []  #: The changes of all processes, in their order.
-        self.now_s, self.running, self.most, self.stop = 0.0, 0, 0, ""
-        self.at_block = lambda: None  #: What a test changes while all is measured.
+        #: Other answers, by change and question.
+        self.answers = dict(answers)
+        self.started = []  #: Changes of all processes, in order of their start.
+        self.now_s, self.running, self.max_running, self.stop = 0.0, 0, 0, ""
+        self.at_block = lambda: None  #: Called at each block.
 
     def start(self, change):
         name = f"{change.engine}{'k' if change.kernels else ''}{change.batchsize or ''}"
-        self.began.append(name)
+        self.started.append(name)
         self.running += 1
-        self.most = max(self.most, self.running)
+        self.max_running = max(self.max_running, self.running)
         return SimpleNamespace(ask=partial(self.ask, name), close=self.close)
 
     def ask(self, name, question, patience_s):
-        answer = self.says.get((name, question))
+        answer = self.answers.get((name, question))
         if isinstance(answer, Exception):
             raise answer
         if question != BLOCK:
@@ -52,131 +52,133 @@ def candidate(name, **changes):
     return Candidate(name, "why", "how", Change(engine=name), **changes)
 
 
-def tried(world, *candidates, seconds=100.0, at_once=9):
-    """What came of each, by name, and the trial; of a word is a change of that engine."""
+def tried(processes, *candidates, seconds=100.0, at_once=9):
+    """Run a trial; return changes by name, and the trial. A string is the name of an engine."""
     trial = Trial(
         [candidate(each) if isinstance(each, str) else each for each in candidates],
-        world.start,
+        processes.start,
         seconds=seconds,
         at_once=at_once,
-        now=lambda: world.now_s,
-        stop=lambda: world.stop,
+        now=lambda: processes.now_s,
+        stop=lambda: processes.stop,
     )
     try:
         changes, trial.undone = trial.run()
     finally:
-        assert world.running == 0
+        assert processes.running == 0
     return {change.candidate.name: change for change in changes}, trial
 
 
-def test_what_helps_is_measured_again_in_fresh_processes():
-    world = World(fast=0.5e-3, slow=2e-3)
-    changes, trial = tried(world, "slow", "fast")
+def test_promising_changes_are_measured_again_in_new_processes():
+    processes = FakeProcesses(fast=0.5e-3, slow=2e-3)
+    changes, trial = tried(processes, "slow", "fast")
     assert list(changes) == ["fast", "slow"]
     fast, slow = changes.values()
     assert (fast.cpu.factor, slow.wall.factor) == pytest.approx((2.0, 0.5))
     assert (fast.helps, slow.helps) == (True, False)
     assert (fast.confirmed, slow.confirmed) == (True, False)
     assert (fast.before_s, fast.after_s) == pytest.approx((2e-3, 1e-3))
-    # Two groups of all, then as many as are needed of those that were promising.
+    # Two groups have all changes; later groups have the promising ones.
     assert fast.pairs == 6
-    assert world.began == ["", "slow", "fast"] * 2 + ["", "fast"] * 6
+    assert processes.started == ["", "slow", "fast"] * 2 + ["", "fast"] * 6
     assert trial.undone == ()
 
 
 @pytest.mark.parametrize("decides", [CPU, WALL])
-def test_times_without_and_with_a_change_have_its_gain_in_wall_time_as_their_ratio(decides):
-    """CPU and wall times differ in their ratios, and so do the rounds."""
-    world, draw = World(), random.Random(1)
+def test_ratio_of_times_equals_the_gain_in_wall_time(decides):
+    """The gains in CPU time and in wall time differ, and so do rounds."""
+    processes, rng = FakeProcesses(), random.Random(1)
 
     def ask(name, question, patience_s):
-        answer = World.ask(world, name, question, patience_s)
+        answer = FakeProcesses.ask(processes, name, question, patience_s)
         if question != BLOCK:
             return answer
-        slow = draw.choice([1, 1, 1.3, 4])
+        slow = rng.choice([1, 1, 1.3, 4])
         return {"cpu_s": 0.3e-3 if name else 4e-3, "wall_s": slow * (0.4e-3 if name else 4e-3)}
 
-    world.ask = ask
-    fast = tried(world, candidate("fast", decides=decides))[0]["fast"]
+    processes.ask = ask
+    fast = tried(processes, candidate("fast", decides=decides))[0]["fast"]
     assert fast.before_s / fast.after_s == pytest.approx(fast.wall.factor)
     assert fast.cpu.factor == pytest.approx(4 / 0.3)
     assert fast.before_s > 3.9e-3
 
 
-def test_the_first_looks_luck_does_not_count():
-    world = World()
+def test_first_groups_do_not_count_in_the_gain():
+    processes = FakeProcesses()
 
     def lucky():
-        # In the first groups it seems to be fast; new processes know nothing of that.
-        world.run_s["useless"] = 0.5e-3 if len(world.began) <= 4 else 1e-3
+        # The change seems fast in the first groups only.
+        processes.run_s["useless"] = 0.5e-3 if len(processes.started) <= 4 else 1e-3
 
-    world.at_block = lucky
-    useless = tried(world, "useless")[0]["useless"]
-    assert useless.confirmed  # so the first look was promising
+    processes.at_block = lucky
+    useless = tried(processes, "useless")[0]["useless"]
+    assert useless.confirmed  # the first groups were promising
     assert useless.gain.factor == pytest.approx(1.0, rel=0.02)
     assert not useless.helps
 
 
 @pytest.mark.parametrize(("groups", "pairs"), [(6, 3), (12, 4), (0, 0)])
-def test_what_was_measured_before_the_stop_stays(groups, pairs):
-    """A single group after the first look counts with that."""
-    world = World(fast=0.5e-3)
+def test_stop_keeps_earlier_measurements(groups, pairs):
+    """A single later group counts together with the first ones."""
+    processes = FakeProcesses(fast=0.5e-3)
 
     def stop():
-        world.stop = "interrupted by SIGINT" if len(world.began) > groups else ""
+        processes.stop = "interrupted by SIGINT" if len(processes.started) > groups else ""
 
-    world.at_block = stop
-    changes, trial = tried(world, "fast")
+    processes.at_block = stop
+    changes, trial = tried(processes, "fast")
     assert [(change.pairs, change.helps) for change in changes.values()] == [(pairs, True)][:pairs]
     undone = {untried.name: untried.why for untried in trial.undone}
     assert undone == ({} if pairs else {"fast": "no time was left"})
 
 
-def test_what_fails_is_out_and_the_others_go_on():
+def test_failed_change_does_not_stop_the_others():
     wrong = "its outputs differ by 2.0e-01"
-    world = World({("wrong", CHECK): wrong}, fast=0.5e-3)
-    world.says["early", READY] = WorkerError("cannot be made ready")
-    world.says["late", BLOCK] = WorkerError("its process ended")
-    changes, _ = tried(world, "early", "late", "wrong", "fast")
+    processes = FakeProcesses({("wrong", CHECK): wrong}, fast=0.5e-3)
+    processes.answers["early", READY] = WorkerError("cannot be made ready")
+    processes.answers["late", BLOCK] = WorkerError("its process ended")
+    changes, _ = tried(processes, "early", "late", "wrong", "fast")
     errors = {"early": "cannot be made ready", "late": "its process ended", "wrong": wrong}
     assert {name: change.error for name, change in changes.items()} == {"fast": "", **errors}
     assert changes["fast"].helps
-    assert world.began.count("early") == 1
+    assert processes.started.count("early") == 1
 
 
-def test_the_network_itself_must_run():
-    world = World({("", READY): WorkerError("has no such layer")})
-    assert "as it is: has no such layer" in refusal(tried, world, "fast")
-    # Where it fails later, what was measured stays.
-    world = World(fast=0.5e-3)
+def test_failure_of_the_unchanged_network_ends_the_trial():
+    processes = FakeProcesses({("", READY): WorkerError("has no such layer")})
+    assert "as it is: has no such layer" in refusal(tried, processes, "fast")
+    # A later failure keeps the measurements.
+    processes = FakeProcesses(fast=0.5e-3)
 
     def late():
-        if len(world.began) > 12:
-            world.says["", BLOCK] = WorkerError("out of memory")
+        if len(processes.started) > 12:
+            processes.answers["", BLOCK] = WorkerError("out of memory")
 
-    world.at_block = late
-    changes, trial = tried(world, "fast")
+    processes.at_block = late
+    changes, trial = tried(processes, "fast")
     assert trial.ended == "the network as it is: out of memory"
     assert (changes["fast"].helps, changes["fast"].pairs) == (True, 4)
 
 
-def test_sums_of_what_helps_alone_are_tried_too():
+def test_combinations_of_helpful_changes_are_tried():
     batch = Candidate("batch", "why", "more", Change(batchsize=4), alone=False)
-    # A larger batch takes less time an input: the process says times of one input.
-    changes, _ = tried(World(fast=0.5e-3, fast4=0.4e-3, **{"4": 0.8e-3}), "fast", batch)
+    # A larger batch takes less time per input, and processes report times per input.
+    changes, _ = tried(FakeProcesses(fast=0.5e-3, fast4=0.4e-3, **{"4": 0.8e-3}), "fast", batch)
     both = changes["fast + batch"]
     assert both.helps
     assert both.gain.factor == pytest.approx(2.5)
-    # They are of one that takes others' place and the rest; not of what is held against others.
-    held = Candidate("one thread", "", "", AS_IT_IS, against=Change(threads=2), alone=False)
+    # A combination has one of several exclusive changes, and no change with another baseline.
+    other_baseline = Candidate(
+        "one thread", "", "", AS_IT_IS, against=Change(threads=2), alone=False
+    )
     first, second = Candidate("torch", "", "how", Change(kernels="torch")), candidate("second")
-    (both,) = summed([held, first, second, batch])
+    (both,) = summed([other_baseline, first, second, batch])
     assert (both.name, both.keep, both.decides) == ("torch + batch", "how; more", CPU)
     assert both.change == Change(kernels="torch", batchsize=4)
     assert summed([first, second]) == summed([batch]) == []
 
 
-def test_a_larger_batch_is_exported_with_an_engine():
+def test_larger_batch_is_exported_with_an_engine():
     command = "python profile.py export net.onnx --model a --batchsize"
     engine = Candidate("engine", "why", f"{command} 4", Change(engine="onnxruntime"))
     batch = Candidate("batch", "why", "-b 16", Change(batchsize=16), alone=False)
@@ -187,7 +189,7 @@ def test_a_larger_batch_is_exported_with_an_engine():
     assert both.keep == f"{command} 4; X=1 before"
 
 
-def test_layers_of_chainers_own_changes():
+def test_helpful_change_has_gains_by_layer():
     def layers(*times):
         return [["forward", f"{at}_F", f"/{at}", time_s] for at, time_s in enumerate(times)]
 
@@ -196,33 +198,33 @@ def test_layers_of_chainers_own_changes():
         ("", LAYERS): layers(3e-3, 2e-3, 1e-3),
         ("k", LAYERS): layers(2e-3, 0.5e-3, 1.5e-3),
     }
-    changes, _ = tried(World(answers, k=0.5e-3), fast)
+    changes, _ = tried(FakeProcesses(answers, k=0.5e-3), fast)
     assert [(layer.label, layer.before_s, layer.after_s) for layer in changes["fast"].layers] == [
         ("1_F", 2e-3, 0.5e-3),
         ("0_F", 3e-3, 2e-3),
     ]
 
 
-def test_what_is_held_against_something_else_has_processes_of_its_own():
+def test_other_baselines_have_their_own_processes():
     threads = Change(engine="two")
     single = Candidate("one thread", "why", "how", AS_IT_IS, threads, WALL, alone=False)
-    world = World(two=3e-3, fast=0.5e-3)
-    changes, _ = tried(world, "fast", single)
-    assert world.began[:4] == ["", "fast", "two", ""]
+    processes = FakeProcesses(two=3e-3, fast=0.5e-3)
+    changes, _ = tried(processes, "fast", single)
+    assert processes.started[:4] == ["", "fast", "two", ""]
     assert changes["one thread"].gain.factor == pytest.approx(3.0)
     assert changes["one thread"].helps
 
 
-def test_memory_and_time_are_kept():
-    world = World()
-    tried(world, *"abcde", at_once=3)
-    assert world.most == 3
-    world = World(fast=0.5e-3, also=0.9e-3)
+def test_limits_on_processes_and_time_are_respected():
+    processes = FakeProcesses()
+    tried(processes, *"abcde", at_once=3)
+    assert processes.max_running == 3
+    processes = FakeProcesses(fast=0.5e-3, also=0.9e-3)
 
     def noisy():
-        world.run_s["also"] = 0.97e-3 * (1 + 0.05 * (len(world.began) % 7))
+        processes.run_s["also"] = 0.97e-3 * (1 + 0.05 * (len(processes.started) % 7))
 
-    world.at_block = noisy
-    changes, _ = tried(world, "fast", "also", seconds=60.0)
-    assert world.now_s < 64
+    processes.at_block = noisy
+    changes, _ = tried(processes, "fast", "also", seconds=60.0)
+    assert processes.now_s < 64
     assert changes["fast"].helps

@@ -1,4 +1,4 @@
-"""Programs whose iterations take known times, and what their changes are told to bring."""
+"""Gains of changes in programs whose iterations take known times."""
 
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,24 +12,23 @@ from chainer_profile.analyse.findings import Change
 
 MS = 1_000_000
 SINGLE = Change(threads=1)
-ENTRIES = ("type_check", "autotune", "cudnn_fast_batch_normalization")
-FAST, USELESS, THIRD = (Change(config=(name,)) for name in ENTRIES)
+CONFIG_NAMES = ("type_check", "autotune", "cudnn_fast_batch_normalization")
+FAST, USELESS, THIRD = (Change(config=(name,)) for name in CONFIG_NAMES)
 BROKEN, KEEPING = Change(kernels="torch"), Change(keep_memory=True)
 
 
 class Program:
-    """Iterations of random times, and of random lengths where these are asked for.
+    """A program with iterations of random times, and of random lengths with ``lengths``.
 
-    ``speed`` gives how many times as fast an iteration is by the change that is on and its number,
-    ``loss`` its loss by that change.
+    ``speed(change, number)`` is the speedup of an iteration, and ``loss(change)`` its loss.
     """
 
-    def __init__(self, seed=0, takes_ms=20, noise=0.1, lengths=False, speed=None, loss=None):
-        self.takes_ms, self.noise, self.lengths = takes_ms, noise, lengths
+    def __init__(self, seed=0, iteration_ms=20, noise=0.1, lengths=False, speed=None, loss=None):
+        self.iteration_ms, self.noise, self.lengths = iteration_ms, noise, lengths
         self.speed, self.loss, self.draw = speed, loss, np.random.default_rng(1000 + seed)
         self.rng = np.random.default_rng(seed)
         self.now, self.work, self.switches = AS_IT_IS, np.zeros(3), 0
-        self.on = []  # the change of each iteration
+        self.on = []  # active change, by iteration
 
     @contextmanager
     def switch(self, change, guard):
@@ -40,7 +39,7 @@ class Program:
         self.now = AS_IT_IS
 
     def run(self, iterations, threads=(), others=(), last=(), measured=True, **more):
-        """What came of each change, by that and by what it is held against."""
+        """Run iterations; return tried changes, by change and baseline."""
         work = {"work": self.work.copy} if measured else {}
         turns = Turns(Cures(threads, others, last), self.switch, draw=self.draw, **work, **more)
         drift = 0.0
@@ -50,7 +49,13 @@ class Program:
             turns.begin()
             self.on.append(self.now)
             speed = self.speed(self.now, number) if self.speed else 1.0
-            ms = self.takes_ms * length * np.exp(drift) * self.rng.lognormal(0, self.noise) / speed
+            ms = (
+                self.iteration_ms
+                * length
+                * np.exp(drift)
+                * self.rng.lognormal(0, self.noise)
+                / speed
+            )
             if self.loss:
                 turns.note_loss(np.array(self.loss(self.now) + self.rng.normal(0, 0.1)))
             self.work += (30 * length, 1e6 * length, 5e5)
@@ -68,49 +73,49 @@ def gains(change, factor):
     return lambda now, number: factor if set(change.config) <= set(now.config) else 1.0
 
 
-def test_a_useless_change_is_seldom_told_as_a_gain_and_one_that_helps_within_its_interval():
-    held = wrong = 0
+def test_intervals_cover_true_gains_and_useless_changes_rarely_help():
+    n_covered = n_wrong = 0
     widths = []
     for seed in range(40):
         tried = Program(seed, speed=gains(FAST, 1.3)).run(400, others=[USELESS, FAST])
         useless, fast = tried[USELESS, AS_IT_IS], tried[FAST, AS_IT_IS]
-        wrong += useless.helps
-        held += fast.wall.low <= 1.3 <= fast.wall.high
+        n_wrong += useless.helps
+        n_covered += fast.wall.low <= 1.3 <= fast.wall.high
         widths.append(np.log(fast.wall.high / fast.wall.low))
         assert fast.helps
-    assert wrong <= 2
-    assert held >= 36
-    # Pairs in rounds cancel the machine's drift.
+    assert n_wrong <= 2
+    assert n_covered >= 36
+    # Pairs within a round cancel drift of the machine.
     assert np.median(widths) < 0.1
 
 
-def test_slow_iterations_among_others_count():
+def test_gain_includes_occasional_slow_iterations():
     def speed(now, number):
         return 0.5 if now == THIRD and number % 3 == 0 else 1.0
 
-    # Every third iteration takes twice as long: 4/3 of the time, whose median is as it was.
-    for takes_ms in (20, 80):
-        tried = Program(takes_ms=takes_ms, speed=speed).run(600, others=[THIRD])
+    # Every third iteration takes twice as long: 4/3 of the time, with the same median.
+    for iteration_ms in (20, 80):
+        tried = Program(iteration_ms=iteration_ms, speed=speed).run(600, others=[THIRD])
         slower = tried[THIRD, AS_IT_IS].wall
         assert slower.high < 1
         assert slower.factor == pytest.approx(0.75, abs=0.06)
 
 
-def test_lengths_that_differ_are_within_the_interval_which_their_work_narrows():
+def test_known_work_narrows_intervals_of_varying_iterations():
     widths = []
     for measured in (True, False):
-        held, width = 0, []
+        n_covered, width = 0, []
         for seed in range(20):
             program = Program(seed, 150, lengths=True, speed=gains(FAST, 1.3))
             fast = program.run(150, others=[FAST], measured=measured)[FAST, AS_IT_IS].wall
-            held += fast.low <= 1.3 <= fast.high
+            n_covered += fast.low <= 1.3 <= fast.high
             width.append(np.log(fast.high / fast.low))
-        assert held >= 17
+        assert n_covered >= 17
         widths.append(np.median(width))
     assert widths[0] < widths[1] / 2
 
 
-def test_rounds_have_a_block_of_each_variant_in_an_order_that_is_drawn():
+def test_rounds_have_a_block_of_each_variant_in_random_order():
     program = Program(noise=0)
     program.run(2000, others=[USELESS, FAST])
     blocks = [AS_IT_IS]
@@ -122,11 +127,11 @@ def test_rounds_have_a_block_of_each_variant_in_an_order_that_is_drawn():
     assert len(set(rounds)) > 2
     counts = [program.on.count(change) for change in (AS_IT_IS, USELESS, FAST)]
     assert min(counts) > 0.25 * sum(counts)
-    # A block is longer in a long program.
+    # Blocks of a long program are longer.
     assert program.switches < 2000 * 20 * MS / BLOCK_NS / 2
 
 
-def test_the_first_short_iteration_behind_a_switch_does_not_count():
+def test_first_iteration_after_a_switch_does_not_count():
     before = [AS_IT_IS]
 
     def speed(now, number):
@@ -137,7 +142,7 @@ def test_the_first_short_iteration_behind_a_switch_does_not_count():
     assert fast.wall.factor == pytest.approx(1, abs=0.02)
 
 
-def test_the_luck_of_the_rounds_that_chose_a_change_does_not_count():
+def test_rounds_that_selected_a_change_do_not_count():
     def speed(now, number):
         return 2.0 if now == FAST and number < 100 else 1.0
 
@@ -145,51 +150,51 @@ def test_the_luck_of_the_rounds_that_chose_a_change_does_not_count():
     assert fast.wall.factor == pytest.approx(1, abs=0.02)
 
 
-def test_threads_come_first_the_others_beside_them_and_what_lasts_at_the_end():
+def test_thread_counts_are_tried_first_and_lasting_changes_last():
     def speed(now, number):
-        # With the threads as they are it is no faster.
+        # FAST helps only with the other number of threads.
         return 1 if not now.threads else 6 if FAST.config[0] in now.config else 3
 
-    program = Program(1, speed=speed, takes_ms=60)
+    program = Program(1, speed=speed, iteration_ms=60)
     tried = program.run(1500, threads=[SINGLE], others=[USELESS, FAST], last=[KEEPING])
-    beside, both = SINGLE.with_(FAST), SINGLE.with_(FAST).with_(KEEPING)
+    combined, both = SINGLE.with_(FAST), SINGLE.with_(FAST).with_(KEEPING)
     for change, against, factor in (
         (SINGLE, AS_IT_IS, 3),
-        (beside, SINGLE, 2),
-        (beside, AS_IT_IS, 6),
+        (combined, SINGLE, 2),
+        (combined, AS_IT_IS, 6),
     ):
         assert tried[change, against].wall.factor == pytest.approx(factor, rel=0.15)
-    # Memory that is kept changes nothing, and the whole is not told with it.
-    assert tried[both, beside].wall.factor == pytest.approx(1, rel=0.15)
+    # KEEPING has no effect, and the combination is not measured with it.
+    assert tried[both, combined].wall.factor == pytest.approx(1, rel=0.15)
     assert (both, AS_IT_IS) not in tried
     first = {change: program.on.index(change) for change in (SINGLE, SINGLE.with_(USELESS), both)}
     assert list(first) == sorted(first, key=first.get)
 
 
-def test_a_program_whose_end_is_known_comes_to_all_stages():
+def test_all_stages_are_reached_in_a_program_with_known_progress():
     program = Program(speed=gains(FAST, 2))
     known_end = {"progress": lambda: len(program.on) / 300}
     tried = program.run(300, others=[USELESS, FAST], last=[KEEPING], **known_end)
     assert (FAST.with_(KEEPING), FAST) in tried
 
 
-def test_losses_of_both_are_compared():
+def test_losses_with_and_without_a_change_are_compared():
     def loss_of(change, seed=0, **losses):
-        program = Program(seed, loss=lambda now: losses["other" if now == change else "own"])
+        program = Program(seed, loss=lambda now: losses["changed" if now == change else "plain"])
         return program.run(600, others=[USELESS, FAST])[change, AS_IT_IS].loss
 
-    higher = loss_of(FAST, own=2.0, other=2.2)
+    higher = loss_of(FAST, plain=2.0, changed=2.2)
     assert higher.differs
     assert higher.part == pytest.approx(0.1, abs=0.02)
-    same = loss_of(USELESS, own=2.0, other=2.0, seed=1)
+    same = loss_of(USELESS, plain=2.0, changed=2.0, seed=1)
     assert not same.differs
     assert abs(same.part) < 0.02
     assert same.high - same.part < 0.03
-    assert loss_of(FAST, own=2.0, other=np.nan).differs
+    assert loss_of(FAST, plain=2.0, changed=np.nan).differs
     assert Program().run(200, others=[FAST])[FAST, AS_IT_IS].loss is None
 
 
-def test_a_change_that_cannot_be_switched_on_is_out():
+def test_change_that_cannot_be_applied_is_dropped():
     program = Program()
     switch = program.switch
 
@@ -205,7 +210,7 @@ def test_a_change_that_cannot_be_switched_on_is_out():
     assert useless.pairs > 5
 
 
-def test_a_method_that_raises_gives_way_to_the_one_it_replaces():
+def test_original_method_replaces_a_method_that_raises():
     calls, methods = [], [abs]
 
     def fails(x):
@@ -226,12 +231,12 @@ def test_a_method_that_raises_gives_way_to_the_one_it_replaces():
         assert raised.value.__context__ is None
         assert [methods[-1](-1), methods[-1](2)] == [1, 2]
         turns.end(60 * MS)
-    assert len(calls) == 2  # it is out from then on
+    assert len(calls) == 2  # the change was dropped after the second failure
     assert results(turns)[BROKEN, AS_IT_IS].error == "MemoryError: too large"
     assert results(turns)[USELESS, AS_IT_IS].pairs > 5
 
 
-def test_too_few_iterations_tell_nothing_and_the_rest_is_not_begun():
+def test_too_few_iterations_give_no_gain_and_start_no_further_change():
     turns = Turns(Cures([SINGLE], [FAST], [KEEPING]), Program().switch)
     for _ in range(1 + WARM_UP):
         turns.begin()
