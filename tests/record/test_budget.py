@@ -1,4 +1,4 @@
-"""The file of a program's budget."""
+"""The file with a program's time budget."""
 
 import json
 import math
@@ -16,7 +16,7 @@ BUDGETS = st.builds(Budget, *(_TEXT, _TEXT, _TEXT, _TEXT, _NS), st.lists(_SPENT)
 
 
 @given(budget=BUDGETS)
-def test_it_is_read_as_it_was_written(budget, tmp_path_factory):
+def test_budget_survives_a_round_trip_through_its_file(budget, tmp_path_factory):
     folder = tmp_path_factory.getbasetemp()
     (folder / BUDGET).write_text(write_json(budget), encoding="utf-8")
     assert read_budget(folder) == budget
@@ -59,18 +59,18 @@ DAMAGED = [
 ]
 
 
-def test_a_damaged_budget_is_refused_in_one_line(tmp_path):
-    place = tmp_path / BUDGET
+def test_damaged_budget_is_refused_in_one_line(tmp_path):
+    path = tmp_path / BUDGET
     for content, message in DAMAGED:
         whole = content if isinstance(content, bytes) else json.dumps(GOOD | content).encode()
-        place.write_bytes(whole)
-        assert refusal(read_budget, tmp_path).startswith(f"{place}{message}"), content
-    # Unknown fields, of later or earlier versions, are ignored.
+        path.write_bytes(whole)
+        assert refusal(read_budget, tmp_path).startswith(f"{path}{message}"), content
+    # Unknown fields of other versions are ignored.
     for field in ({"later": 1}, {"compression": {"save_npz": 0.4}}):
-        place.write_text(json.dumps(GOOD | field))
+        path.write_text(json.dumps(GOOD | field))
         assert read_budget(tmp_path).spent == SPENT
-    for nowhere in (tmp_path / "nowhere", place):
+    for nowhere in (tmp_path / "nowhere", path):
         assert read_budget(nowhere) is None
-    place.unlink()
-    place.mkdir()
+    path.unlink()
+    path.mkdir()
     assert "cannot be read" in refusal(read_budget, tmp_path)

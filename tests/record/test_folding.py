@@ -1,4 +1,4 @@
-"""A flat call history, folded into layers and trials."""
+"""fold_call_history() divides a flat call history into layers and trials."""
 
 import chainer
 import chainer.functions as F
@@ -14,26 +14,28 @@ from tests.refusing import refusal
 
 
 def history(names, first_ns=1000):
-    """A history whose call i took first_ns + i nanoseconds."""
+    """A history in which call i takes first_ns + i nanoseconds."""
     return [(name, (first_ns + i) * 1e-9) for i, name in enumerate(names)]
 
 
-WORDS = st.lists(st.sampled_from("abc"), min_size=1, max_size=12)
+SEQUENCES = st.lists(st.sampled_from("abc"), min_size=1, max_size=12)
 
 
-@given(WORDS, st.integers(2, 6), st.integers(0, 10**12))
-def test_a_repeated_sequence_folds_into_its_trials(word, times, ns):
+@given(SEQUENCES, st.integers(2, 6), st.integers(0, 10**12))
+def test_repeated_sequence_becomes_trials(sequence, times, ns):
     # Times are rounded to the nanosecond.
     assert fold_call_history([("f", ns * 1e-9)], layers_per_trial=1).self_ns.tolist() == [[ns]]
-    for length in (None, len(word)):
-        recording = fold_call_history(history(word * times), layers_per_trial=length)
+    for length in (None, len(sequence)):
+        recording = fold_call_history(history(sequence * times), layers_per_trial=length)
         period = len(recording.layers)
-        assert period == length or not len(word) % period
-        assert [layer.function for layer in recording.layers] * (len(word) // period) == word
+        assert period == length or not len(sequence) % period
+        assert [layer.function for layer in recording.layers] * (
+            len(sequence) // period
+        ) == sequence
         assert [layer.index for layer in recording.layers] == list(range(period))
         # The times keep their order: row by row they are the history.
-        assert recording.self_ns.shape == (len(word) * times // period, period)
-        assert recording.self_ns.ravel().tolist() == [*range(1000, 1000 + len(word) * times)]
+        assert recording.self_ns.shape == (len(sequence) * times // period, period)
+        assert recording.self_ns.ravel().tolist() == [*range(1000, 1000 + len(sequence) * times)]
         assert recording.settings.trials == recording.n_trials
 
 
@@ -48,7 +50,7 @@ UNFIT = [
 ]
 
 
-def test_histories_that_cannot_be_folded():
+def test_message_about_histories_without_trials():
     for names, length, text in UNFIT:
         assert text in refusal(fold_call_history, history(names), length), names
     for seconds in (float("nan"), float("inf"), -1e-9, 1e9, None):
@@ -56,7 +58,7 @@ def test_histories_that_cannot_be_folded():
         assert text.startswith(f"call 3 of the history is b with a time of {seconds}: a time is a ")
 
 
-def test_the_history_of_chainers_timer_hook_is_folded():
+def test_history_of_timer_hook_becomes_a_recording():
     links = L.Linear(4, 3), L.BatchNormalization(3), F.relu, L.Linear(3, 2)
     net, x = chainer.Sequential(*links), np.ones((2, 4), np.float32)
     with chainer.using_config("train", False), chainer.function_hooks.TimerHook() as hook:

@@ -1,4 +1,4 @@
-"""The journal: added records come back, whatever happens to the file."""
+"""Records of a journal are recovered, whatever happens to the file."""
 
 import errno
 import os
@@ -37,7 +37,7 @@ SAMPLES = {name for name, (axis, *_) in AXES.items() if axis == "trials"} - {"tr
 
 @st.composite
 def runs(draw):
-    """Any number of trials of each kind, of rows, phases and collectives."""
+    """Strategy of recordings with any numbers of trials, rows, phases and collectives."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     least, most = draw(st.sampled_from([(1, 99), (-(2**63), 2**63 - 1)]))
     row = st.tuples(*map(st.sampled_from, ("ab", "fg", ("forward", "communication"))))
@@ -47,7 +47,7 @@ def runs(draw):
     sizes = {axis: draw(st.integers(0, 3)) for axes in AXES.values() for axis in axes}
     sizes |= {"layers": len(layers), "phases": len(phases), "rows of communication": n_moves}
     sizes["trials with CPU time"] = min(sizes["trials with CPU time"], sizes["unprofiled trials"])
-    are_there = {
+    present = {
         "host_ns gap_ns launch_ns span_ns": draw(st.booleans()),
         "held_ns held_span_ns": sizes["held trials"],
         "arrived_ns left_ns": n_moves,
@@ -56,7 +56,9 @@ def runs(draw):
         "iteration": draw(st.booleans()),
         "calls": False,
     }
-    absent = {name for names, there in are_there.items() if not there for name in names.split()}
+    absent = {
+        name for names, is_present in present.items() if not is_present for name in names.split()
+    }
     return Recording(
         layers=layers,
         phases=phases,
@@ -79,7 +81,7 @@ def trial(kind, start_ns, wall_ns, **samples):
 
 
 def records_of(run):
-    """The records in the journal of a run."""
+    """The records of a run's journal."""
     iterates = run.iteration is not None
     yield Header(run.settings, run.environment, run.on_device, iterates, run.rank)
     yield Rows(run.layers, run.phases, run.links, run.settings)
@@ -100,7 +102,7 @@ def records_of(run):
 
 
 def bytes_of(*records, section=0):
-    """Records by the format's description."""
+    """Encode records independently of the implementation."""
     content = b""
     for record in records:
         section += isinstance(record, Rows)
@@ -117,29 +119,29 @@ def ends_of(records):
 
 
 def recorded(*records):
-    """The recording of a journal with these records."""
+    """Make the recording of a journal with these records."""
     journal = Journal()
     journal.add(*records)
     return journal.recording(Conditions(), kinds.KILLED)
 
 
 def before_cut(records, size):
-    """The records that are whole in the first ``size`` bytes of a journal."""
+    """The records that are complete in the first ``size`` bytes of a journal."""
     return records[: int(np.searchsorted(ends_of(records), size, side="right"))]
 
 
 def assert_same_but_end(recording, run):
-    """The recordings differ only in the end of the run; the journal has lost bytes."""
+    """Check that recordings differ only in the end of the run."""
     assert_same(replace(recording, ended=run.ended), run)
 
 
 def assert_lost(recording, nbytes):
-    """The run's end says how many bytes were lost."""
+    """Check that the end of the run reports the number of lost bytes."""
     lost = f"; {nbytes:,} byte{'s' if nbytes > 1 else ''} of its journal are damaged or cut off"
     assert recording.ended == kinds.KILLED + (f"{lost} and left out" if nbytes else "")
 
 
-#: A training of a rank on a GPU.
+#: Training on a rank with a GPU.
 RUN = replace(
     of_rank(ended=kinds.KILLED, limits=None, memory=None, counters=None, inside=None),
     **{"conditions": Conditions(), "calls": None},
@@ -160,7 +162,7 @@ def file(path):
 
 
 @given(run=runs(), n_groups=st.integers(1, 13), lost=st.integers(0, 4000))
-def test_added_records_come_back_up_to_a_cut(run, n_groups, lost, tmp_path_factory):
+def test_records_before_a_cut_are_recovered(run, n_groups, lost, tmp_path_factory):
     path, records = tmp_path_factory.getbasetemp() / "any.journal", list(records_of(run))
     with open(path, "w+b") as file:
         for journal in (Journal(), Journal(file)):
@@ -178,7 +180,7 @@ def test_added_records_come_back_up_to_a_cut(run, n_groups, lost, tmp_path_facto
     assert_lost(recover(path), max(0, size - len(MAGIC + bytes_of(*whole))))
 
 
-# --- a file that was damaged, or is not ours
+# --- damaged files and other files
 
 
 def test_damaged_headers_and_other_files_are_refused_in_one_line(path, tmp_path):
@@ -188,14 +190,14 @@ def test_damaged_headers_and_other_files_are_refused_in_one_line(path, tmp_path)
     for content in (b"chainer-profile journal\n30\n{}", b"chainer-profile journal 2\n"):
         path.write_bytes(content)
         assert refusal(recover, path).startswith(f"{path} is of an older version of this program: ")
-    # The same as types of JSON.
+    # The records as plain dicts.
     header, rows, first, *_ = (
         msgspec.msgpack.decode(msgspec.msgpack.encode(record)) for record in RECORDS
     )
     deep = msgspec.Raw(b"\x91" * 100_000)
     for damaged in (
         *((header | {"environment": 3},), (3,), (rows, header), (first,)),
-        # Samples that are too many, too few, and no integers; an unknown kind; a large number.
+        # Too many or too few samples, samples that are not integers, unknown kinds, large numbers.
         (header, first),
         *((header, first | {"samples": {"launch_ns": b"x" * n}}) for n in (0, 1)),
         *((header, first | change) for change in ({"kind": "x"}, {"wall_ns": 2**63})),
@@ -203,11 +205,11 @@ def test_damaged_headers_and_other_files_are_refused_in_one_line(path, tmp_path)
     ):
         path.write_bytes(MAGIC + bytes_of(*damaged))
         assert refusal(recover, path).startswith(f"{path} is damaged: "), damaged
-    for place in (tmp_path, tmp_path / "none", tmp_path / "none" / "none"):
-        assert "cannot be read" in refusal(recover, place)
+    for unreadable in (tmp_path, tmp_path / "none", tmp_path / "none" / "none"):
+        assert "cannot be read" in refusal(recover, unreadable)
 
 
-def test_a_flipped_bit_costs_only_its_record(path):
+def test_flipped_bit_loses_only_its_record(path):
     at = next(at for at, record in enumerate(RECORDS) if isinstance(record, Trial))
     begin, end, *_ = ends_of(RECORDS)[at - 1 :]
     others = recorded(*RECORDS[:at], *RECORDS[at + 1 :])
@@ -219,7 +221,7 @@ def test_a_flipped_bit_costs_only_its_record(path):
         assert_lost(recover(path), end - begin)
 
 
-def test_garbage_after_a_cut_costs_only_what_it_replaces(path):
+def test_garbage_loses_only_the_records_that_it_replaces(path):
     ends = ends_of(RECORDS)
     for garbage in (b"\0", bytes(4096), b"\xc1JR\n", CONTENT[:70], os.urandom(3 << 20)):
         # Garbage replaces the last three records, or only the third last.
@@ -232,7 +234,7 @@ def test_garbage_after_a_cut_costs_only_what_it_replaces(path):
 
 @st.composite
 def growing(draw):
-    """Records of a journal whose rows become more; times by trial and row."""
+    """Strategy of journals with a growing number of rows: records, and times by trial and row."""
     times, paths, records = {}, [], [Header(Settings(), Environment())]
     for section in range(draw(st.integers(1, 4))):
         new = [f"/{section}{at}" for at in range(draw(st.integers(1, 3)))]
@@ -271,8 +273,8 @@ def damaged(content, kind, fraction, how):
 
 
 @given(drawn=growing(), damages=st.lists(DAMAGE, min_size=1, max_size=3))
-def test_what_is_read_of_a_damaged_journal_is_right(drawn, damages, tmp_path_factory):
-    """Some trials are lost; none has samples of another trial or row."""
+def test_trials_recovered_from_a_damaged_journal_are_correct(drawn, damages, tmp_path_factory):
+    """Damage may lose trials, but mixes no samples of different trials or rows."""
     path, (records, times) = tmp_path_factory.getbasetemp() / "damaged.journal", drawn
     content = whole = MAGIC + bytes_of(*records)
     for damage in damages:
@@ -288,17 +290,19 @@ def test_what_is_read_of_a_damaged_journal_is_right(drawn, damages, tmp_path_fac
     for at, start_ns in enumerate(starts):
         samples = zip(read.layers, read.self_ns[at].tolist(), strict=True)
         assert (read.trial_ns[at], {row.path: ns for row, ns in samples if ns}) == times[start_ns]
-    if read.ended == kinds.KILLED:  # nothing was noticed: it was cut between two records
+    if (
+        read.ended == kinds.KILLED
+    ):  # no damage was reported, so the file was cut between two records
         assert content == whole[: len(content)]
 
 
-PLACES = st.integers(0, len(CONTENT))
+POSITIONS = st.integers(0, len(CONTENT))
 LENGTHS = st.sampled_from([0, 1, 40, len(CONTENT)])
 BYTES = st.binary(max_size=1) | st.just(bytes(8))
 
 
-@given(changes=st.lists(st.tuples(PLACES, LENGTHS, BYTES), min_size=1, max_size=3))
-def test_a_changed_journal_is_refused_in_one_line_or_can_be_kept(changes, tmp_path_factory):
+@given(changes=st.lists(st.tuples(POSITIONS, LENGTHS, BYTES), min_size=1, max_size=3))
+def test_changed_journal_is_refused_in_one_line_or_can_be_saved(changes, tmp_path_factory):
     path, content = tmp_path_factory.getbasetemp() / "changed.journal", bytearray(CONTENT)
     for at, length, instead in changes:
         content[at : at + length] = instead
@@ -316,11 +320,11 @@ def test_a_changed_journal_is_refused_in_one_line_or_can_be_kept(changes, tmp_pa
 
 @pytest.mark.parametrize("refuses_whole", [False, True])
 @pytest.mark.parametrize("group", [1, 3, 100])
-@pytest.mark.parametrize(("room", "at_once"), [(0, 7), (1, 7), (700, 7), (1500, 1 << 30)])
-def test_a_full_disk_takes_every_record_that_fits(
-    path, file, monkeypatch, room, at_once, group, refuses_whole
+@pytest.mark.parametrize(("free_nbytes", "at_once"), [(0, 7), (1, 7), (700, 7), (1500, 1 << 30)])
+def test_full_disk_has_every_record_that_fits(
+    path, file, monkeypatch, free_nbytes, at_once, group, refuses_whole
 ):
-    write, left, errors = os.write, [len(MAGIC) + room], []
+    write, left, errors = os.write, [len(MAGIC) + free_nbytes], []
 
     def write_some(fd, data):
         if refuses_whole and len(data) > left[0]:
@@ -340,36 +344,36 @@ def test_a_full_disk_takes_every_record_that_fits(
             errors.append(str(problem))
     assert errors == [f"{path}: No space left on device"]
     assert_same(journal.recording(Conditions(), kinds.KILLED), RUN)
-    assert_same_but_end(recover(path), recorded(*before_cut(RECORDS, len(MAGIC) + room)))
+    assert_same_but_end(recover(path), recorded(*before_cut(RECORDS, len(MAGIC) + free_nbytes)))
     # Once the disk has space, trials in memory are written first.
     left[0] = 1 << 30
     journal.add(RECORDS[-1])
     assert_same(recover(path), recorded(*RECORDS, RECORDS[-1]))
 
 
-def test_a_file_of_the_program_s_that_has_the_journal_s_number_is_left_alone(path, file, tmp_path):
+def test_other_file_with_the_descriptor_of_the_journal_is_not_written(path, file, tmp_path):
     *first, second, third = RECORDS
     journal = Journal(file)
     journal.add(*first)
-    mine = tmp_path / "mine"
-    with open(mine, "w+b") as other:
-        kept = os.dup(file.fileno())
+    other_path = tmp_path / "other"
+    with open(other_path, "w+b") as other:
+        journal_fd = os.dup(file.fileno())
         os.dup2(other.fileno(), file.fileno())  # as after os.closerange and an open()
         with pytest.raises(JournalError, match="another file now has its descriptor"):
             journal.add(second)
         journal.add(third)
         assert_same(journal.recording(Conditions(), kinds.KILLED), RUN)
-        os.dup2(kept, file.fileno())
-        os.close(kept)
-    assert mine.read_bytes() == b""
+        os.dup2(journal_fd, file.fileno())
+        os.close(journal_fd)
+    assert other_path.read_bytes() == b""
     assert_same(recover(path), recorded(*first))
 
 
 # --- rows by link
 
 
-def test_calls_and_work_of_rows_by_link_are_means():
-    """Rows that come later, or not again, are zero in the other iterations."""
+def test_rows_by_link_have_mean_calls_and_work():
+    """Rows are zero in iterations that do not have them."""
     compute, move = Layer(0, "/a", "f", flops=10), Layer(1, "/b", "g", "communication", flops=7)
     links = (LinkCalls("/", "Net", 1, 0),)
     recording = recorded(
@@ -390,10 +394,10 @@ def test_calls_and_work_of_rows_by_link_are_means():
 
 
 def test_trials_of_single_calls_become_rows_by_link():
-    """As if rows had been by link from the begin, but without held trials."""
+    """The result equals rows by link from the beginning, without held trials."""
     single = [("/a", "f", "forward"), ("/b", "g", "forward"), ("/a", "f", "forward")]
     single += [("/W", "h", "communication"), ("/V", "h", "communication")] * 2
-    names = [single[number] for number in (1, 0, 4, 3)]  # in an order of their own
+    names = [single[number] for number in (1, 0, 4, 3)]  # rows by link have another order
     layers = [Layer(at, *name, calls=1 + (at == 0)) for at, name in enumerate(single)]
     moves = {"arrived_ns": [10, 20, 30, 40], "left_ns": [11, 21, 31, 41]}
     after = {"arrived_ns": [50, 60], "left_ns": [51, 61]}
@@ -408,7 +412,7 @@ def test_trials_of_single_calls_become_rows_by_link():
     assert [(row.path, row.function, row.phase) for row in recording.layers] == names
     assert recording.self_ns.tolist() == [[2, 1 + 3, 5 + 7, 4 + 6], [1, 1, 1, 1]]
     assert recording.calls.tolist() == [[1, 2 + 1, 2, 2], [1, 1, 1, 1]]
-    # The first call entered a collective, and the last one left it.
+    # A row's collective is entered by its first call and left by its last call.
     assert recording.arrived_ns.tolist() == [[20, 10], [50, 60]]
     assert recording.left_ns.tolist() == [[41, 31], [51, 61]]
     assert recording.held_ns is None

@@ -1,4 +1,4 @@
-"""The recording and its file: a saved recording is loaded unchanged."""
+"""Recordings are checked, saved and loaded unchanged."""
 
 import dataclasses
 import json
@@ -35,7 +35,7 @@ UNFIT = [
 ]
 
 
-def test_arrays_that_do_not_fit_are_no_recording_by_hand_or_from_a_file(tmp_path):
+def test_arrays_of_wrong_shape_or_type_are_refused(tmp_path):
     path = tmp_path / "recording.npz"
     for arrays, message in UNFIT:
         with pytest.raises(ValueError, match=re.escape(message)):
@@ -45,22 +45,22 @@ def test_arrays_that_do_not_fit_are_no_recording_by_hand_or_from_a_file(tmp_path
         text = refusal(path)
         assert "damaged recording" in text
         assert re.sub(r" is (\S+), not int64( nanoseconds)?", r" contains \1", message) in text
-    # What a file says of a part is made into tuples; unknown fields are ignored.
+    # Lists in a file become tuples; unknown fields are ignored.
     values = {"index": 0, "path": "/", "function": "f", "input_shapes": [[1, 2], []], "colour": 7}
     assert build(Layer, values) == Layer(0, "/", "f", input_shapes=((1, 2), ()))
 
 
-# --- there and back
+# --- round trips
 
 TEXTS = st.text(max_size=12) | st.sampled_from(
     ["../../etc/passwd", "a\nb", "\0", "\u202e", "名前", "\ud800", '",";', "\x1b[31m", "__class__"]
 )
-#: Refuses to write and read recordings that no run has measured.
+#: The check that refuses recordings that cannot be from a run.
 CHECK = "chainer_profile.record.recording.check_file"
 
 
 @given(run=runs(), text=TEXTS, number=st.floats(0, 1e9))
-def test_saved_recordings_are_loaded_without_pickles(run, text, number, tmp_path_factory):
+def test_recording_survives_a_round_trip_without_pickles(run, text, number, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "any.recording"
     recording = dataclasses.replace(
         run,
@@ -78,12 +78,12 @@ def test_saved_recordings_are_loaded_without_pickles(run, text, number, tmp_path
         assert {archive[name].dtype.kind for name in archive.files} <= set("iu")
 
 
-def test_a_file_holds_all_fields_and_times_below_4_seconds_in_32_bits(tmp_path):
+def test_file_has_all_fields_and_short_times_in_32_bits(tmp_path):
     path = tmp_path / "recording.npz"
     with open(path, "wb") as file:
         whole(of_rank()).save(file)
     assert_same(whole(of_rank()), Recording.load(path))
-    # A new field of the recording must not be forgotten in its file.
+    # The file must contain new fields of the recording.
     with np.load(path) as archive:
         assert set(archive.files) == {*ARRAYS, "meta"}
         meta = json.loads(archive["meta"].tobytes())

@@ -1,4 +1,4 @@
-"""Files that are older, newer, not ours or no longer whole: nothing else is believed."""
+"""Recording files of older and newer versions, other files, and damaged files."""
 
 import copy
 import json
@@ -46,14 +46,14 @@ def saved(tmp_path):
     return path
 
 
-def test_a_newer_or_strange_version_is_refused_with_advice(saved):
+def test_unknown_format_version_is_refused_with_advice(saved):
     for version in (VERSION + 1, "1", None, 1.5, [1]):
         rewrite(saved, lambda meta, version=version: meta.update(version=version))
         text = f"format version {version!r}, but this program reads up to {VERSION}: update the pro"
         assert text in refusal(saved)
 
 
-def test_files_of_later_and_earlier_writers(saved):
+def test_files_with_more_or_fewer_fields_are_loaded(saved):
     def later(meta):
         meta["weather"] = {"cycles": [1, 2]}
         parts = (meta["settings"], meta["environment"]["gpu"], meta["conditions"], *meta["layers"])
@@ -72,17 +72,17 @@ def test_files_of_later_and_earlier_writers(saved):
     assert len(loaded.probe_ns) == len(loaded.warmup_ns) == 0
 
 
-# --- recordings that no run has measured
+# --- recordings that cannot be from a run
 
 PAIR = np.array([1, 2])
 FULL = whole(of_rank(warmup_ns=PAIR, probe_ns=PAIR, probe_threads=PAIR))
 
 
-def changed(node, place, value):
-    """A recording, or a part of it, with a value at a place: names of fields, and numbers."""
-    if not place:
+def changed(node, path, value):
+    """Copy a recording, or a value in it, with a new value at a path of field names and indices."""
+    if not path:
         return value
-    key, *below = place
+    key, *below = path
     if not isinstance(key, int):
         return replace(node, **{key: changed(getattr(node, key), below, value)})
     if isinstance(node, np.ndarray):
@@ -90,7 +90,7 @@ def changed(node, place, value):
     return (*node[:key], changed(node[key], below, value), *node[key + 1 :])
 
 
-#: Places in recordings, impossible values for them, and the message about each.
+#: Paths in recordings, impossible values, and messages about them.
 IMPOSSIBLE = [
     ("self_ns 0", -5, "self_ns contains -5, but must be 0 or more"),
     ("held_ns 0", -5, "held_ns contains -5, but must be 0 or more"),
@@ -128,25 +128,25 @@ NOT_SUMMARISED = r"contains|2\*\*62|entered|calls, but|memory|counters|repeats|s
 CHECKS = "chainer_profile.record.recording.check_file"
 
 
-@pytest.mark.parametrize(("place", "value", "words"), IMPOSSIBLE)
-def test_impossible_recordings_are_not_summarised_written_or_read(place, value, words, saved):
-    keys = [int(key) if key.isdecimal() else key for key in place.split()]
+@pytest.mark.parametrize(("path", "value", "message"), IMPOSSIBLE)
+def test_impossible_recordings_are_not_summarised_written_or_read(path, value, message, saved):
+    keys = [int(key) if key.isdecimal() else key for key in path.split()]
     impossible, before = changed(FULL, keys, value), saved.read_bytes()
     of_run, not_written = "the recording cannot be from a run", ", so it is not written ("
     texts = [(refused(impossible.save, saved), of_run + not_written)]
     assert saved.read_bytes() == before
-    if re.search(NOT_SUMMARISED, words):
+    if re.search(NOT_SUMMARISED, message):
         texts.append((refused(summarise, impossible), f"{of_run}: "))
-    if place != "ended":
+    if path != "ended":
         with mock.patch(CHECKS):
             impossible.save(saved)
         texts.append((refusal(saved), "damaged recording ("))
     for text, begin in texts:
         assert text.startswith(begin)
-        assert words in text
+        assert message in text
 
 
-def test_a_trial_that_is_shorter_than_its_layers_and_framework_is_refused(saved):
+def test_trial_shorter_than_its_layers_and_framework_is_refused(saved):
     recording = trained()
     trial_ns = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
     replace(recording, trial_ns=trial_ns).save(saved)
@@ -170,7 +170,7 @@ ARRAYS = {
 
 
 @given(st.data())
-def test_a_changed_recording_is_refused_in_one_line_or_can_be_summarised(tmp_path_factory, data):
+def test_changed_recording_is_refused_in_one_line_or_can_be_summarised(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "absurd.npz"
     bases = (make_recording(n_layers=3, n_trials=6, n_clean=5), make_training(4), of_rank())
     whole(data.draw(st.sampled_from(bases))).save(path)
@@ -179,13 +179,13 @@ def test_a_changed_recording_is_refused_in_one_line_or_can_be_summarised(tmp_pat
     meta = json.loads(content.pop("meta").tobytes())
     for _ in range(data.draw(st.integers(1, 2))):
         if data.draw(st.integers(0, 2)):
-            # By its field first: there are many more layers than other things.
+            # Choose a field first, because there are many more layers than other values.
             key = data.draw(st.sampled_from(sorted(meta.keys() - {"format", "version"})))
             below = places(meta[key]) if isinstance(meta[key], dict | list) else []
             node = meta
             for step in data.draw(st.sampled_from([(), *below])):
                 node, key = node[key], step
-            # A copy: the next change may be within it.
+            # The next change may be within this value, so it must be a copy.
             node[key] = copy.deepcopy(data.draw(st.sampled_from(VALUES)))
         else:
             name = data.draw(st.sampled_from(sorted(content)))
@@ -205,7 +205,7 @@ def test_a_changed_recording_is_refused_in_one_line_or_can_be_summarised(tmp_pat
 # --- other files
 
 
-def test_other_files_are_not_ours(tmp_path, saved):
+def test_other_files_are_refused(tmp_path, saved):
     for meta in (b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", b'{"format": "another"}'):
         rewrite(saved, meta=np.frombuffer(meta, np.uint8))
         assert "is not a chainer-profile recording file" in refusal(saved), meta
@@ -216,27 +216,27 @@ def test_other_files_are_not_ours(tmp_path, saved):
     np.savez(tmp_path / "weights.npz", w=np.zeros(3))
     np.save(tmp_path / "array.npy", np.zeros(3))
     np.savez(tmp_path / "pickled.npz", meta=np.array([{"format": 1}], object))
-    for name, words in {
+    for name, message in {
         "weights.npz": "is not a chainer-profile recording (it contains no 'meta')",
         "array.npy": "not a recording",
         "pickled.npz": "not a recording",
         "": "is a folder",
         "none.npz": "no such recording",
     }.items():
-        assert words in refusal(tmp_path / name), name
+        assert message in refusal(tmp_path / name), name
 
 
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path):
+def test_path_must_name_a_regular_file(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", Path("/dev/zero")):
         assert refusal(path) == "cannot be read (not a regular file)"
     for nothing in (3, None, "", "a\0b"):
-        said = refused(Recording.load, nothing, error=UsageError)
-        assert said == f"path is {nothing!r}: give the path of a file"
+        message = refused(Recording.load, nothing, error=UsageError)
+        assert message == f"path is {nothing!r}: give the path of a file"
 
 
 def npz_of_zeros(path, **sizes):
-    """A compressed archive of arrays of 8-byte integers, all 0; the sizes are in bytes."""
+    """Write a compressed archive with arrays of zeros; sizes are in bytes."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, nbytes in sizes.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
@@ -247,18 +247,18 @@ def npz_of_zeros(path, **sizes):
 
 
 @pytest.mark.parametrize("name", ["self_ns", "meta"])
-def test_a_small_file_that_unpacks_to_much_is_not_unpacked(name, tmp_path):
+def test_small_file_with_huge_arrays_is_not_unpacked(name, tmp_path):
     path = tmp_path / "bomb.npz"
     npz_of_zeros(path, **{name: 300 << 20})
     tracemalloc.start()
-    said = refusal(path)
+    message = refusal(path)
     assert tracemalloc.get_traced_memory()[1] < 10 << 20
     tracemalloc.stop()
-    times = re.escape("damaged, or not a recording (ValueError: it unpacks to 300.0 MiB, ")
-    assert re.fullmatch(times + r"1,\d\d\d times its size\)", said)
+    expected = re.escape("damaged, or not a recording (ValueError: it unpacks to 300.0 MiB, ")
+    assert re.fullmatch(expected + r"1,\d\d\d times its size\)", message)
 
 
-def test_a_file_that_needs_more_than_the_free_memory_is_not_unpacked(saved, monkeypatch):
+def test_file_larger_than_free_memory_is_not_unpacked(saved, monkeypatch):
     monkeypatch.setattr(recording, "_ALWAYS_UNPACKED", 100)
     monkeypatch.setattr(recording, "free_nbytes", lambda: 1000)
     assert "of memory, but 1000 B are free)" in refusal(saved)
@@ -268,33 +268,33 @@ def test_a_file_that_needs_more_than_the_free_memory_is_not_unpacked(saved, monk
 
 def test_arrays_of_objects_are_refused_without_advice_to_unpickle(saved):
     rewrite(saved, self_ns=np.array([None, 1]))
-    said = refusal(saved)
-    assert said == (
+    message = refusal(saved)
+    assert message == (
         "damaged, or not a recording (ValueError: it contains Python objects, not numbers)"
     )
 
 
-def test_a_recording_is_replaced_completely_or_not_at_all(saved, monkeypatch):
+def test_recording_is_replaced_completely_or_not_at_all(saved, monkeypatch):
     before = saved.read_bytes()
     monkeypatch.setattr(np, "savez_compressed", raising(OSError(28, "No space left on device")))
-    said = refused(trained().save, saved)
-    assert said == f"{saved}: cannot be written (No space left on device)"
+    message = refused(trained().save, saved)
+    assert message == f"{saved}: cannot be written (No space left on device)"
     assert (saved.read_bytes(), names_in(saved.parent)) == (before, ["recording.npz"])
 
 
-def test_a_place_that_takes_no_file_is_refused_in_one_line(tmp_path):
+def test_path_that_cannot_be_written_is_refused_in_one_line(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "folder").mkdir()
-    for name, why in {
+    for name, reason in {
         "none/recording.npz": f"cannot be written (there is no folder {tmp_path / 'none'})",
         "folder": "cannot be written (not a regular file)",
         "fifo": "cannot be written (not a regular file)",
     }.items():
-        assert refused(trained().save, tmp_path / name) == f"{tmp_path / name}: {why}"
+        assert refused(trained().save, tmp_path / name) == f"{tmp_path / name}: {reason}"
     assert refused(trained().save, 3, error=UsageError) == "file is 3: give the path of a file"
 
 
-def test_a_recording_is_saved_by_a_text_and_through_a_link(tmp_path):
+def test_recording_is_saved_to_a_string_path_and_through_a_link(tmp_path):
     path, link = tmp_path / "recording", tmp_path / "link"
     trained().save(str(path))
     assert_same(trained(), Recording.load(str(path)))
@@ -304,10 +304,10 @@ def test_a_recording_is_saved_by_a_text_and_through_a_link(tmp_path):
     assert_same(on_gpu(), Recording.load(path))
 
 
-def test_a_flipped_bit_is_noticed_or_does_no_harm(saved):
+def test_flipped_bit_is_detected_or_harmless(saved):
     content, before, harmless = saved.read_bytes(), Recording.load(saved), 0
-    places_of_bits = range(0, len(content), 7)
-    for at in places_of_bits:
+    positions = range(0, len(content), 7)
+    for at in positions:
         flipped = content[at] ^ (1 << at % 8)
         saved.write_bytes(content[:at] + bytes([flipped]) + content[at + 1 :])
         try:
@@ -317,12 +317,12 @@ def test_a_flipped_bit_is_noticed_or_does_no_harm(saved):
         else:
             assert_same(before, loaded)
             harmless += 1
-    # Dates and attributes in the archive's directory: a fraction of the file.
-    assert 0 < harmless < len(places_of_bits) / 2
+    # Dates and attributes in the archive's directory are harmless.
+    assert 0 < harmless < len(positions) / 2
 
 
-#: By file of a run of a small network by an older version (``profile.py --input-shape 3x8x8 -n 20
-#: -w 2``): its functions, and the sum of all layers' times.
+#: Functions, and sum of all layer times, of files that older versions wrote for a small network
+#: (``profile.py --input-shape 3x8x8 -n 20 -w 2``).
 FORWARD = "Convolution2DFunction {}BatchNormalization ReLU Reshape LinearFunction"
 BACKWARD = " ".join(FORWARD.format("").split()[::-1])
 STORED = {
@@ -336,7 +336,7 @@ STORED = {
 
 
 @pytest.mark.parametrize("name", STORED)
-def test_files_of_older_versions_load_and_are_written_anew_without_loss(name, saved):
+def test_files_of_older_versions_are_loaded_and_saved_without_loss(name, saved):
     recording = Recording.load(Path(__file__).parent / "stored" / name)
     functions, total_ns = STORED[name]
     assert " ".join(layer.function for layer in recording.layers) == functions
