@@ -27,7 +27,7 @@ from tests.comparing import scaled as slower
 from tests.conftest import make_training
 from tests.fusing import chainer_run, engine_run, in_threes
 from tests.goldens.keeping import listed
-from tests.ranks.test_merging import two
+from tests.ranks.test_merging import two_ranks
 from tests.recordings import on_gpu
 
 
@@ -186,7 +186,7 @@ def _ended(ended: Sequence[str], outcomes: dict[str, str], **more: Any) -> list[
 @listed()
 def ranked() -> dict[str, Iterable[str]]:
     """What is known of ranks by numbers, and of how they ended."""
-    usual, four, pair = two(), ranks_of(4, iterations=10), ranks_of(2, iterations=10)
+    usual, four, pair = two_ranks(), ranks_of(4, iterations=10), ranks_of(2, iterations=10)
     rows = usual["rank-0"].layers
     root = (rows[0], replace(rows[1], function="Bcast"), *rows[2:])
     short = four.pop("rank-2")
@@ -197,10 +197,10 @@ def ranked() -> dict[str, Iterable[str]]:
     late = replace(pair["rank-1"], ended=KILLED, iteration=np.arange(3, 13) * 100)
     cases = {
         "two": merge(usual),
-        "on two hosts": merge(two(rank=Rank(1, 2, "there"))),
+        "on two hosts": merge(two_ranks(rank=Rank(1, 2, "there"))),
         "a broadcast": merge({name: replace(rank, layers=root) for name, rank in usual.items()}),
-        "not all iterations": merge(two(iteration=np.array([2, 3]))),
-        "arrivals not known": merge(two(arrived_ns=None, left_ns=None)),
+        "not all iterations": merge(two_ranks(iteration=np.array([2, 3]))),
+        "arrivals not known": merge(two_ranks(arrived_ns=None, left_ns=None)),
         "what is missing": merge(
             four | {"rank-2": cut, "x": replace(short, rank=None)}, problems=["rank-7: damaged"]
         ),

@@ -1,4 +1,4 @@
-"""Ranks put together: who waits for whom, what adds up, and what is missing."""
+"""Merged ranks: waiting times, sums, and recordings that do not match."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chainer_profile.report.content import ranks as content
 from chainer_profile.report.writers import terminal
 from tests.refusing import refusal
 
-#: Rows: one of forward, two collectives, one of update.
+#: A row of forward, two collectives, and a row of update.
 ROWS = (
     Layer(0, "/l1", "LinearFunction", "forward"),
     Layer(1, "/l1/W", "Allreduce", "communication", input_nbytes=4_000),
@@ -24,8 +24,8 @@ ROWS = (
 )
 
 
-def rank(who, arrived, left, **changes):
-    """A rank whose iterations came to its two collectives at these times, and left them."""
+def rank(identity, arrived, left, **changes):
+    """Recording of a rank with these times of entering and leaving two collectives."""
     arrived_ns, left_ns = np.array(arrived, np.int64), np.array(left, np.int64)
     count = len(arrived_ns)
     self_ns = np.full((count, 4), 10, np.int64)
@@ -39,13 +39,13 @@ def rank(who, arrived, left, **changes):
         "iteration": np.arange(1, count + 1),
         "arrived_ns": arrived_ns,
         "left_ns": left_ns,
-        "rank": who,
+        "rank": identity,
     }
     return Recording(ROWS, self_ns, **values | changes)
 
 
-def two(**changes):
-    """Rank 0 waits 40 ns in the first collective, rank 1 waits 5 ns in the second."""
+def two_ranks(**changes):
+    """Two ranks: rank 0 waits 40 ns in the first collective, rank 1 waits 5 ns in the second."""
     return {
         "rank-0": rank(Rank(0, 2, "here"), [[100, 170]] * 2, [[160, 190]] * 2),
         "rank-1": rank(Rank(1, 2, "here"), [[140, 165]] * 2, [[162, 191]] * 2, **changes),
@@ -53,8 +53,8 @@ def two(**changes):
 
 
 @given(st.integers(1, 5), st.integers(1, 4), st.sampled_from([2, 100, 10**9]), st.integers(0, 99))
-def test_waits_and_moves_are_the_communication_and_phases_the_iteration(size, count, most, seed):
-    """Of any number of ranks that come and leave at any time."""
+def test_waiting_and_moving_add_up_to_communication(size, count, most, seed):
+    """This holds for any number of ranks, and for any times in collectives."""
     rng = np.random.default_rng(seed)
     recordings = {}
     for number in range(size):
@@ -64,12 +64,11 @@ def test_waits_and_moves_are_the_communication_and_phases_the_iteration(size, co
     ranks = merge(recordings)
     assert ranks.waiting_ns.min() >= 0
     assert ranks.moving_ns.min() >= 0
-    ours = recordings.values()
-    stayed = [(each.left_ns - each.arrived_ns).tolist() for each in ours]
+    stayed = [(each.left_ns - each.arrived_ns).tolist() for each in recordings.values()]
     assert (ranks.waiting_ns + ranks.moving_ns).tolist() == stayed
-    in_rows = [each.self_ns[:, 1:3].sum(1).tolist() for each in ours]
+    in_rows = [each.self_ns[:, 1:3].sum(1).tolist() for each in recordings.values()]
     assert ranks.communication_ns.tolist() == in_rows
-    assert ranks.iteration_ns.tolist() == [each.trial_ns.tolist() for each in ours]
+    assert ranks.iteration_ns.tolist() == [each.trial_ns.tolist() for each in recordings.values()]
     parts = ranks.computing_ns + ranks.communication_ns + ranks.between_ns
     assert parts.tolist() == ranks.iteration_ns.tolist()
     last = ranks.arrived_ns == ranks.arrived_ns.max(axis=0)
@@ -79,8 +78,8 @@ def test_waits_and_moves_are_the_communication_and_phases_the_iteration(size, co
 
 
 def test_waiting_is_unknown_on_several_hosts():
-    one_host = merge(two())
-    hosts = merge(two(rank=Rank(1, 2, "there")))
+    one_host = merge(two_ranks())
+    hosts = merge(two_ranks(rank=Rank(1, 2, "there")))
     assert "waiting in collectives is unknown: the ranks ran on 2 hosts" in hosts.notes[0]
     assert (one_host.notes, one_host.collectives) == ((), (1, 2))
     assert hosts.collectives == ()
@@ -89,25 +88,25 @@ def test_waiting_is_unknown_on_several_hosts():
         np.testing.assert_array_equal(getattr(hosts, name), getattr(one_host, name))
     assert hosts.efficiency == one_host.efficiency
     assert "moving" not in terminal.written(content.merged(hosts), 80)
-    # Without collectives there is nothing to say.
+    # Ranks without collectives have no notes.
     computing = tuple(replace(row, phase="forward") for row in ROWS)
     bare = {
         name: replace(each, layers=computing, arrived_ns=None, left_ns=None)
-        for name, each in two(rank=Rank(1, 2, "there")).items()
+        for name, each in two_ranks(rank=Rank(1, 2, "there")).items()
     }
     assert merge(bare).notes == ()
 
 
-def test_what_does_not_belong_together_is_one_line():
-    zero = rank(Rank(0, 2, "here"), [[100, 170]] * 2, [[160, 190]] * 2)
-    each = rank(Rank(1, 2, "here"), [[140, 165]] * 2, [[162, 191]] * 2)
+def test_recordings_that_do_not_match_are_refused_in_one_line():
+    rank_0 = rank(Rank(0, 2, "here"), [[100, 170]] * 2, [[160, 190]] * 2)
+    rank_1 = rank(Rank(1, 2, "here"), [[140, 165]] * 2, [[162, 191]] * 2)
     wider = {
         "layers": (*ROWS, replace(ROWS[3], index=4, path="/new")),
-        "self_ns": np.hstack([each.self_ns, each.self_ns[:, :1]]),
+        "self_ns": np.hstack([rank_1.self_ns, rank_1.self_ns[:, :1]]),
     }
     other = (replace(ROWS[0], path="/new"), *ROWS[1:])
     assert "there is no recording of a rank" in refusal(merge, {})
-    assert "not a recording of a rank" in refusal(merge, {"rank-0": replace(zero, rank=None)})
+    assert "not a recording of a rank" in refusal(merge, {"rank-0": replace(rank_0, rank=None)})
     for change, message in (
         ({"rank": Rank(1, 3, "")}, "rank-0 is one of 2, rank-1 one of 3"),
         ({"iteration": np.array([8, 9])}, "no iteration in common"),
@@ -115,4 +114,4 @@ def test_what_does_not_belong_together_is_one_line():
         ({"layers": other}, "rank-1 has no LinearFunction at /l1 in forward, which rank-0 has"),
         (wider, "rank-1 has no iteration with just the 4 rows, which rank-0 has"),
     ):
-        assert message in refusal(merge, {"rank-0": zero, "rank-1": replace(each, **change)})
+        assert message in refusal(merge, {"rank-0": rank_0, "rank-1": replace(rank_1, **change)})

@@ -1,4 +1,4 @@
-"""Stragglers and slow ranks: found where they were planted, and nowhere else."""
+"""Stragglers and slow ranks are found where a test plants them, and nowhere else."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from chainer_profile.ranks.merging import merge
 from chainer_profile.ranks.stragglers import elsewhere, judge
 from chainer_profile.record.recording import Layer
 
-#: A convolution, a batch normalization and a ReLU, before and behind the middle.
-PLACES = (0, 16, 29)
+#: Indices of a convolution, a batch normalization and a ReLU in both halves of the network.
+LAYERS = (0, 16, 29)
 
 
 @pytest.mark.parametrize("size", [2, 3, 8])
-def test_a_straggler_is_found_at_its_rank_and_layer(size):
-    for seed, layer in enumerate(PLACES):
+def test_straggler_is_found_at_its_rank_and_layer(size):
+    for seed, layer in enumerate(LAYERS):
         rank = seed % size
         for milliseconds in (10.0, 30.0, 100.0):
             ranks = merge(training(size, seed=seed, planted_ms={(rank, layer): milliseconds}))
@@ -30,7 +30,7 @@ def test_a_straggler_is_found_at_its_rank_and_layer(size):
             assert each.here_s - each.elsewhere_s == pytest.approx(each.excess_s, rel=0.05)
             assert ranks.judged.slow == ()
             assert ranks.last[rank] == 1
-        # In every fifth iteration alone.
+        # Only in every fifth iteration.
         ranks = merge(training(size, seed=seed, planted_ms={(rank, layer): 15.0}, every=5))
         [each] = ranks.judged.stragglers
         assert (each.rank, ranks.computing[each.layer], each.at_times) == (rank, layer, True)
@@ -41,12 +41,12 @@ def test_a_straggler_is_found_at_its_rank_and_layer(size):
         assert ranks.judged.slow == ()
 
 
-def test_nothing_is_found_where_nothing_is_planted():
+def test_equal_ranks_have_no_stragglers():
     for size in (1, 2, 3, 8, 32):
         for seed in range(100, 105):
             judged = merge(training(size, seed=seed)).judged
             assert (judged.stragglers, judged.slow) == ((), ()), (size, seed)
-    # Interruptions of any layer, on one rank or on all, are no straggler.
+    # Random interruptions of layers, on one rank or on all, make no straggler.
     for size in (2, 8):
         for interrupted in ([size - 1], range(size)):
             for often in (0.3, 3.0):
@@ -57,7 +57,7 @@ def test_nothing_is_found_where_nothing_is_planted():
 
 
 def larger_batch(size, seed, factor):
-    """Times of a small network; on rank 1 the longer a layer takes, the more a batch adds to it."""
+    """Times and layers of a small network. A larger batch slows the long layers of rank 1 most."""
     names = ["Convolution", "ReLU", "MaxPooling", "Convolution", "ReLU", "Linear", "SoftmaxLoss"]
     forward = np.array([4e6, 6e5, 1.5e6, 3e6, 2e5, 5e5, 1e5])
     typical = np.concatenate([forward, 2 * forward[::-1]])
@@ -65,14 +65,14 @@ def larger_batch(size, seed, factor):
     layers = [Layer(at, f"/{at}", name, phase) for at, (name, phase) in enumerate(rows)]
     rng = np.random.default_rng(seed)
     process = np.exp(rng.normal(0, TRIAL, (size, 1)) + rng.normal(0, OTHERS, (size, len(layers))))
-    own = (typical * process)[:, None] * np.exp(rng.normal(0, WITHIN, (size, 30, len(layers))))
-    own[1] *= 1 + (factor - 1) * typical / (typical + 1e6)
-    return np.rint(own).astype(np.int64), layers
+    times_ns = (typical * process)[:, None] * np.exp(rng.normal(0, WITHIN, (size, 30, len(layers))))
+    times_ns[1] *= 1 + (factor - 1) * typical / (typical + 1e6)
+    return np.rint(times_ns).astype(np.int64), layers
 
 
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("factor", [2.0, 4.0])
-def test_all_layers_that_a_larger_batch_makes_slow_are_named(size, factor):
+def test_all_layers_slowed_by_a_larger_batch_are_reported(size, factor):
     for seed in range(20):
         judged = judge(*larger_batch(size, seed, factor), 0.03, 1e-6)
         stragglers = {each.layer for each in judged.stragglers}
@@ -80,7 +80,7 @@ def test_all_layers_that_a_larger_batch_makes_slow_are_named(size, factor):
         assert {each.rank for each in judged.stragglers} == {1}
 
 
-def test_a_slow_rank_is_one_finding():
+def test_slow_rank_is_one_finding():
     for size in (2, 4, 8):
         ranks = merge(training(size, slow={1: 1.5}))
         [slow] = ranks.judged.slow
@@ -91,13 +91,13 @@ def test_a_slow_rank_is_one_finding():
         assert ranks.judged.stragglers == ()
 
 
-def test_stragglers_and_slow_ranks_do_not_hide_one_another():
+def test_stragglers_and_slow_ranks_are_found_together():
     planted = {(1, 0): 20.0, (2, 16): 30.0}
     ranks = merge(training(4, slow={1: 1.5}, planted_ms=planted))
     assert [each.rank for each in ranks.judged.slow] == [1]
     stragglers = {(rank, layer): excess for rank, layer, excess in found_in(ranks)}
     assert stragglers == {at: pytest.approx(ms, rel=0.05) for at, ms in planted.items()}
-    for slow in (2, 4):  # of twice as many
+    for slow in (2, 4):  # half of the ranks are slow
         planted = {(rank, 3): 30.0 for rank in range(slow)}
         stragglers = found_in(merge(training(2 * slow, planted_ms=planted)))
         assert sorted(each[:2] for each in stragglers) == sorted(planted)
