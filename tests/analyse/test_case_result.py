@@ -1,4 +1,4 @@
-"""What came of a case of a sweep."""
+"""Results of cases in a sweep."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from chainer_profile.record.recording import LinkCalls
 from tests.sweeping import LINKS, make_case, recording_of
 
 
-def test_the_facts_of_a_case():
+def test_result_of_a_sweep_case():
     settings = make_case(batchsize=2).settings
     result = result_of("case", recording_of(settings))
     assert (result.settings, result.memory_nbytes, result.parameters) == (settings, 2048, 300)
@@ -19,12 +19,12 @@ def test_the_facts_of_a_case():
     assert (result.timed, result.clean, result.mean_s) == (4, False, pytest.approx(1.001e-3))
 
 
-def test_the_kind_of_blocks():
-    def links(*words):
-        return tuple(LinkCalls(*word.split(), 1, 1) for word in words)
+def test_kinds_of_residual_blocks():
+    def links(*lines):
+        return tuple(LinkCalls(*line.split(), 1, 1) for line in lines)
 
     bottleneck = links("/res/1 BottleneckBlock", "/res/1/conv Convolution2D")
-    layer = links("/res/2 Linear")  # a numbered link without links of its own
+    layer = links("/res/2 Linear")  # a numbered link without children
     inner = links("/res/1/0 Block", "/res/1/0/conv Linear")  # a block within a block
     assert block_kind((*LINKS, *bottleneck, *inner, *layer)) == "basic+bottleneck"
     assert block_kind(LINKS[:3]) == ""

@@ -1,4 +1,4 @@
-"""Findings: each one on a run that deserves it, none on a good run."""
+"""Findings of runs: each finding where it applies, none for a good run."""
 
 import re
 import warnings
@@ -28,7 +28,7 @@ US = 1000
 
 
 def run(walls_us, layers_us=(300, 100), clean_us=(), layer_noise=1, **changes):
-    """A run of the given trial times; its layers take fixed times, or vary by a given factor."""
+    """Make a run with these trial times. Layers take fixed times, multiplied by ``layer_noise``."""
     walls, clean = (
         np.rint(np.asarray(us, float) * US).astype(np.int64) for us in (walls_us, clean_us)
     )
@@ -49,12 +49,12 @@ def run(walls_us, layers_us=(300, 100), clean_us=(), layer_noise=1, **changes):
 
 
 def noise(count, spread, seed=0):
-    """Times around 1,000 us that vary by the given part."""
+    """Times around 1,000 us with this relative standard deviation."""
     return 1000 * np.maximum(0, 1 + spread * np.random.default_rng(seed).standard_normal(count))
 
 
 def findings(recording):
-    """What to know of the numbers, by code; each finding is held to what every one must be."""
+    """Check that all findings are well formed; return all except next steps, by code."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         every = summarise(recording).findings
@@ -77,7 +77,7 @@ def blas(threads):
 
 
 def probed(rounds_us, blas_threads=1, **changes):
-    """A run that tried several threads and one by turns: (several, one) in us of each round."""
+    """Make a run that alternated four threads and one: times of each in us, by round."""
     times = np.repeat(np.ravel(rounds_us), 3) * US
     threads = np.tile(np.repeat([4, 1], 3), len(times))[: len(times)]
     where = {"environment": blas(blas_threads)}
@@ -85,7 +85,7 @@ def probed(rounds_us, blas_threads=1, **changes):
 
 
 def alternating(added, spread=0.0, profiled=(20,) * 8, pace=np.ones_like, seed=4):
-    """Cycles of so many profiled trials, which take longer by a part, and 10 others amid them."""
+    """Make cycles of profiled trials, slower by the share ``added``, around 10 unprofiled ones."""
     kinds = np.concatenate([np.repeat([1, 0, 1], [n // 2, 10, n // 2]) for n in profiled]) == 1
     times = noise(len(kinds), spread, seed) * pace(np.linspace(0, 1, len(kinds)))
     times = np.rint(times * (1 + added * kinds) * US).astype(np.int64)
@@ -99,7 +99,7 @@ def alternating(added, spread=0.0, profiled=(20,) * 8, pace=np.ones_like, seed=4
 
 
 def counted(*, variables=None, **more):
-    """A good run with these counters in every layer."""
+    """Make a good run with these counters in every layer."""
     recording = run(0.4 * noise(200, 0.001), clean_us=0.4 * noise(200, 0.001))
     recording = replace(recording, settings=replace(recording.settings, **(variables or {})))
     return replace(recording, counters=counters(recording, **more))
@@ -109,25 +109,25 @@ HUNDRED = [1000] * 100
 QUIET = {"system_us": 0, "page_faults": 0}
 
 
-def test_the_warning_that_moves_the_headline_most_comes_first():
-    """Other programs used half of the cores; the wide interval follows from that."""
-    walls, taken = noise(40, 0.09, seed=2), Conditions(other_cpu=0.9)
-    where = {"conditions": taken, "environment": Environment(usable_cores=2)}
+def test_warning_with_the_largest_effect_comes_first():
+    """Other programs used half of the cores, which also caused the wide interval."""
+    walls, conditions = noise(40, 0.09, seed=2), Conditions(other_cpu=0.9)
+    where = {"conditions": conditions, "environment": Environment(usable_cores=2)}
     recording = run(walls, clean_us=walls, **where)
     assert list(findings(recording)) == ["unsteady"]
     blocks = first_screen(summarise(recording))
-    (shown,) = (block.words[0] for block in blocks if getattr(block, "note", False))
-    assert shown == (
+    (note,) = (block.words[0] for block in blocks if getattr(block, "note", False))
+    assert note == (
         "The machine was unsteady: other programs kept 0.9 of 2 cores busy. Close other programs "
         "and run again."
     )
-    # What cannot be told may be more than all else.
+    # An unknown effect may be larger than all others.
     offs = {"a": 0.1, "b": np.inf, "c": 0.5, "d": 0.0}
     ordered = in_order(Finding(code, WARNING, "Text.", off=off) for code, off in offs.items())
     assert [finding.code for finding in ordered] == ["b", "c", "a", "d"]
 
 
-def test_a_good_run_has_no_findings():
+def test_good_run_has_no_findings():
     for seed in range(3):
         recording = run(
             noise(1000, 0.03, seed),
@@ -139,21 +139,21 @@ def test_a_good_run_has_no_findings():
         assert findings(recording) == {}
 
 
-def test_threads_are_compared_within_rounds():
-    # The machine got eight times as slow meanwhile; the medians of all would say 1.0.
+def test_thread_counts_are_compared_within_rounds():
+    # The machine became eight times slower, so the ratio of all medians is 1.0.
     rounds = [(2000 * slow, 1000 * slow) for slow in (1, 1, 1, 1, 8, 8, 8, 8)]
     probe = probed_threads(probed([*rounds, (2000, 9000)]))
     assert (probe.many, probe.ratio, probe.low, probe.high, probe.rounds) == (4, 2, 2, 2, 9)
-    # The last round is half of one; of one that was cut short nothing is known.
+    # An incomplete round does not count, and half a round is not enough.
     assert probed_threads(probed([*np.ravel(rounds), 2000])).rounds == 8
     assert probed_threads(probed([1000])) is None
-    # Rounds that do not separate tell nothing, and so do few.
+    # Overlapping rounds and few rounds are not enough for a finding.
     for rounds in ([(9000, 1000), (1000, 9000)] * 5, [(2000, 1000)] * 5):
         assert "threads" not in findings(probed(rounds))
 
 
-def test_what_is_chance_is_no_finding():
-    # Half of such runs have halves that differ by 5 % or more by chance.
+def test_random_variation_is_no_finding():
+    # The halves of many such runs differ by 5 % or more.
     seeds = range(40)
     assert sum("drift" in findings(run(noise(100, 0.3, seed))) for seed in seeds) <= 4
     walls = (1000 * np.random.default_rng(seed).lognormal(0, 0.2, 60) for seed in seeds)
@@ -162,13 +162,15 @@ def test_what_is_chance_is_no_finding():
     overhead = summarise(recording).totals.overhead
     assert overhead.low < 0.02 < overhead.fraction
     assert "overhead" not in findings(recording)
-    # System time of one trial alone.
+    # System time in a single trial.
     recording = counted(system_us=9)
-    whole = recording.counters
-    once = [replace(x, trial=(0, 0, 0, sum(x.trial))) for x in whole.counted if "sys" in x.name]
-    others = [counter for counter in whole.counted if "sys" not in counter.name]
-    uneven = replace(recording, counters=replace(whole, counted=(*others, *once)))
-    codes = [{finding.code for finding in summarise(of).findings} for of in (recording, uneven)]
+    all_counters = recording.counters
+    once = [
+        replace(x, trial=(0, 0, 0, sum(x.trial))) for x in all_counters.counted if "sys" in x.name
+    ]
+    others = [counter for counter in all_counters.counted if "sys" not in counter.name]
+    uneven = replace(recording, counters=replace(all_counters, counted=(*others, *once)))
+    codes = [{finding.code for finding in summarise(r).findings} for r in (recording, uneven)]
     assert codes[0] - codes[1] == {"page-faults"}
 
 
@@ -185,7 +187,7 @@ def test_what_is_chance_is_no_finding():
     ended=st.sampled_from(["complete", "interrupted", "time limit reached"]),
     seed=st.none() | st.integers(0, 99),
 )
-def test_any_finding_of_any_run_is_fit_to_print(walls, layers_us, seed, **changes):
+def test_findings_of_any_run_are_well_formed(walls, layers_us, seed, **changes):
     noises = np.ones((len(walls), len(layers_us)))
     if seed is not None:
         noises = np.random.default_rng(seed).lognormal(0, 1, noises.shape)
@@ -206,5 +208,5 @@ STATES = st.none() | st.builds(
     n_held=st.integers(0, 2),
     conditions=st.builds(Conditions, gpu_before=STATES, gpu_after=STATES),
 )
-def test_any_finding_of_any_run_on_a_gpu_is_fit_to_print(times, **changes):
+def test_findings_of_any_gpu_run_are_well_formed(times, **changes):
     findings(make_device_recording(times, **changes))

@@ -1,4 +1,4 @@
-"""The commands, options and code that findings print work for the run that they are said of."""
+"""Commands, options and code in findings work for the run of the finding."""
 
 import ast
 import inspect
@@ -23,44 +23,44 @@ from chainer_profile.cli.parsers import parser_of
 from chainer_profile.record.recording import Recording, Settings
 from tests.goldens import findings
 
-ASKED = {"trials": 100, "warmups": 50, "clean_trials": 10}
-#: What may have started a run, and its settings.
-STARTED = {
-    "profile.py": ("python profile.py --model tiny --trials 100", ASKED),
-    "engines": ("python profile.py engines --model tiny --trials 100", ASKED),
+NUMBERS = {"trials": 100, "warmups": 50, "clean_trials": 10}
+#: Command and settings of a run, by what started it.
+STARTS = {
+    "profile.py": ("python profile.py --model tiny --trials 100", NUMBERS),
+    "engines": ("python profile.py engines --model tiny --trials 100", NUMBERS),
     "run": ("python profile.py run a.py --epoch 2", {}),
     "train.py": ("python train.py --profile", {}),
-    "profile()": ("", ASKED),
+    "profile()": ("", NUMBERS),
     "a hook, or blocks of code": ("", {"trials": 100}),
-    "%layerprofile": ("%layerprofile -n 100 model(x)", ASKED),
-    "%%layerprofile": ("%%layerprofile -n 100", ASKED),
+    "%layerprofile": ("%layerprofile -n 100 model(x)", NUMBERS),
+    "%%layerprofile": ("%%layerprofile -n 100", NUMBERS),
 }
 
 
 def recordings():
     for cases in (findings.checks(), findings.steps()):
         for case in cases.values():
-            shown = case[0] if isinstance(case, tuple) else case
-            yield shown.recording if isinstance(shown, Summary) else shown
+            run = case[0] if isinstance(case, tuple) else case
+            yield run.recording if isinstance(run, Summary) else run
 
 
 @pytest.fixture(scope="module")
-def said():
-    """What the findings of every run say to do, by what may have started it."""
-    every: dict[str, dict[tuple[str, str], Settings]] = {name: {} for name in STARTED}
+def advice_by_start():
+    """Advice and commands of all findings with their settings, by what started the run."""
+    advice: dict[str, dict[tuple[str, str], Settings]] = {name: {} for name in STARTS}
     for recording in recordings():
         assert isinstance(recording, Recording)
         if not any(re.search(r"--|=|run", f.to_do) for f in summarise(recording).findings):
             continue
-        for name, (command, asked) in STARTED.items():
-            usual = {"trials": 0, "warmups": 0, "clean_trials": 0}
-            settings = replace(recording.settings, command=command, **usual | asked)
+        for name, (command, numbers) in STARTS.items():
+            no_trials = {"trials": 0, "warmups": 0, "clean_trials": 0}
+            settings = replace(recording.settings, command=command, **no_trials | numbers)
             if settings.engine:
                 continue
             for finding in summarise(replace(recording, settings=settings)).findings:
                 if finding.advice or finding.command:
-                    every[name][finding.advice, finding.command] = settings
-    return every
+                    advice[name][finding.advice, finding.command] = settings
+    return advice
 
 
 @pytest.fixture(autouse=True)
@@ -68,17 +68,17 @@ def many_cores(monkeypatch):
     monkeypatch.setattr(parsing, "usable_cores", lambda: 64)
 
 
-def test_options_are_those_of_what_started_the_run(said, subtests):
+def test_options_exist_in_the_command_that_started_the_run(advice_by_start, subtests):
     n_options = 0
-    for name in STARTED:
-        for advice, command in said[name]:
+    for name in STARTS:
+        for advice, command in advice_by_start[name]:
             text = re.sub(r"nvidia-smi --\S+|run: .*", "", advice)
-            given = re.findall(r"--[a-z][a-z-]*(?: [\d,]+)?", text)
-            given += [command] if command.startswith("--") else []
+            options = re.findall(r"--[a-z][a-z-]*(?: [\d,]+)?", text)
+            options += [command] if command.startswith("--") else []
             values = re.findall(r"\b([a-z_]+)=([\d,]+)", text)
-            n_options += len(given) + len(values)
+            n_options += len(options) + len(values)
             with subtests.test(name, advice=advice, command=command):
-                for option in given:
+                for option in options:
                     parser = {"profile.py": parser_of("profile")}.get(name)
                     parser = _parser() if "layerprofile" in name else parser
                     assert parser is not None, option
@@ -90,41 +90,41 @@ def test_options_are_those_of_what_started_the_run(said, subtests):
     assert n_options > 8
 
 
-def test_commands_are_complete_and_code_runs(said, subtests):
+def test_commands_are_complete_and_code_runs(advice_by_start, subtests):
     kinds = set()
-    for name in STARTED:
-        for advice, command in said[name]:
-            said_command = command or (re.search(r"run: (.*)", advice) or ("", ""))[1]
-            if said_command and not said_command.startswith("--"):
-                with subtests.test(name, advice=advice, command=said_command):
-                    kinds.add(works(said_command))
+    for name in STARTS:
+        for advice, command in advice_by_start[name]:
+            full_command = command or (re.search(r"run: (.*)", advice) or ("", ""))[1]
+            if full_command and not full_command.startswith("--"):
+                with subtests.test(name, advice=advice, command=full_command):
+                    kinds.add(check_command(full_command))
     assert kinds >= {"advise", "engines", "run", "code", "variable"}
 
 
-def works(command):
-    """Parse a command, or run code; gives its kind."""
+def check_command(command):
+    """Check that a command can be parsed, or that code runs; return its kind."""
     if re.fullmatch(r"[A-Z_]+=\d+", command):
         return "variable"
-    words = shlex.split(command)
-    if words[:2] == ["python", "profile.py"]:
-        word, rest = _split(words[2:])
-        args = parser_of(word).parse_args(["3" if each == "SHAPE" else each for each in rest])
-        if word == "engines":  # of a network of the user's own, which has no usual input
+    arguments = shlex.split(command)
+    if arguments[:2] == ["python", "profile.py"]:
+        name, rest = _split(arguments[2:])
+        args = parser_of(name).parse_args(["3" if each == "SHAPE" else each for each in rest])
+        if name == "engines":  # a user's network needs its input shape
             assert args.model == "FILE.py:NETWORK"
             assert args.input_shape
-        return word
+        return name
     model = L.Linear(3, 2)
     names = {"model": model, "np": np, "chainer": chainer, "chainer_profile": chainer_profile}
     names |= {"embed": L.EmbedID(9, 4), "sequence": np.zeros((5, 2), np.int32)}
     code = ast.parse(command)
     last = code.body[-1]
     scope = SimpleNamespace(**names)
-    exec(compile(ast.Module(code.body[:-1], []), "<said>", "exec"), vars(scope))
+    exec(compile(ast.Module(code.body[:-1], []), "<finding>", "exec"), vars(scope))
     if isinstance(last, ast.Expr):
-        result = eval(compile(ast.Expression(last.value), "<said>", "eval"), vars(scope))
+        result = eval(compile(ast.Expression(last.value), "<finding>", "eval"), vars(scope))
         if hasattr(result, "undo"):
             result.undo()
     else:
-        exec(compile(ast.Module([last], []), "<said>", "exec"), vars(scope))
-    assert F  # the functions that the code names
+        exec(compile(ast.Module([last], []), "<finding>", "exec"), vars(scope))
+    assert F  # names in the code may use F
     return "code"

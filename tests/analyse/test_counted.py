@@ -1,4 +1,4 @@
-"""What the counters pass and a GPU say, by layer and of a trial."""
+"""Counters and GPU times by layer and trial."""
 
 from dataclasses import replace
 
@@ -14,12 +14,12 @@ from tests.counting import counters
 from tests.report.working import LAUNCH_BOUND, make_device_recording, make_device_training
 
 
-def test_shares_of_a_trial_and_what_is_not_counted():
+def test_counter_shares_of_a_trial_and_missing_counters():
     values = (Counted("cpu_ns", (3000, 8000), (), (6000, 7000)),)
     recording = replace(make_recording(2), counters=Counters(2, values))
     columns, trial = layer_counters(recording), trial_counters(recording)
     assert columns["cpu_s"].tolist() == pytest.approx([1.5e-6, 4e-6])
-    # What this machine does not count, or was not asked for.
+    # Counters that the machine lacks, or that were not requested.
     assert np.isnan([*columns["page_faults"], trial.system_share, trial.fault_s]).all()
     by_function = counters_by(summarise(recording).layers, "function")
     assert by_function["page_faults"].isna().all()
@@ -28,12 +28,12 @@ def test_shares_of_a_trial_and_what_is_not_counted():
     trial = trial_counters(replace(recording, counters=counters(recording)))
     shares = (trial.system_share, trial.off_share, trial.system_error_s)
     assert shares == pytest.approx((0.1, 0.1, 0))
-    # A thread that seems to run for longer than there was time: the two clocks' steps.
+    # CPU time may exceed wall time by the resolution of the clocks.
     more = replace(recording, counters=counters(recording, cpu_us=101))
     assert trial_counters(more).off_share == 0
 
 
-def test_a_run_is_launch_bound_below_a_tenth_of_waiting():
+def test_run_is_launch_bound_below_a_tenth_of_waiting():
     for changes, launch_bound in (
         ({"wait_us": 390, "n_held": 0}, True),
         ({"wait_us": 433}, True),
@@ -44,18 +44,18 @@ def test_a_run_is_launch_bound_below_a_tenth_of_waiting():
         assert use.launch_bound is launch_bound, changes
         assert use.launch_s + use.wait_s == pytest.approx(use.trial_s)
         assert use.layers_s + use.gaps_s + use.rest_s == pytest.approx(use.span_s)
-    # A device that is busy for longer than the trial, by its own clock.
+    # On its own clock, a device may be busy for longer than the trial.
     assert replace(use, busy_s=2 * use.trial_s).busy_share == 1
 
 
-def test_without_held_trials_it_is_not_known_how_busy_the_device_is():
+def test_busy_time_is_unknown_without_held_trials():
     none = {"held_ns": np.zeros((0, 6), int), "held_span_ns": np.zeros(0, int)}
     for recording in (make_device_recording(n_held=0), make_device_recording(**none)):
         use = device_use(recording)
         assert (use.busy_s, use.busy_share, use.idle_s, use.held_span_s) == (None,) * 4
         assert np.isnan(layer_device(recording)["busy_s"]).all()
     assert phase_device(summarise(make_device_training(n_held=0)).layers)["busy_s"].isna().all()
-    # A run on the host has none of it.
+    # A run on the host has no device times.
     summary = summarise(make_training())
     assert summary.device is None
     assert summary.layers[list(DEVICE)].isna().all(axis=None)

@@ -17,7 +17,7 @@ def findings_of(*spent, **more):
 
 
 def advised(*extensions, takes_s=5, **more):
-    """The findings of a program of 10 s, of which each extension takes as much."""
+    """Findings of a program of 10 s, in which each extension takes ``takes_s``."""
     spent = [
         Spent(WHERE.get(each.kind, "extensions"), each.name, takes_s * S, each.times)
         for each in extensions
@@ -26,8 +26,8 @@ def advised(*extensions, takes_s=5, **more):
     return findings_of(*spent, rest, extensions=extensions, **more)
 
 
-#: Kind, period, unit, times and own argument of an extension; saved fraction of its time; code.
-REMEDIES = """
+#: Extension: kind, period, unit, number of calls, argument name; saved share; code in the advice.
+ADVICE = """
 extensions.PlotReport 2 epoch 9 trigger; 8/9; PlotReport(..., trigger=(10, 'epoch'))
 extensions.LogReport 1 epoch 3 trigger; 2/3; LogReport(..., trigger=(2, 'epoch'))
 extensions.VariableStatisticsPlot 1 epoch 10 trigger; 9/10; trigger=(10, 'iteration'))
@@ -39,18 +39,18 @@ extensions.PlotReport 1 epoch 1 trigger; 0/1;
 """
 
 
-@pytest.mark.parametrize("remedy", REMEDIES.strip().splitlines())
-def test_the_argument_that_shortens_an_extension(remedy):
-    """A training needs a shift, and what happens once cannot run less often."""
-    words, saved, code = (part.strip() for part in remedy.split(";"))
-    kind, period, unit, times, *argument = words.split()
-    saved_times, of = map(int, saved.split("/"))
+@pytest.mark.parametrize("line", ADVICE.strip().splitlines())
+def test_finding_names_the_argument_that_saves_time_in_an_extension(line):
+    """No advice about shifts, which training needs, and about extensions that run once."""
+    extension, saved, code = (part.strip() for part in line.split(";"))
+    kind, period, unit, times, *argument = extension.split()
+    n_saved, n_total = map(int, saved.split("/"))
     advice = advised(Extension("a", kind, float(period), unit, int(times), *argument))
     assert len(advice) == bool(code)
     for finding in advice:
         assert code in finding.command
         ast.parse(finding.command)
-        assert finding.gain == pytest.approx(1 / (1 - 0.5 * saved_times / of))
+        assert finding.gain == pytest.approx(1 / (1 - 0.5 * n_saved / n_total))
         assert "takes 50.0 % of the program." in finding.text
 
 
@@ -62,7 +62,7 @@ def test_advice_counts_how_often_is_enough(times, enough):
     assert finding.advice == f"This happens {times} times. If {enough} enough, write."
 
 
-def test_extensions_with_one_remedy_are_one_finding_and_the_largest_is_first():
+def test_extensions_with_the_same_advice_share_a_finding():
     plots = [Extension(name, "extensions.PlotReport", 1, "epoch", 20, "trigger") for name in "ab"]
     evaluator = Extension("c", "extensions.Evaluator", 1, "epoch", 10)
     assert [finding.text for finding in advised(evaluator, *plots, takes_s=2)] == [
@@ -80,7 +80,7 @@ def test_extensions_with_one_remedy_are_one_finding_and_the_largest_is_first():
         Extension("save_npz", "extensions.snapshot", 1, "epoch", 4),
     ],
 )
-def test_saving_without_compression_is_advised_without_a_number(extension):
+def test_advice_to_save_without_compression_has_no_number(extension):
     (finding,) = advised(extension)
     assert "compression=False" in finding.command
     ast.parse(finding.command)
@@ -94,7 +94,7 @@ def test_saving_without_compression_is_advised_without_a_number(extension):
     ("name", "count", "gain"),
     [("save_hdf5", 4, 1.6), ("save_hdf5", 1, None), ("load_npz", 4, None), ("load_hdf5", 1, None)],
 )
-def test_only_what_saves_several_times_is_to_save_less_often(name, count, gain):
+def test_saving_less_often_is_advised_only_for_repeated_saves(name, count, gain):
     spent = Spent("snapshots", name, 5 * S, count), Spent("iterations", "", 5 * S, 10)
     findings = findings_of(*spent)
     assert [finding.gain for finding in findings] == ([pytest.approx(gain)] if gain else [])
@@ -102,6 +102,6 @@ def test_only_what_saves_several_times_is_to_save_less_often(name, count, gain):
 
 
 @pytest.mark.parametrize("part", ["test-mode calls", "calls of networks", "the script's own code"])
-def test_only_an_evaluator_is_to_evaluate_less_often(part):
+def test_evaluating_less_often_is_advised_only_for_evaluators(part):
     spent = Spent(part, "evaluate", 5 * S, 10), Spent("iterations", "", 5 * S, 10)
     assert not findings_of(*spent)

@@ -1,4 +1,4 @@
-"""The layers added up: by hand, and by sums that must come out for any paths."""
+"""Groups of layers: examples, and sums that hold for any paths."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def near(value: object) -> object:
     return pytest.approx(value, rel=1e-12, abs=1e-15)
 
 
-def test_blocks_and_the_link_that_is_common_to_all() -> None:
+def test_blocks_and_common_link_of_paths() -> None:
     with pytest.raises(ValueError, match="function, link, block, shape, not by 'colour'"):
         summarise(make_recording()).group("colour")
     for above, path, block in (
@@ -35,7 +35,7 @@ def test_blocks_and_the_link_that_is_common_to_all() -> None:
         *(("/p", "/p", "/p"), ("/p", "/ps/a", "/ps/a"), ("/p", "/", "/")),
     ):
         assert block_of(path, above) == block, path
-    # The predictor's own calls do not make it a block.
+    # Calls by the predictor itself do not make it a block.
     for paths, above in (
         *(("", "/"), ("/ loss", "/"), ("/ /conv /conv", "/"), ("/conv1 /conv2", "/")),
         ("/predictor/a /predictor/b / data", "/predictor"),
@@ -52,7 +52,7 @@ def test_blocks_and_the_link_that_is_common_to_all() -> None:
     assert sums == {"/res2/b1": 8, "/res2/a": 6, "/fc": 2}
 
 
-def test_the_time_with_all_calls_within() -> None:
+def test_inclusive_time_of_functions_includes_nested_calls() -> None:
     rows = (("A", None), ("B", 0), ("A", 1), ("C", None))
     layers = tuple(Layer(at, "/", name, parent=parent) for at, (name, parent) in enumerate(rows))
     table = summarise(Recording(layers, np.array([[1, 2, 4, 8]]) * 10**9)).functions
@@ -66,7 +66,7 @@ PATHS = LINK_PATHS | st.sampled_from(["loss", "cleargrads", "optimizer", "data"]
 
 @st.composite
 def recordings(draw: st.DrawFn) -> Recording:
-    """Any paths, phases, times and calls; framework by phase, in one, or not known."""
+    """Strategy of recordings with framework time by phase, in one number, or unknown."""
     layers: list[Layer] = []
     for index in range(draw(st.integers(1, 12))):
         phase = draw(st.sampled_from(PHASES))
@@ -91,8 +91,10 @@ def recordings(draw: st.DrawFn) -> Recording:
     outside = rng.integers(0, most, shape[0])
     timed = draw(st.sampled_from(["no", "whole", "by phase"]))
     if timed == "by phase":
-        seen = {layer.phase for layer in layers}
-        phases = [phase for phase in draw(st.permutations(PHASES)) if phase in seen or most > 1]
+        layer_phases = {layer.phase for layer in layers}
+        phases = [
+            phase for phase in draw(st.permutations(PHASES)) if phase in layer_phases or most > 1
+        ]
         framework_ns = rng.integers(0, most, (shape[0], len(phases)))
         changes |= {"phases": tuple(phases), "framework_ns": framework_ns}
         outside = outside + framework_ns.sum(axis=1)
@@ -123,11 +125,11 @@ def test_groups_and_phases_add_up(recording: Recording, by: str) -> None:
     assert math.fsum(layers["mean_s"]) == near(totals.layers_s)
     slowest = layers.sort_values("share", ascending=False, kind="stable")
     assert slowest["cumulative_share"].tolist() == near(slowest["share"].cumsum().tolist())
-    # One whole for all: the framework is its other part.
+    # All shares are of one total; the rest is the framework's share.
     framework, takes_time = summary.totals.framework_share, (layers["mean_s"] > 0).any()
-    part = float(takes_time) if framework is None else 1.0 - framework
-    assert math.fsum(table["share"]) == near(part)
-    assert math.fsum(layers["share"]) == near(part)
+    layers_share = float(takes_time) if framework is None else 1.0 - framework
+    assert math.fsum(table["share"]) == near(layers_share)
+    assert math.fsum(layers["share"]) == near(layers_share)
     assert table["hot"].sum() == layers["hot"].sum()
     assert table["total_s"].is_monotonic_decreasing
     assert (table["calls"] * table["mean_s"]).tolist() == near(table["total_s"].tolist())
@@ -162,7 +164,7 @@ def is_below(path: str, link: str) -> bool:
 
 
 @given(recordings())
-def test_the_tree_adds_up(recording: Recording) -> None:
+def test_link_tree_adds_up(recording: Recording) -> None:
     summary = summarise(recording)
     layers, tree, profiled = summary.layers, summary.links, summary.totals.profiled
     links = {link.path: link for link in recording.links}
@@ -172,22 +174,22 @@ def test_the_tree_adds_up(recording: Recording) -> None:
     above: list[str] = []
     for path, row in tree.iterrows():
         inside = layers[[is_below(other, str(path)) for other in layers["path"]]]
-        own = layers[layers["path"] == path]
+        exclusive_rows = layers[layers["path"] == path]
         assert row["inclusive_s"] == sum_of(inside["mean_s"])
-        assert row["exclusive_s"] == sum_of(own["mean_s"])
+        assert row["exclusive_s"] == sum_of(exclusive_rows["mean_s"])
         assert row["hot"] == inside["hot"].sum()
         assert row["share"] == near(row["inclusive_s"] / whole_s if whole_s else 0)
         for phase, rows in layers.groupby("phase"):
             within = rows.index.intersection(inside.index)
             assert row[f"{phase}_inclusive_s"] == sum_of(rows["mean_s"][within])
-            exclusive = rows.index.intersection(own.index)
+            exclusive = rows.index.intersection(exclusive_rows.index)
             assert row[f"{phase}_exclusive_s"] == sum_of(rows["mean_s"][exclusive])
         if path in links:
             below = [link.parameters for at, link in links.items() if is_below(at, str(path))]
             assert (row["calls"], row["parameters"]) == (links[str(path)].calls, sum(below))
         else:
             assert row[["parameters", "calls"]].isna().all()
-        # The link above a row is the last row of the level above.
+        # The parent of a row is the last row of the next higher level.
         del above[row["depth"] :]
         assert len(above) == row["depth"]
         assert not above or above[-1] == (str(path).rpartition("/")[0] or "/")

@@ -1,4 +1,4 @@
-"""Rules for hotspots, and the layers that they choose."""
+"""Rules for hotspots and the layers that they choose."""
 
 import numpy as np
 import pytest
@@ -11,13 +11,13 @@ from tests.refusing import refusal
 
 
 def hot(mean_s, text, whole_s=None):
-    """The hot layers of these mean times, by default of a trial that consists of them."""
+    """Indices of the hot layers. ``whole_s`` is by default the time of all layers."""
     times_s = np.array(mean_s, np.float64)
     whole_s = times_s.sum() if whole_s is None else whole_s
     return find_hotspots(times_s, parse_rule(text), whole_s).indices
 
 
-def test_rules_are_read():
+def test_hotspot_rules_are_parsed():
     for text, kind, value in (
         *(("0.36ms", "time", 0.36e-3), (" 2 s ", "time", 2.0), ("5%", "share", 0.05)),
         *(("top:10", "top", 10), ("pareto:99.9%", "pareto", 0.999), (DEFAULT_RULE, "pareto", 0.5)),
@@ -33,16 +33,16 @@ def test_rules_are_read():
         assert message.endswith("give a time (0.36ms), a share (5%), top:10 or pareto:50%")
 
 
-def test_by_hand():
+def test_hotspots_chosen_by_each_rule():
     for mean_s, rule, chosen in (
         ([0.359e-3, 0.36e-3, 0.361e-3], "0.36ms", [1, 2]),
         ([4.9, 5.0, 90.1], "5%", [1, 2]),
-        # Of equal ones the earlier.
+        # The earlier layers of equal ones are hot.
         ([1, 3, 2, 3, 3], "top:2", [1, 3]),
         ([1, 3], "top:10", [0, 1]),
         ([10, 50, 30, 10], "pareto:50%", [1]),
         ([10, 50, 30, 10], "pareto:50.1%", [1, 2]),
-        # Bars that look alike are of one colour: the largest gap within a tenth is the line.
+        # Similar layers are hot together: the limit is the largest gap within a tenth.
         ([158, 157, 159, 157, 158, 158, 157, 30, 3, 1], "pareto:50%", [0, 1, 2, 3, 4, 5, 6]),
         ([50, 30, 29, 28.5, 28, 8], "pareto:40%", [0, 1, 2, 3, 4]),
         ([50, 30, 29.9, 27.5, 27.2, 26.9], "pareto:40%", [0, 1, 2]),
@@ -50,10 +50,10 @@ def test_by_hand():
         *(([0, 7, 0], rule, [1]) for rule in ("1ns", "5%", "100%", "pareto:100%")),
     ):
         assert hot(mean_s, rule) == chosen, rule
-    # A share is of the trial, of which these layers may be a part.
+    # Shares are of the trial, which may have other time.
     assert hot([1, 1, 1], "25%", whole_s=3 / 0.8) == [0, 1, 2]
     assert hot([1, 1, 1], "25%", whole_s=3 / 0.7) == []
-    # A time and a share have a line, which plots draw.
+    # Rules by time or share have a limit, which plots draw.
     lines = [
         find_hotspots(np.ones(3), parse_rule(rule), 3.0).line_s for rule in ("1ms", "5%", "top:2")
     ]

@@ -1,4 +1,4 @@
-"""Parts of a time: exact shares, names and causes, and that Chainer has what they are told by."""
+"""Sampled parts of layers: shares, names and causes, and the source code that identifies them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ COPY = Place("tensordot", NUMERIC, 1, "at = a.transpose(newaxes_a).reshape(newsh
 DOT = Place("tensordot", NUMERIC, 2, "res = dot(at, bt)")
 FORWARD = Place("C.forward_cpu", "chainer/functions/connection/convolution_2d.py", 9, "y = f(x)")
 APPLY = Place("FunctionNode.apply", "chainer/function_node.py")
-MINE = Place("Net.forward", "net.py", own=True)
-PLACES = (COPY, DOT, FORWARD, APPLY, MINE)
+USER_CODE = Place("Net.forward", "net.py", own=True)
+PLACES = (COPY, DOT, FORWARD, APPLY, USER_CODE)
 
 
 def parts(*stacks: Stack, repeats: float = 1.0, parent: int | None = None) -> InsideParts:
-    """Of two layers of 3 and 1 ms, and 2 ms between them."""
+    """Parts in a trial of two layers, of 3 and 1 ms, and 2 ms of framework time."""
     layers = Layer(0, "/a", "Convolution2DFunction"), Layer(1, "/b", "Convolution2DFunction")
     recording = Recording(
         layers=(layers[0], replace(layers[1], parent=parent)),
@@ -45,15 +45,15 @@ def parts(*stacks: Stack, repeats: float = 1.0, parent: int | None = None) -> In
     return sampled
 
 
-def test_parts_are_shares_of_the_measured_time() -> None:
-    seen = parts(
+def test_sampled_parts_are_shares_of_the_measured_time() -> None:
+    sampled = parts(
         Stack((2, 0), 0.006, 600, row=0),
         Stack((2, 1), 0.002, 200, row=0),
         Stack((2, 1), 0.002, 200, row=1),
         Stack((3,), 0.001, 150),
         Stack((4,), 0.001, 150),
     )
-    first, second = seen.layers
+    first, second = sampled.layers
     assert (first.name, first.seconds, first.samples) == ("0_Convolution2DFunction", 0.003, 800)
     assert [(part.name, part.share, part.seconds) for part in first.parts] == [
         ("a copy within numpy.tensordot", 0.75, pytest.approx(0.00225)),
@@ -61,36 +61,36 @@ def test_parts_are_shares_of_the_measured_time() -> None:
     ]
     assert first.causes == {"copying": 0.75, "matrix product": 0.25}
     assert second.causes == {"matrix product": 1.0}
-    (whole,) = seen.functions
+    (whole,) = sampled.functions
     assert (whole.seconds, whole.samples) == (0.004, 1000)
     assert [part.share for part in whole.parts] == [0.6, 0.4]
-    assert seen.framework is not None
-    assert [(part.name, part.share, part.seconds) for part in seen.framework.parts] == [
+    assert sampled.framework is not None
+    assert [(part.name, part.share, part.seconds) for part in sampled.framework.parts] == [
         ("apply and graph", 0.5, pytest.approx(0.001)),
         ("the network's own code", 0.5, pytest.approx(0.001)),
     ]
-    # Stacks do not tell a layer's time from that of the calls within it.
+    # Stacks cannot separate the self time of a layer from its nested calls.
     (layer,) = parts(Stack((2, 0), 0.006, 600, row=0), parent=0).layers
     assert layer.seconds == pytest.approx(0.004)
 
 
-def test_what_was_seen_too_seldom_or_for_no_time_is_not_told() -> None:
-    seldom = parts(Stack((2, 0), 0.1, 99, row=0), Stack((2, 0), 0.1, 100, row=1))
-    shorter = Stack((2, 0), 0.0, 500, row=0), Stack((2, 0), 0.1, 500, row=1), Stack((3,), 0.0)
-    for seen in (seldom, parts(*shorter)):
-        assert [part.row for part in seen.layers] == [1]
-        assert seen.framework is None
-    # Lines that earlier versions timed have no samples: the function's other layers are shown.
+def test_layers_with_few_samples_or_no_time_are_omitted() -> None:
+    few_samples = parts(Stack((2, 0), 0.1, 99, row=0), Stack((2, 0), 0.1, 100, row=1))
+    no_time = Stack((2, 0), 0.0, 500, row=0), Stack((2, 0), 0.1, 500, row=1), Stack((3,), 0.0)
+    for sampled in (few_samples, parts(*no_time)):
+        assert [part.row for part in sampled.layers] == [1]
+        assert sampled.framework is None
+    # Lines timed by earlier versions have no samples, so other layers give the function's parts.
     (whole,) = parts(Stack((2, 0), 0.003, 0, row=0), Stack((2, 1), 0.001, 500, row=1)).functions
     assert (whole.seconds, whole.causes) == (pytest.approx(0.001), {"matrix product": 1})
-    for nowhere in (
+    for invalid in (
         *(Stack((9,), 1.0), Stack((), 1.0), Stack((0,), 1.0, row=2), Stack((0,), -1.0, row=0)),
         Stack((0,), 1.0, function="Sigmoid"),
     ):
-        assert "the recording cannot be from a run: " in refusal(parts, nowhere)
+        assert "the recording cannot be from a run: " in refusal(parts, invalid)
 
 
-def test_samples_that_repeat_one_another_tell_less() -> None:
+def test_repeated_samples_widen_the_interval() -> None:
     stacks = Stack((2, 0), 0.001, 1200, row=0), Stack((2, 1), 0.001, 1200, row=0)
     for repeats, high in ((1, 0.55), (4, 0.57)):
         (layer,) = parts(*stacks, repeats=repeats).layers
@@ -103,15 +103,15 @@ def test_samples_that_repeat_one_another_tell_less() -> None:
         st.tuples(st.integers(0, 4), st.floats(1e-6, 1), st.sampled_from([0, 1, None])), min_size=1
     )
 )
-def test_parts_add_up_to_all(drawn: list[tuple[int, float, int | None]]) -> None:
-    seen = parts(*(Stack((place,), seconds, 500, row) for place, seconds, row in drawn))
-    for whole in (*seen.functions, *seen.layers, seen.framework):
+def test_sampled_parts_add_up_to_the_layer(drawn: list[tuple[int, float, int | None]]) -> None:
+    sampled = parts(*(Stack((place,), seconds, 500, row) for place, seconds, row in drawn))
+    for whole in (*sampled.functions, *sampled.layers, sampled.framework):
         if whole is not None:
             assert sum(part.share for part in whole.parts) == pytest.approx(1)
             assert sum(part.seconds for part in whole.parts) == pytest.approx(whole.seconds)
 
 
-def test_parts_have_names_and_lines_causes() -> None:
+def test_names_of_parts_and_causes_of_lines() -> None:
     im2col = Place("im2col_cpu", "chainer/utils/conv.py", 87, "col[:, :, j] = img[:, :, a:b:sy]")
     pad = Place("pad", "numpy/lib/_arraypad_impl.py", 852, "roi = _view_roi(padded)")
     minus = Place("_x_hat", "chainer/functions/b.py", 3, "x_mu = x - mean")
@@ -142,7 +142,7 @@ def test_parts_have_names_and_lines_causes() -> None:
         assert {inside.cause_of(source) for source in sources} == {cause}
 
 
-def test_chainer_has_what_kinds_are_told_by() -> None:
+def test_chainer_has_the_functions_that_identify_kinds() -> None:
     folder = Path(chainer.__file__).parent
     for begins, functions, kind in inside.KINDS:
         for begin in begins:
@@ -152,7 +152,7 @@ def test_chainer_has_what_kinds_are_told_by() -> None:
             assert all(f"def {function}(" in code for function in functions), kind
 
 
-def test_numpy_and_chainer_have_the_named_parts() -> None:
+def test_numpy_and_chainer_have_the_named_lines() -> None:
     code: Any = {"tensordot": inspect.unwrap(np.tensordot), **vars(conv), **vars(conv_nd)}
     for file, function, line, name, _ in inside.NAMED:
         assert code[function].__code__.co_filename.endswith(file), name

@@ -1,4 +1,4 @@
-"""The rows of a program's time: the largest parts, and each level adds up."""
+"""Rows of a program's time are its largest parts, and each level adds up."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from chainer_profile.analyse.program import Part
 
 @st.composite
 def trees(draw: st.DrawFn, depth: int = 4, whole_ns: int = 10**10) -> Part:
-    """A part whose inner parts take its time, or less where samples name only some of it."""
+    """Strategy of trees in which inner parts take all, or only some, of the outer part's time."""
     name = draw(st.uuids()).hex
     if not depth or whole_ns < 2 or draw(st.integers(0, 3)) == 0:
         return Part(name, whole_ns)
@@ -32,7 +32,7 @@ def trees(draw: st.DrawFn, depth: int = 4, whole_ns: int = 10**10) -> Part:
 
 
 def hidden_of(parts: Sequence[Part], shown: set[str]) -> Iterator[Part]:
-    """The parts without a row, of parts with one."""
+    """The parts without a row that are directly within parts with a row."""
     for part in parts:
         if part.name in shown:
             yield from hidden_of(part.inner, shown)
@@ -57,7 +57,7 @@ def test_rows_are_the_largest_parts_and_each_level_adds_up(program: Part, most: 
             sizes = [inner.ns for inner in row.inner if inner.name != REST]
             assert sizes == sorted(sizes, reverse=True)
             assert REST not in [inner.name for inner in row.inner[:-1]]
-    # No row is smaller than a part without one, wherever that is.
+    # No row is smaller than any part without a row.
     names = {row.name for row in rows} - {REST}
     hidden = [part.ns for part in hidden_of(program.inner, names) if part.ns]
     smallest_ns = min((row.ns for row in rows if row.name in names), default=math.inf)
@@ -65,7 +65,7 @@ def test_rows_are_the_largest_parts_and_each_level_adds_up(program: Part, most: 
 
 
 @given(trees())
-def test_rows_end_where_enough_of_the_time_has_names_or_there_is_no_room(program: Part) -> None:
+def test_rows_name_enough_of_the_time_or_fill_the_table(program: Part) -> None:
     every = list(rows_of(program.inner))
     leaves = {part.name for part in every if not part.inner}
     rows = list(rows_of(largest_parts(program.inner, program.ns)))
@@ -75,13 +75,13 @@ def test_rows_end_where_enough_of_the_time_has_names_or_there_is_no_room(program
     none_left = all(part.ns < LEAST_SHARE * program.ns for part in hidden)
     enough_ns = ENOUGH * program.ns
     assert named_ns(rows, leaves) >= enough_ns or is_full or none_left
-    # Without the smallest row less than enough has a name.
+    # Without the smallest row, too little of the time has a name.
     *larger, _ = sorted((row for row in rows if row.name in names), key=lambda row: -row.ns) or [0]
     assert named_ns(larger, leaves) < enough_ns or not program.ns
 
 
-def test_a_large_part_comes_before_a_layer_s_small_one() -> None:
-    """A function of 33 % has a row before any layer of 2 %."""
+def test_large_part_comes_before_small_layers() -> None:
+    """A function with 33 % of the time has a row before any layer with 2 %."""
     layers = tuple(Part("F", 20, path=f"/{at}") for at in range(50))
     backward = Part("backward", 1000, inner=layers)
     parts = [
@@ -93,7 +93,7 @@ def test_a_large_part_comes_before_a_layer_s_small_one() -> None:
         assert "F" not in names or {"plot", "prepare", "forward"} <= set(names)
 
 
-def test_a_program_without_time_has_no_rows() -> None:
+def test_program_without_time_has_no_rows() -> None:
     assert largest_parts([], 0) == ()
     assert largest_parts([Part("a", 0)], 0) == ()
     assert largest_parts([], 10) == (Part(REST, 10),)

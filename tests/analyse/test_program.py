@@ -1,4 +1,4 @@
-"""The tree of a program's time: what is in each part, exactly, and functions by samples."""
+"""The tree of a program's time: exact times of its parts, and functions by samples."""
 
 from dataclasses import replace
 
@@ -24,11 +24,11 @@ BLEU = "extensions", "Bleu"
 
 
 def recording(model, *rows, between=0, outside=0):
-    """Two trials of rows ``phase path ns``, with what is between them in each phase."""
-    words = [row.split() for row in rows]
-    layers = tuple(Layer(at, path, "F", phase) for at, (phase, path, _) in enumerate(words))
-    self_ns = np.array([[int(ns) for *_, ns in words]] * 2)
-    phases = tuple(dict.fromkeys(phase for phase, *_ in words))
+    """Two trials of rows ``phase path ns``, with time between functions and outside of phases."""
+    cells = [row.split() for row in rows]
+    layers = tuple(Layer(at, path, "F", phase) for at, (phase, path, _) in enumerate(cells))
+    self_ns = np.array([[int(ns) for *_, ns in cells]] * 2)
+    phases = tuple(dict.fromkeys(phase for phase, *_ in cells))
     return Recording(
         layers,
         self_ns,
@@ -41,7 +41,7 @@ def recording(model, *rows, between=0, outside=0):
 
 
 def lines(parts, indent=""):
-    """A tree as a line for each part: its name, nanoseconds and count; ``~`` is by samples."""
+    """Lines of a tree, one per part: name, nanoseconds and count; ``~`` marks sampled parts."""
     for part in parts:
         count = f" x{part.count:g}" if part.count else ""
         about = "~" if part.sampled else ""
@@ -50,7 +50,7 @@ def lines(parts, indent=""):
 
 
 def tree(trials, *spent, **more):
-    budget = Budget("a.py", "", "", COMPLETE, sum(entry.ns for entry in spent), spent, **more)
+    budget = Budget("a.py", "", "", COMPLETE, sum(each.ns for each in spent), spent, **more)
     return list(lines(program_parts(ProgramTime(budget, trials))))
 
 
@@ -60,8 +60,8 @@ TRAINING = recording("Net", *ROWS, between=5, outside=30)
 FORWARD = recording("Net", "forward /a 100", between=20)
 
 
-def test_iterations_with_functions_in_data_loading_and_beside_the_phases():
-    """What is around the trials is the program's own: here 8 ns."""
+def test_functions_in_data_loading_and_between_phases_have_rows():
+    """Time between trials, here 8 ns, counts as code of the program."""
     sampled = (
         Sampled(*ITERATIONS, "data", "a.py:1 get_example", 30, 3),
         Sampled(*ITERATIONS, "data", "", 10, 1),
@@ -76,7 +76,7 @@ def test_iterations_with_functions_in_data_loading_and_beside_the_phases():
         "    between functions 10",
         "  data 110",
         "    F at data 80 x6",
-        "      a.py:1 get_example ~60",  # three of four samples while data was loaded
+        "      a.py:1 get_example ~60",  # three of four samples during loading
         "    F at convert 20 x6",
         "    between functions 10",
         "  code between the phases 68",
@@ -84,7 +84,7 @@ def test_iterations_with_functions_in_data_loading_and_beside_the_phases():
     ]
 
 
-def test_iterations_that_are_not_in_rows():
+def test_iterations_not_timed_by_row_have_a_row():
     iterations = tree({ITERATIONS: [TRAINING]}, Spent(*ITERATIONS, 2000, 5))
     assert "  3 others, not timed by row 1220 x3" in iterations
     with_memory = replace(TRAINING, memory=MemoryUse((), (), 0, 0, 0, None))
@@ -94,7 +94,7 @@ def test_iterations_that_are_not_in_rows():
     ):
         parts = tree({ITERATIONS: [with_memory]}, Spent(*ITERATIONS, 2000, n_trials))
         assert f"  {others} 1220 x{n_trials - 2}" in parts
-    # A part that is shorter than the trials in it, by a few clock steps, has their proportions.
+    # A part may be shorter than its trials, by a few clock steps.
     iterations = tree({ITERATIONS: [TRAINING]}, Spent(*ITERATIONS, 390, 2))
     assert iterations[:2] == ["iterations 390 x2", "  forward 305"]
 
@@ -103,7 +103,7 @@ def started(recording, *start_ns):
     return replace(recording, start_ns=np.array(start_ns))
 
 
-def test_trials_after_the_last_budget_of_a_killed_program_count_in_it():
+def test_trials_after_the_last_budget_of_a_killed_program_are_added():
     """The journal has two trials; the budget was written after the first of them."""
     training = started(TRAINING, 0, 1000)
     training = replace(training, trial_ns=np.array([390, 500]))
@@ -118,11 +118,11 @@ def test_trials_after_the_last_budget_of_a_killed_program_count_in_it():
     # A budget with all trials, or with more than have rows, stays as it is.
     for count in (2, 3):
         spent = Spent(*ITERATIONS, 890, count), *others
-        whole = ProgramTime(replace(budget, spent=spent, wall_ns=997), {ITERATIONS: [training]})
-        assert with_last_trials(whole) == whole
+        complete = ProgramTime(replace(budget, spent=spent, wall_ns=997), {ITERATIONS: [training]})
+        assert with_last_trials(complete) == complete
 
 
-def test_last_trials_of_several_networks_are_those_that_began_last():
+def test_last_trials_of_several_networks_are_the_latest_ones():
     one, other = started(FORWARD, 0, 900), started(FORWARD, 200, 500)
     one = replace(one, trial_ns=np.array([120, 150]))
     calls = "calls of networks", ""
@@ -131,7 +131,7 @@ def test_last_trials_of_several_networks_are_those_that_began_last():
     assert program.budget.spent == (Spent(*calls, 360 + 150, 4),)
 
 
-def test_extensions_imports_and_own_code():
+def test_rows_of_extensions_imports_and_own_code():
     sampled = (
         Sampled(*BLEU, "other", "a.py:5 bleu", 90, 9),
         Sampled(*BLEU, "network", "", 40, 4),
@@ -156,7 +156,7 @@ def test_extensions_imports_and_own_code():
     ]
 
 
-def test_networks_that_were_not_measured_are_not_told_as_functions():
+def test_unmeasured_networks_are_not_reported_as_functions():
     sampled = (
         Sampled(*BLEU, "other", "a.py:5 bleu", 10, 1),
         Sampled(*BLEU, "network", "", 90, 9),
@@ -168,19 +168,19 @@ def test_networks_that_were_not_measured_are_not_told_as_functions():
         assert f"  a.py:5 bleu ~{function_ns}" in parts
 
 
-def test_networks_of_one_part_have_their_names():
+def test_several_networks_have_names_in_their_paths():
     generator, discriminator = (recording(name, "forward /a 100") for name in ("Gen", "Dis"))
     runs = [generator, discriminator, generator]
     calls = tree({("calls of networks", ""): runs}, Spent("calls of networks", "", 600, 6))
     assert calls[1:3] == ["  F at /Gen/a 400 x12", "  F at /Dis/a 200 x6"]
 
 
-def test_one_figure_for_one_iteration():
+def test_iteration_has_one_mean_in_program_and_report():
     budget = Budget("a.py", "", "", COMPLETE, 10**9, (Spent(*ITERATIONS, 1560, 4),))
     program = ProgramTime(budget, {ITERATIONS: [TRAINING]})
     assert mean_of_trials(program, TRAINING) == (pytest.approx(390e-9), 4)
     assert trial_count(program, TRAINING) == 4
-    # Another recording is of other trials, and two trainings have no common one.
+    # A mean belongs to one recording, and two trainings have no common mean.
     assert mean_of_trials(program, replace(TRAINING)) is None
     both = ProgramTime(budget, {ITERATIONS: [TRAINING, replace(TRAINING)]})
     assert mean_of_trials(both, TRAINING) is None
@@ -189,14 +189,14 @@ def test_one_figure_for_one_iteration():
 
 
 @pytest.mark.parametrize("ns", [4 * 389, 4 * 391])
-def test_a_mean_that_no_trial_in_rows_is_near_is_not_theirs(ns):
-    """Other trials, such as those whose memory was counted, took more or less than all of these."""
+def test_mean_outside_of_the_recorded_trials_is_not_used(ns):
+    """Other iterations, such as the memory pass, were slower or faster than all recorded ones."""
     budget = Budget("a.py", "", "", COMPLETE, ns, (Spent(*ITERATIONS, ns, 4),))
     assert mean_of_trials(ProgramTime(budget, {ITERATIONS: [TRAINING]}), TRAINING) is None
 
 
 def loading_findings(moved_ns, cores, function="SerialIterator"):
-    """The findings on loading of a program of 1,000 ns, whose iterations load for 400 ns."""
+    """Findings about data loading in a program of 1,000 ns that loads for 400 ns."""
     layers = Layer(0, "data", function, "data"), Layer(1, "/a", "F")
     self_ns = np.array([[200, 200]] * 2)
     run = Recording(
@@ -224,7 +224,7 @@ def loading_findings(moved_ns, cores, function="SerialIterator"):
         (200, 2, None),
         (300, 2, None),
         (0, 2, None),  # not measured
-        (50, 1.0, None),  # no further core is free to load
+        (50, 1.0, None),  # no free core
         (50, 0.1, None),
         (50, 1.2, 1.2),
     ],
@@ -237,7 +237,7 @@ def test_other_processes_are_to_load_only_what_takes_longer_to_load_than_to_move
     assert not loading_findings(moved_ns, cores, "MultiprocessIterator")
 
 
-def test_a_screen_has_three_tips_that_gain_or_else_the_first_one():
+def test_screen_has_three_tips_with_gains_or_the_first_tip():
     gains = [Finding("a", NOTE, "", gain=gain) for gain in (4, 3, 2, 1.5)]
     unknown = [Finding("b", NOTE, ""), Finding("c", NOTE, "")]
     assert tips([*gains, *unknown]) == gains[:3]

@@ -1,4 +1,4 @@
-"""Work over time against the machine's limits: exact, by hand."""
+"""Rates of layers against limits of the machine, and verdicts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from chainer_profile.analyse.verdicts import BELOW, FAULTS
 from chainer_profile.record.recording import Layer, MachineLimits, Recording, Settings
 from tests.counting import counters
 
-# 100 GFLOP/s, 10 GB/s: the ridge is at 10 operations a byte.
+# 100 GFLOP/s and 10 GB/s: the ridge is at 10 operations per byte.
 LIMITS = MachineLimits(
     "a machine", "cpu", "2026-01-01T00:00:00Z", 1, 1e11, None, 1e10, 5e9, 1 << 28
 )
@@ -47,7 +47,7 @@ def work(*args, **kwargs):
     return summarise(recording(*args, **kwargs)).layers
 
 
-def test_what_limits_a_layer():
+def test_verdict_of_a_layer():
     for flops, nbytes, time_us, reached, verdict in (
         (10**8, 10**6, 1400, 1 / 1.4, COMPUTE),  # 1 ms at 100 GFLOP/s
         (10**6, 10**7, 2000, 0.5, MEMORY),  # 1 ms at 10 GB/s
@@ -71,29 +71,33 @@ def test_what_limits_a_layer():
         cells = work([row, layer(1, flops=10, nbytes=3)], [time_us, 5], limits=limits).iloc[0]
         assert cells["flops_per_s"] == pytest.approx(rate, nan_ok=True), row
         assert (np.isnan(cells["reached"]), cells["verdict"]) == (True, ""), row
-    # Half precision may have a limit of its own.
+    # Half precision may have its own limit.
     limits = replace(LIMITS, half_flops_per_s=4e11)
-    for dtype, of, reached in (("float16", limits, 0.25), ("float16", LIMITS, 1), ("f", limits, 1)):
-        row = work([layer(flops=10**8, nbytes=3, dtype=dtype)], [1000], limits=of).iloc[0]
+    for dtype, machine, reached in (
+        ("float16", limits, 0.25),
+        ("float16", LIMITS, 1),
+        ("f", limits, 1),
+    ):
+        row = work([layer(flops=10**8, nbytes=3, dtype=dtype)], [1000], limits=machine).iloc[0]
         assert row["reached"] == pytest.approx(reached)
 
 
-def test_a_function_is_mostly_what_more_than_half_of_its_time_is():
+def test_verdict_of_a_function_needs_more_than_half_of_its_time():
     for slow_us, verdict in ((2400, ""), (2600, BELOW)):
         layers = [layer(0, 10**8, 10), layer(1, 10**6, 10**7), layer(2, 10, 10)]
         table = roofline.work_by_function(work(layers, [1500, 1000, slow_us]))
         assert table["verdict"].tolist() == [verdict], slow_us
-    # Of one that has no formula the work of all is not known.
+    # If one layer has no formula, the work of the function is unknown.
     layers = work([*layers[:2], layer(2)], [1500, 1000, 5])
     table = roofline.work_by_function(layers)
     assert table[["flops", "reached"]].isna().all(axis=None)
     assert roofline.without_formula(layers)["layers"].to_dict() == {"F": 1}
 
 
-# What takes most of a layer's time: by hand
+# Verdicts about most of a layer's time
 
 
-def judged(layers, times_us, workspace=None, counted=None, inside=None, **changes):
+def verdicts_of(layers, times_us, workspace=None, counted=None, inside=None, **changes):
     run = replace(recording(layers, times_us), **changes)
     if counted is not None:
         run = replace(run, counters=counters(run, **counted))
@@ -108,27 +112,27 @@ def slow(count, function="F"):
     return [layer(at, 10, 10, function=function) for at in range(count)]
 
 
-def test_estimates_on_a_cpu():
-    # Calls that take hardly longer than the quickest; of few layers none is the quickest.
-    assert judged(slow(4), [2, 5, 7, 100]) == [CALLS, CALLS, BELOW, BELOW]
-    assert judged(slow(3), [2, 2, 2]) == [BELOW] * 3
-    # A layer of several calls is held against one of them.
+def test_verdicts_by_estimates_on_a_cpu():
+    # Calls nearly as fast as the fastest are limited by overhead, if there are enough layers.
+    assert verdicts_of(slow(4), [2, 5, 7, 100]) == [CALLS, CALLS, BELOW, BELOW]
+    assert verdicts_of(slow(3), [2, 2, 2]) == [BELOW] * 3
+    # A layer of several calls is compared by its time per call.
     layers = [*slow(3), replace(layer(3, 10, 10), calls=50)]
-    assert judged(layers, [2, 100, 100, 200])[3] == CALLS
+    assert verdicts_of(layers, [2, 100, 100, 200])[3] == CALLS
     # A convolution's copy of 2 MB at 5 GB/s: 0.4 ms; its arithmetic takes nothing.
     convolution, pooling = slow(1, CONV)[0], layer(1, 10, 10, function="Pooling")
-    assert judged([convolution, pooling], [1000] * 2, [10**6] * 2) == [COPYING, BELOW]
-    assert judged([convolution], [1000], [10**5]) == [BELOW]
-    # Of one that computes for as long as it copies nothing is known, nor of an engine's.
-    assert judged([layer(0, 5 * 10**7, 10, function=CONV)], [2000], [10**6]) == [BELOW]
+    assert verdicts_of([convolution, pooling], [1000] * 2, [10**6] * 2) == [COPYING, BELOW]
+    assert verdicts_of([convolution], [1000], [10**5]) == [BELOW]
+    # No verdict if computing takes as long as copying, or for the layers of an engine.
+    assert verdicts_of([layer(0, 5 * 10**7, 10, function=CONV)], [2000], [10**6]) == [BELOW]
     engine = {"settings": Settings(engine="onnxruntime 1")}
-    assert judged([convolution], [1000], [10**6], **engine) == [BELOW]
-    # This estimate stands beside what is counted.
+    assert verdicts_of([convolution], [1000], [10**6], **engine) == [BELOW]
+    # The estimate competes with counted page faults.
     for faults, verdict in ((350, COPYING), (450, FAULTS)):
-        assert judged([convolution], [1000], [10**6], {"page_faults": faults}) == [verdict]
+        assert verdicts_of([convolution], [1000], [10**6], {"page_faults": faults}) == [verdict]
 
 
-def test_the_largest_part_that_was_counted():
+def test_verdict_by_the_largest_counted_share():
     layers = slow(2)
     for counted, verdict in (
         ({"page_faults": 220}, BELOW),
@@ -138,40 +142,49 @@ def test_the_largest_part_that_was_counted():
         ({"cpu_us": 74, "waits": 1, "page_faults": 0}, WAITING),
         ({"cpu_us": 50, "waits": 1, "page_faults": 400}, WAITING),
         ({"cpu_us": 70, "waits": 1, "page_faults": 400}, FAULTS),
-        # Other programs took the processor: that time is not the layer's.
+        # Time in which other programs used the processor is not the layer's.
         ({"cpu_us": 40, "waits": 1, "preemptions": 2, "page_faults": 90}, BELOW),
         ({"cpu_us": 40, "waits": 1, "preemptions": 2, "page_faults": 110}, FAULTS),
         ({"cpu_us": 0, "wall_us": 0, "page_faults": 0}, BELOW),
     ):
-        assert judged(layers, [100, 100], counted=counted) == [verdict] * 2, counted
-    # What is mostly the reading of the counters says nothing.
+        assert verdicts_of(layers, [100, 100], counted=counted) == [verdict] * 2, counted
+    # No verdict if reading the counters takes most of the time.
     read = counters(recording(layers, [100, 100]), page_faults=900)
     for window_us, verdict in ((4.9, FAULTS), (5.1, BELOW)):
         counted = tuple(replace(counter, window=1000.0 * window_us) for counter in read.counted)
-        assert judged(layers, [100, 100], counters=replace(read, counted=counted)) == [verdict] * 2
-    # Without limits there is only what is known by itself.
-    assert judged(layers, [100, 100], limits=None) == ["", ""]
-    assert judged(layers, [100, 100], limits=None, counted={"page_faults": 600}) == [FAULTS] * 2
+        assert (
+            verdicts_of(layers, [100, 100], counters=replace(read, counted=counted))
+            == [verdict] * 2
+        )
+    # Without limits, only counters give a verdict.
+    assert verdicts_of(layers, [100, 100], limits=None) == ["", ""]
+    assert (
+        verdicts_of(layers, [100, 100], limits=None, counted={"page_faults": 600}) == [FAULTS] * 2
+    )
 
 
-def seen(name, row, **causes):
+def sampled_parts(name, row, **causes):
     parts = tuple(Part(cause, share, 0.0, cause=cause) for cause, share in causes.items())
     return Parts(name, "forward", row, 1.0, 500, parts)
 
 
-def test_what_the_pass_inside_saw_takes_the_place_of_estimates():
+def test_sampled_causes_replace_estimates():
     layers = slow(3, CONV)
-    product = seen("0", 0, **{PRODUCT: 0.5, COPYING: 0.4})
-    copying = seen(CONV, None, **{PRODUCT: 0.1, COPYING: 0.6})
+    product = sampled_parts("0", 0, **{PRODUCT: 0.5, COPYING: 0.4})
+    copying = sampled_parts(CONV, None, **{PRODUCT: 0.1, COPYING: 0.6})
     inside = InsideParts((copying,), (product,), None)
     sizes = [10**6] * 3
-    assert judged(layers, [500] * 3, sizes, inside=inside) == [PRODUCT, COPYING, COPYING]
-    # Its own parts are small, and the estimate of copying is not asked.
-    nothing = InsideParts((), (seen("0", 0, **{PRODUCT: 0.2, CALLS: 0.2}),), None)
-    assert judged(layers, [500] * 3, sizes, inside=nothing) == [BELOW, COPYING, COPYING]
-    # What was counted stands beside it.
+    assert verdicts_of(layers, [500] * 3, sizes, inside=inside) == [PRODUCT, COPYING, COPYING]
+    # Small sampled parts also replace the estimate.
+    nothing = InsideParts((), (sampled_parts("0", 0, **{PRODUCT: 0.2, CALLS: 0.2}),), None)
+    assert verdicts_of(layers, [500] * 3, sizes, inside=nothing) == [BELOW, COPYING, COPYING]
+    # Counters compete with samples.
     counted = {"page_faults": 550, "cpu_us": 60, "waits": 1}
-    assert judged(layers, [500] * 3, sizes, counted, inside=inside) == [FAULTS, COPYING, COPYING]
-    assert judged(layers, [500] * 3, limits=None, inside=inside) == [PRODUCT, COPYING, COPYING]
+    assert verdicts_of(layers, [500] * 3, sizes, counted, inside=inside) == [
+        FAULTS,
+        COPYING,
+        COPYING,
+    ]
+    assert verdicts_of(layers, [500] * 3, limits=None, inside=inside) == [PRODUCT, COPYING, COPYING]
     waits = {"page_faults": 0, "cpu_us": 60, "waits": 1}
-    assert WAITING in judged(layers, [500] * 3, counted=waits)
+    assert WAITING in verdicts_of(layers, [500] * 3, counted=waits)

@@ -1,4 +1,4 @@
-"""Recording -> Summary: golden values, and sums that must come out."""
+"""Summaries of recordings: exact values and sums."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def near(value):
     return pytest.approx(value, rel=1e-12)
 
 
-def test_order_shares_and_hot_layers_go_by_means():
-    """A layer that is very slow once takes most of the time, as the mean trial shows."""
+def test_order_shares_and_hot_layers_use_means():
+    """A layer that is very slow in one trial takes most of the time of the mean trial."""
     self_ns = np.array([[3, 2]] * 40, np.int64) * MS
     self_ns[7, 1] = 1000 * MS
     recording = Recording(make_layers(2), self_ns, trial_ns=self_ns.sum(axis=1))
@@ -42,7 +42,7 @@ def test_order_shares_and_hot_layers_go_by_means():
     assert summary.totals.layers_s == near(summary.totals.profiled.mean_s)
 
 
-def test_what_is_missing_is_not_known_and_the_layers_are():
+def test_totals_without_data_are_none():
     for n_trials, n_layers in ((0, 3), (3, 0)):
         recording = Recording(make_layers(n_layers), np.zeros((n_trials, n_layers), np.int64))
         with pytest.raises(ProfileError, match="no complete profiled trial"):
@@ -50,9 +50,9 @@ def test_what_is_missing_is_not_known_and_the_layers_are():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         totals = summarise(make_recording(clean_ns=np.zeros(10, np.int64))).totals
-    assert totals.overhead is totals.fps is None  # clean trials of no time
+    assert totals.overhead is totals.fps is None  # unprofiled trials without time
     # Means of the layers are 4, 1 and 3 ms, of the framework 2 ms.
-    whole = {
+    complete = {
         "trial_ns": np.array([7, 13]) * MS,
         "start_ns": np.array([0, 7]) * MS,
         "clean_ns": np.array([8, 10]) * MS,
@@ -67,15 +67,15 @@ def test_what_is_missing_is_not_known_and_the_layers_are():
         ({"start_ns": None}, {"overhead"}, 4 / 9e-3),
     ):  # fmt: skip
         self_ns = np.array([[3, 1, 2], [5, 1, 4]]) * MS
-        totals = summarise(Recording(make_layers(3), self_ns, **whole | changes)).totals
+        totals = summarise(Recording(make_layers(3), self_ns, **complete | changes)).totals
         names = ("profiled", "clean", "framework", "overhead", "trial", "framework_share")
         assert {name for name in names if getattr(totals, name) is None} == missing
         assert (totals.layers_s, totals.fps) == (near(8e-3), fps and near(fps))
         assert totals.trial is (totals.clean or totals.profiled)
 
 
-def test_drift_does_not_count_as_added_time():
-    """The machine slows by 40 %; the first half has three times the profiled trials."""
+def test_drift_is_not_overhead():
+    """The machine slows down by 40 %. The first half has three times as many profiled trials."""
     for added in (0.0, 0.008, 0.05):
         recording = alternating(added, profiled=[90] * 10 + [30] * 10, pace=lambda at: 1 + 0.4 * at)
         assert abs(recording.trial_ns.mean() / recording.clean_ns.mean() - 1 - added) > 0.02, added
@@ -84,7 +84,7 @@ def test_drift_does_not_count_as_added_time():
         assert overhead.low <= overhead.fraction <= overhead.high, added
 
 
-def test_the_interval_holds_the_added_time_of_noisy_runs_and_few_blocks_have_none():
+def test_overhead_interval_contains_the_true_value_and_needs_enough_blocks():
     few = summarise(alternating(0.02, profiled=[10] * 5)).totals.overhead
     assert (few.fraction, math.isnan(few.low + few.high)) == (near(0.02), True)
     overheads = [
@@ -96,20 +96,20 @@ def test_the_interval_holds_the_added_time_of_noisy_runs_and_few_blocks_have_non
     assert np.mean(fractions) == pytest.approx(0.01, abs=0.001)
 
 
-def test_rate_of_a_row_that_some_iterations_lack_is_by_its_mean() -> None:
-    """Three quarters of the iterations have the row; its median would be all of its time."""
+def test_rate_of_a_row_missing_in_some_iterations_uses_the_mean() -> None:
+    """Three quarters of the iterations have the row, so its median is too high."""
     training = with_work(make_training())
     self_ns = training.self_ns.copy()
     self_ns[::4, 2] = 0
     mixed = replace(training, self_ns=self_ns, calls=(self_ns > 0).astype(np.int64))
-    # Where all trials make the same calls it is the median, by link as by call.
-    alike = replace(training, calls=np.ones_like(self_ns))
-    for recording, column in ((mixed, "mean_s"), (training, "median_s"), (alike, "median_s")):
+    # If all trials make the same calls, the rate uses the median, by link and by call.
+    same_calls = replace(training, calls=np.ones_like(self_ns))
+    for recording, column in ((mixed, "mean_s"), (training, "median_s"), (same_calls, "median_s")):
         row = summarise(recording).layers.loc[2]
         assert row["flops_per_s"] == near(row["flops"] / row[column])
 
 
-def test_what_is_measured_and_what_is_known_of_the_arrays() -> None:
+def test_memory_columns_of_a_layer() -> None:
     def memory_of(layer: Layer, peak: int) -> dict[str, Any]:
         memory = MemoryUse((peak,), (0,), 1, 2, 3, None)
         columns = layer_memory(make_recording(1, layers=(layer,), memory=memory))
@@ -122,10 +122,10 @@ def test_what_is_measured_and_what_is_known_of_the_arrays() -> None:
     memory = {"peak": 100, "retained": 0, "input": 300, "parameter": 20, "output": 64}
     assert memory_of(layer, 100) == memory | {"workspace": 36}
     assert memory_of(layer, 50)["workspace"] == 0
-    # Of a backward it is not told.
+    # The workspace of a backward is unknown.
     assert memory_of(replace(layer, phase="backward"), 100) == memory | {"workspace": None}
-    # Others have outputs by their shapes, whether NumPy knows the data type or not.
+    # Otherwise shapes give the size of outputs, if the data type is known.
     for dtype, nbytes in (("bfloat16", 12), ("float16", 12), ("", None), ("no type", None)):
         layer = Layer(0, "/", "A", output_shapes=((2, 3),), dtype=dtype)
-        of_shapes = memory_of(layer, 15)
-        assert (of_shapes["output"], of_shapes["workspace"]) == (nbytes, nbytes and 3), dtype
+        by_shapes = memory_of(layer, 15)
+        assert (by_shapes["output"], by_shapes["workspace"]) == (nbytes, nbytes and 3), dtype

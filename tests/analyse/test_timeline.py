@@ -1,4 +1,4 @@
-"""How the time of a trial is divided; tests/report/pictures/test_traces.py holds its places."""
+"""Division of a trial's time; tests/report/pictures/test_traces.py checks the positions."""
 
 from chainer_profile.analyse.grouping import OUTSIDE
 from chainer_profile.analyse.timeline import LINK, bounded, lay_out, lay_out_device
@@ -6,7 +6,7 @@ from tests.conftest import make_training
 from tests.report.working import make_device_recording
 
 
-def test_framework_never_exceeds_what_there_is():
+def test_framework_time_is_limited_to_the_available_time():
     for framework_ns, parts in (
         ({"a": 5, "b": 5, OUTSIDE: -3}, ({"a": 5, "b": 2}, 0)),
         ({"a": 5, "b": 5, OUTSIDE: -17}, ({"a": 0, "b": 0}, 0)),
@@ -15,7 +15,7 @@ def test_framework_never_exceeds_what_there_is():
         assert bounded(framework_ns) == parts
 
 
-def test_a_link_holds_its_calls_and_the_device_ends_with_the_trial():
+def test_link_spans_contain_their_calls_and_device_ends_with_the_trial():
     links = [link for begins, link in lay_out(make_training(), 0).edges((LINK,)) if begins]
     assert len(links) > 10
     for link in links:

@@ -1,4 +1,4 @@
-"""A finding names arrays with denormal numbers, their cost and the remedy, and no other advice."""
+"""The finding about denormal numbers: arrays, cost and remedy."""
 
 import ast
 from dataclasses import replace
@@ -33,7 +33,7 @@ def finding(*denormals, **more):
     )
 
 
-def test_the_arrays_the_cost_and_the_remedy_are_named():
+def test_denormal_finding_names_arrays_cost_and_remedy():
     found = finding(INPUTS, WEIGHT)
     assert found.text == (
         "The network contains denormal numbers, which this processor computes slowly: in /a/W "
@@ -43,24 +43,24 @@ def test_the_arrays_the_cost_and_the_remedy_are_named():
     )
     assert "weight decay" in found.advice
     ast.parse(found.command)
-    # Weights that are zero are of no use to inputs.
+    # Setting weights to zero does not change inputs.
     found = finding(INPUTS)
     assert "docs/reading.md" in found.advice
     assert not found.command
 
 
-def test_layers_with_denormal_numbers_are_limited_by_them():
+def test_layers_with_denormal_numbers_have_that_verdict():
     assert list(summary(INPUTS).layers["verdict"] == DENORMAL) == [False, True, False]
     assert list(summary(WEIGHT).layers["verdict"] == DENORMAL) == [True, False, False]
     assert not (summary(STATE).layers["verdict"] == DENORMAL).any()
-    # Layers that take little of the trial are no finding.
+    # No finding for layers that take little of the trial.
     assert finding(INPUTS, times_us=(900, 50, 50))
     assert not finding(INPUTS, times_us=(900, 49, 51))
     assert not finding(STATE)
 
 
 @pytest.mark.parametrize("denormals", [(WEIGHT,), (INPUTS,), ()])
-def test_no_change_is_to_be_tried_on_times_that_denormal_numbers_spoil(denormals):
+def test_no_change_is_advised_with_denormal_numbers(denormals):
     tried = [found.code for found in summary(*denormals).findings if found.changes]
     assert bool(tried) != bool(denormals)
 
@@ -70,7 +70,7 @@ def test_at_most_three_arrays_are_named():
     assert "/a/W2 (50.0 % of it) and 2 more. Layers" in found.text
 
 
-def test_numbers_find_their_way_through_a_file(tmp_path):
+def test_denormals_survive_a_round_trip_through_a_file(tmp_path):
     run = summary(WEIGHT, INPUTS).recording
     run.save(tmp_path / "a.npz")
     assert Recording.load(tmp_path / "a.npz").conditions.denormals == (WEIGHT, INPUTS)
