@@ -1,4 +1,4 @@
-"""Networks as old Chainer programs have them, written for these tests."""
+"""Networks in the style of old Chainer programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def classifier(n_units=20):
 
 
 class LSTMOnIds(chainer.Chain):
-    """A language model: an embedding, an LSTM with a state, the next word."""
+    """A language model with an embedding and a stateful LSTM."""
 
     def __init__(self, n_vocab, n_units):
         super().__init__()
@@ -41,7 +41,7 @@ class LSTMOnIds(chainer.Chain):
 
 
 class Tagger(chainer.Chain):
-    """Sequences of several lengths through an NStepLSTM."""
+    """An NStepLSTM for sequences of different lengths."""
 
     def __init__(self, n_in, n_units):
         super().__init__()
@@ -69,7 +69,7 @@ class Siamese(chainer.Chain):
 
 
 class Seq2seq(chainer.Chain):
-    """Lists of sequences of words, and the loss."""
+    """A translation model; forward takes lists of word sequences and returns the loss."""
 
     def __init__(self, n_vocab, n_units):
         super().__init__()
@@ -88,12 +88,12 @@ class Seq2seq(chainer.Chain):
 
         h, c, _ = self.encoder(None, None, embedded(self.embed_x, xs))
         _, _, out = self.decoder(h, c, embedded(self.embed_y, ys))
-        words = self.W(F.concat(out, axis=0))
-        return F.softmax_cross_entropy(words, F.concat(ys, axis=0))
+        logits = self.W(F.concat(out, axis=0))
+        return F.softmax_cross_entropy(logits, F.concat(ys, axis=0))
 
 
 class ResNet50(L.ResNet50Layers):
-    """As Chainer's example for ImageNet: forward takes images and labels, and gives the loss."""
+    """As in Chainer's ImageNet example: forward takes images and labels, and returns the loss."""
 
     def __init__(self):
         super().__init__(pretrained_model=None)

@@ -1,4 +1,4 @@
-"""Finding a network and building it."""
+"""Networks are found by name and built."""
 
 import importlib
 import shutil
@@ -43,7 +43,7 @@ def net(tmp_path):
 
 @pytest.fixture(autouse=True)
 def same_imports(tmp_path):
-    """Sees that the import path stays as it was; forgets the modules that a test wrote."""
+    """Check that the import path does not change; remove modules that a test wrote."""
     path = list(sys.path)
     yield
     assert sys.path == path
@@ -57,11 +57,11 @@ def find(name, **more):
 
 
 def refused(name, error=UsageError, **more):
-    """The one line with which a name is refused."""
+    """Return the one-line message about a name."""
     return refusal(lambda: find(name, **more).build(), error=error)
 
 
-def test_names_of_the_registry():
+def test_networks_are_found_by_registered_name():
     source, entry = find("resnet20-he"), REGISTRY["resnet20-he"]
     assert (source.name, source.description) == ("resnet20-he", entry.description)
     assert (source.input_shape, source.mean, source.std) == ((3, 32, 32), entry.mean, entry.std)
@@ -72,13 +72,13 @@ def test_names_of_the_registry():
     assert "take a number of classes" in refused("nets:Net", classes=7)
 
 
-def test_networks_of_files_and_modules(net, monkeypatch):
+def test_networks_are_found_in_files_and_modules(net, monkeypatch):
     source = find(f"{net}:MLP")
     assert (source.name, source.description) == ("my_nets-MLP", f"MLP of {net}")
     assert source.build()[0].W.shape == (4, 3)
     assert find(f"{net}:small").build()[0].W.shape == (2, 3)
     assert find(f"{net}:ready").build()[0].W.shape == (5, 3)
-    # A module of the current folder; odd letters in a name.
+    # A module in the current folder; unusual characters in a name.
     monkeypatch.chdir(net.parent)
     assert find("my_nets:MLP").build()[1].W.shape == (2, 4)
     net.rename("my nets!.py")
@@ -88,16 +88,16 @@ def test_networks_of_files_and_modules(net, monkeypatch):
 
 
 UNITS = "UNITS = 7\n"
-#: Code of a network's file, and the modules beside it.
+#: Code of a network's file, and neighbouring modules.
 NEIGHBOURS = [
-    # It is there when the network is built.
+    # A neighbour can be imported when the network is built.
     (
         "def net():\n    import later_next_door\n    return L.Linear(1, later_next_door.UNITS)\n",
         {"later_next_door.py": UNITS},
     ),
-    # It goes before an imported module, but does not replace it.
+    # A neighbour precedes an imported module of the same name, without replacing it.
     ("from models.tiny import UNITS\n", {"models/__init__.py": "", "models/tiny.py": UNITS}),
-    # It never stands in for the standard library or NumPy.
+    # A neighbour never replaces the standard library or NumPy.
     (
         f"import json, numpy, chainer\n{UNITS}",
         dict.fromkeys(("numpy.py", "json.py", "chainer.py"), "raise RuntimeError('not this')\n"),
@@ -105,7 +105,7 @@ NEIGHBOURS = [
 ]
 
 
-def test_a_file_finds_its_neighbours(tmp_path, subtests):
+def test_network_file_imports_neighbouring_modules(tmp_path, subtests):
     import models
 
     code_of_net = "import chainer.links as L\ndef net():\n    return L.Linear(1, UNITS)\n"
@@ -121,24 +121,24 @@ def test_a_file_finds_its_neighbours(tmp_path, subtests):
     assert find("resnet20").build().count_params() == 272_474
 
 
-#: Names of no network, and messages; others are among the command line's refusals.
+#: Names of no network, and messages; tests/cli has more.
 NO_NETWORKS = {
     "{net}:Transformer": "its networks are MLP, ready",
     "{net}:chainer": "chainer of {net} is a module",
     "chainer.no_such_module:MLP": "module 'chainer.no_such_module' is neither",
 }
-#: Of code that does not import.
+#: Code that cannot be imported, and messages.
 NO_MODULES = {
     "import chainer\nclass Net(:\n    pass\n": "SyntaxError: invalid syntax ({path}, line 2)",
     "import sys\nsys.exit(3)\n": "SystemExit: 3 ({path}, line 2)",
 }
 
 
-def test_names_of_no_network_and_code_that_does_not_import(net, monkeypatch):
+def test_unknown_names_and_broken_modules_are_refused(net, monkeypatch):
     for name, expected in NO_NETWORKS.items():
         assert expected.format(net=net) in refused(name.format(net=net))
-    said = f"broken of {net} failed: ValueError: first line second line ({net}, line 15)"
-    assert said in refused(f"{net}:broken", ProfileError)
+    message = f"broken of {net} failed: ValueError: first line second line ({net}, line 15)"
+    assert message in refused(f"{net}:broken", ProfileError)
     monkeypatch.chdir(net.parent)
     path = net.with_name("bad_net.py")
     for code, expected in NO_MODULES.items():

@@ -1,4 +1,4 @@
-"""Loading weights from every kind of file."""
+"""Weights are loaded from each kind of file."""
 
 import os
 import zipfile
@@ -18,7 +18,7 @@ from tests.refusing import arrays_of, assert_same, refusal
 
 
 def make(units=4, lazy=False, seed=0):
-    """A network with parameters, persistent values, and sizes as wanted."""
+    """Make a network with parameters and persistent values."""
     np.random.seed(seed)  # noqa: NPY002  (the generator that Chainer's initializers use)
     return net(
         lambda net, x: net.l2(F.relu(net.bn(net.l1(x)))),
@@ -43,7 +43,7 @@ def path(tmp_path):
 
 
 def refused(model, path):
-    """The line with which a file is refused; the network must not have changed."""
+    """Return the message about a file, and check that the network did not change."""
     before = arrays_of(model)
     text = refusal(load_weights, model, path)
     assert_same(arrays_of(model), before)
@@ -52,7 +52,7 @@ def refused(model, path):
 
 
 def snapshot(path, target):
-    """A Trainer's own snapshot, after an update."""
+    """Write a snapshot of a Trainer after an update."""
     data = [(np.full(3, i, dtype=np.float32), np.int32(i % 2)) for i in range(2)]
     updater = training.updaters.StandardUpdater(
         chainer.iterators.SerialIterator(data, 2),
@@ -64,7 +64,7 @@ def snapshot(path, target):
     trainer.run()
 
 
-#: Functions that write a file of a network, by the place of the network in it.
+#: Functions that write a network to a file, by its prefix in the file.
 WRITERS = {
     "": lambda path, model: serializers.save_npz(path, model),
     "predictor/": lambda path, model: serializers.save_npz(path, L.Classifier(model)),
@@ -73,42 +73,42 @@ WRITERS = {
 }
 
 
-@pytest.mark.parametrize("part", WRITERS)
-def test_weights_come_back_from_every_kind_of_file(path, trained, part):
-    WRITERS[part](path, trained)
+@pytest.mark.parametrize("prefix", WRITERS)
+def test_weights_are_loaded_from_each_kind_of_file(path, trained, prefix):
+    WRITERS[prefix](path, trained)
     for lazy in (False, True):
         model = make(lazy=lazy, seed=2)
-        assert load_weights(model, str(path)) == part
+        assert load_weights(model, str(path)) == prefix
         assert_same(arrays_of(model), arrays_of(trained))
         assert model.bn.N == 5
-    if part.endswith("predictor/"):  # of a classifier, for another
+    if prefix.endswith("predictor/"):  # a classifier's weights fit another classifier
         model = L.Classifier(make(seed=2))
-        assert load_weights(model, path) == part.removesuffix("predictor/")
+        assert load_weights(model, path) == prefix.removesuffix("predictor/")
 
 
-def test_arrays_of_another_precision_are_converted_and_others_do_not_fit(path, trained):
+def test_arrays_of_other_precision_are_converted_and_others_refused(path, trained):
     arrays, model = arrays_of(trained), make()
     np.savez(path, **arrays | {"l1/W": trained.l1.W.array.astype("d")})
     load_weights(model, path)
     assert model.l1.W.array.dtype == np.float32
     np.testing.assert_array_equal(model.l1.W.array, trained.l1.W.array)
-    for content, said in (
+    for content, message in (
         (arrays | {"l1/W": np.zeros((4, 3), complex)}, "l1/W is complex128 in the file, but flo"),
         ({f"updater/model:gen/{key}": a for key, a in arrays.items()}, "but no model:main"),
         ({"updater/iteration": np.array(3)}, "contains the state of a training, but no network"),
     ):
         np.savez(path, **content)
-        assert said in refused(make(), path)
+        assert message in refused(make(), path)
     WRITERS["updater/model:main/predictor/"](path, trained)
     text = refused(make(units=6), path)
     assert "(updater/model:main/predictor) does not fit this network: " in text
     assert "bn/avg_mean is (4,) in the file, but (6,) in the network" in text
     assert text.count("in the file") == 3
-    # four arrays of bn, l1's W and b, l2's W; l2's b is as long in both
+    # seven arrays differ: four of bn, W and b of l1, W of l2
     assert text.endswith("and 4 more")
 
 
-def test_files_that_are_no_npz_files_or_damaged(path, trained):
+def test_other_and_damaged_files_are_refused(path, trained):
     path.write_bytes(b"\x93NUMPY\x01\x00")
     assert "is not an npz file" in refused(make(), path)
     with zipfile.ZipFile(path, "w") as archive:
@@ -118,13 +118,13 @@ def test_files_that_are_no_npz_files_or_damaged(path, trained):
     content = path.read_bytes()
     at = content.index(trained.l2.W.array.tobytes())
     flipped = content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :]
-    for damaged in (*(content[: int(len(content) * kept)] for kept in (0.3, 0.999)), flipped):
+    for damaged in (*(content[: int(len(content) * share)] for share in (0.3, 0.999)), flipped):
         path.write_bytes(damaged)
         assert "is cut short or damaged" in refused(make(), path)
 
 
 class Evil:
-    """Makes a folder when it is unpickled the ordinary way."""
+    """Makes a folder when it is unpickled."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -133,12 +133,12 @@ class Evil:
         return os.mkdir, (self.path,)
 
 
-def test_a_pickled_program_in_a_weights_file_is_not_run(path, trained):
+def test_pickled_code_in_a_weights_file_is_not_run(path, trained):
     trap, evil = path.parent / "ran", np.empty((), dtype=object)
     evil[()] = Evil(trap)
     np.savez(path, **arrays_of(trained) | {"l1/W": evil})
     assert "l1/W is a Python object, not an array" in refused(make(), path)
-    # Of a version of the format whose header is not looked at.
+    # A version of the format whose header we do not parse.
     with zipfile.ZipFile(path, "w") as archive, archive.open("l1/W.npy", "w") as file:
         np.lib.format.write_array(file, evil, version=(3, 0))
     assert "l1/W cannot be read" in refused(make(), path)
