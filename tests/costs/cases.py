@@ -1,4 +1,4 @@
-"""Calls of every function that has a formula, on tiny arrays, and arrays that count operations."""
+"""Calls of every function with a formula, on tiny arrays; arrays that count operations."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 
 
 def real(*shape):
-    """Numbers of both signs, none near 0."""
+    """Random numbers of both signs, not near 0."""
     return positive(*shape) * RNG.choice([-1.0, 1.0], shape)
 
 
@@ -37,18 +37,18 @@ def matrices(n):
     return a @ a.transpose(0, 2, 1) + np.eye(n)
 
 
-def array(word):
-    """Numbers of both signs (2x3), above 0 (+2x3), whole and below 5 (2x3:5), in float32 (2x3f)."""
-    size, _, below = word.strip("+f").partition(":")
+def array(description):
+    """Make a random array: 2x3, above 0 (+2x3), integers below 5 (2x3:5), float32 (2x3f)."""
+    size, _, below = description.strip("+f").partition(":")
     shape = [int(n) for n in size.split("x")]
     if below:
         return labels(*shape, below=int(below))
-    values = positive(*shape) if word.startswith("+") else real(*shape)
-    return values.astype("f" if word.endswith("f") else "d")
+    values = positive(*shape) if description.startswith("+") else real(*shape)
+    return values.astype("f" if description.endswith("f") else "d")
 
 
-class Ran(NamedTuple):
-    """A call of a Chainer function, with its gradients; ``ys`` are variables, the rest arrays."""
+class FunctionCall(NamedTuple):
+    """A call of a Chainer function with its gradients. ``ys`` are variables, all others arrays."""
 
     function: Any
     inputs: tuple[Any, ...]
@@ -73,7 +73,7 @@ class Ran(NamedTuple):
 
 
 def run(call, *arrays, gradients=True, xp=np):
-    """Call one Chainer function and get the gradients of all its inputs of real numbers."""
+    """Call a Chainer function, and compute the gradients of all inputs of floats."""
     variables = [
         chainer.Variable(a if xp is np else xp.asarray(a), requires_grad=a.dtype.kind == "f")
         if isinstance(a, np.ndarray)
@@ -97,12 +97,14 @@ def run(call, *arrays, gradients=True, xp=np):
     grads = ()
     if gradients and any(needed):
         xs = [node.get_variable() for node, need in zip(nodes, needed, strict=True) if need]
-        of_xs = iter(chainer.grad(ys, xs, [chainer.Variable(gy.copy()) for gy in gys]))
-        grads = tuple(next(of_xs) if need else None for need in needed)
-    return Ran(function, in_data, ys, gys, tuple(getattr(g, "array", None) for g in grads), needed)
+        x_grads = iter(chainer.grad(ys, xs, [chainer.Variable(gy.copy()) for gy in gys]))
+        grads = tuple(next(x_grads) if need else None for need in needed)
+    return FunctionCall(
+        function, in_data, ys, gys, tuple(getattr(g, "array", None) for g in grads), needed
+    )
 
 
-#: Makes arrays for functions that take them beside their variables; another test puts CuPy's here.
+#: Makes arrays that are not variables. tests/gpu replaces it by CuPy's function.
 A = np.array
 
 
@@ -111,23 +113,23 @@ CASES = {}
 
 
 def case(name):
-    """Call it."""
+    """Run a case."""
     call, arrays = CASES[name]
     return run(call, *arrays)
 
 
-def add(name, call, words="", *arrays):
-    """A case: a function, and arrays in words, or as they are."""
+def add(name, call, descriptions="", *arrays):
+    """Add a case: a function, descriptions of arrays, and further arrays."""
     assert name not in CASES
-    CASES[name] = call, (*map(array, words.split()), *arrays)
+    CASES[name] = call, (*map(array, descriptions.split()), *arrays)
 
 
 def named(names):
-    """Functions of chainer.functions by their names."""
+    """Functions in chainer.functions, by name."""
     return {name: getattr(F, name) for name in names.split()}
 
 
-# One array, element by element.
+# Functions of one array.
 for _name, _call in {
     **named(
         "relu elu leaky_relu sigmoid tanh exp expm1 square cosh sinh arctanh sin cos tan "
@@ -160,7 +162,7 @@ for _name, _call in {
     "cumprod": lambda x: F.cumprod(x, axis=1),
     "broadcast_to": lambda x: F.broadcast_to(x, (5, 2, 3, 4)),
     "normalize": lambda x: F.normalize(x, axis=1),
-    # Arrays.
+    # Array functions.
     "reshape": lambda x: F.reshape(x, (4, 6)),
     "swapaxes": lambda x: F.swapaxes(x, 0, 1),
     "moveaxis": lambda x: F.moveaxis(x, 0, 2),
@@ -189,7 +191,7 @@ for _name, _call in {
 }.items():
     add(_name, _call, "+2x3")
 
-# Several arrays.
+# Functions of several arrays.
 add("add", lambda a, b: a + b, "2x3 2x3")
 add("add_broadcast", lambda a, b: a + b, "2x3 3")
 add("multi_add", lambda a, b, c: F.add(a, b, c), "2x3 2x3 3")
@@ -337,7 +339,7 @@ add("squared_error", F.squared_error, "4x3 4x3")
 add("absolute_error", F.absolute_error, "4x3 4x3")
 add("huber_loss", lambda a, b: F.huber_loss(a, b, 0.7), "4x3 4x3")
 add("hinge", F.hinge, "4x3 4:3")
-# Within the margin, of both labels.
+# Distances within the margin, with both labels.
 _NEAR = real(4, 3) / 4, real(4, 3) / 4, A([0, 1, 0, 1], np.int32)
 add("contrastive", F.contrastive, "", *_NEAR)
 add("triplet", F.triplet, "4x3 4x3 4x3")
@@ -376,49 +378,49 @@ add(
 add("cumprodsum", lambda m, a: Cumprodsum(1).apply((m, a))[0], "2x2x4 2x3x4")
 
 
-# -- arrays that count the operations on them: whatever NumPy code runs on such arrays is counted
+# -- arrays that count the operations of any NumPy code
 
-#: Logic, which is no arithmetic.
+#: Logical operations do not count as arithmetic.
 FREE = {"logical_and", "logical_not", "bitwise_and", "invert", "isnan"}
 PRODUCTS = (np.dot, np.tensordot, np.einsum)
 
 
-class Counting(np.ndarray[Any, Any]):
-    """An array that counts the operations on it, and gives arrays that count."""
+class CountingArray(np.ndarray[Any, Any]):
+    """An array that counts operations on it. Results are counting arrays, too."""
 
     flops = 0
 
     def __array_ufunc__(self, ufunc, method, *inputs, **more):
-        plain = [plainly(given) for given in inputs]
+        plain = [to_plain(value) for value in inputs]
         out = more.pop("out", ())
         if out:
-            more["out"] = tuple(map(plainly, out))
+            more["out"] = tuple(map(to_plain, out))
         result = getattr(ufunc, method)(*plain, **more)
         if ufunc is np.matmul:
-            Counting.flops += 2 * int(np.sum(np.matmul(*map(np.ones_like, plain))))
+            CountingArray.flops += 2 * int(np.sum(np.matmul(*map(np.ones_like, plain))))
         elif method == "reduce":
-            Counting.flops += np.size(plain[0]) - np.size(result)
+            CountingArray.flops += np.size(plain[0]) - np.size(result)
         elif method == "at":
-            Counting.flops += np.size(plain[2])
+            CountingArray.flops += np.size(plain[2])
         elif ufunc.__name__ not in FREE:
-            Counting.flops += np.size(result)
-        return out[0] if out else counting(result)
+            CountingArray.flops += np.size(result)
+        return out[0] if out else to_counting(result)
 
     def __array_function__(self, function, types, args, more):
         if function not in PRODUCTS:
             return super().__array_function__(function, types, args, more)
-        args = [plainly(given) for given in args]
-        ones = [np.ones_like(given) if isinstance(given, np.ndarray) else given for given in args]
-        Counting.flops += 2 * int(np.sum(function(*ones, **more)))
-        return counting(function(*args, **more))
+        args = [to_plain(value) for value in args]
+        ones = [np.ones_like(value) if isinstance(value, np.ndarray) else value for value in args]
+        CountingArray.flops += 2 * int(np.sum(function(*ones, **more)))
+        return to_counting(function(*args, **more))
 
     def dot(self, other, *_):
         return np.dot(self, other)
 
 
-def counting(array):
-    return array.view(Counting) if isinstance(array, np.ndarray) else array
+def to_counting(array):
+    return array.view(CountingArray) if isinstance(array, np.ndarray) else array
 
 
-def plainly(array):
-    return array.view(np.ndarray) if isinstance(array, Counting) else array
+def to_plain(array):
+    return array.view(np.ndarray) if isinstance(array, CountingArray) else array
