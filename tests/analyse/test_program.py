@@ -115,7 +115,7 @@ def test_trials_after_the_last_budget_of_a_killed_program_are_added():
     assert next(lines(program_parts(program))) == "iterations 890 x2"
     assert mean_of_trials(program, training) == (pytest.approx(445e-9), 2)
     assert trial_count(program, training) == training.n_trials
-    # A budget with all trials, or with more than have rows, stays as it is.
+    # A budget with all trials, or with more trials than rows have, does not change.
     for count in (2, 3):
         spent = Spent(*ITERATIONS, 890, count), *others
         complete = ProgramTime(replace(budget, spent=spent, wall_ns=997), {ITERATIONS: [training]})

@@ -1,4 +1,4 @@
-"""No child process outlives a parent that is killed, and none leaves files."""
+"""Child processes end with a killed parent, and leave no files."""
 
 import os
 import signal
@@ -13,19 +13,19 @@ from tests.command import ROOT
 
 CHILD = """
 import signal, sys
-with open(sys.argv[1], "w") as here:
-    if "ready" in sys.argv:  # not for a worker of advise: it accepts JSON only, and would end
+with open(sys.argv[1], "w") as fifo:
+    if "ready" in sys.argv:  # a worker of advise accepts only JSON, and would end
         print("ready", flush=True)
-    here.write("here\\n")
-    here.flush()
+    fifo.write("started\\n")
+    fifo.flush()
     signal.pause()
 """
-#: Code that starts each kind of child process that may run for long.
+#: Code that starts each kind of long-running child process.
 STARTS = {
     "a worker of advise": "worker.Worker([child, fifo], lambda: '').ask('ready', 600)",
     "a case of a sweep": "executors.PROGRAM = Path(child)\nexecutors.run_case('a', (fifo,), '.')",
-    "a sampler": "words = sys.executable, child, fifo, 'ready'\n"
-    "samplers._attached(words, 'ready', signal.pause)",
+    "a sampler": "command = sys.executable, child, fifo, 'ready'\n"
+    "samplers._attached(command, 'ready', signal.pause)",
 }
 PARENT = """
 import signal, sys
@@ -39,7 +39,7 @@ child, fifo = sys.argv[1:]
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can kill a child with its parent")
 @pytest.mark.parametrize("kind", STARTS)
-def test_a_child_is_killed_with_its_parent(kind, tmp_path):
+def test_child_is_killed_with_its_parent(kind, tmp_path):
     child, fifo, folder = tmp_path / "child.py", tmp_path / "fifo", tmp_path / "tmp"
     child.write_text(CHILD)
     os.mkfifo(fifo)
@@ -58,10 +58,10 @@ def test_a_child_is_killed_with_its_parent(kind, tmp_path):
             os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
 
     threading.Thread(target=wake).start()
-    with open(fifo) as here:
-        assert here.readline() == "here\n"
+    with open(fifo) as fifo_file:
+        assert fifo_file.readline() == "started\n"
         parent.send_signal(signal.SIGKILL)
-        assert here.read() == ""  # ends when the child has ended
+        assert fifo_file.read() == ""  # ends when the child has ended
     assert parent.wait() == -signal.SIGKILL
-    # Only a sweep's case leaves a folder, which has a name.
+    # Only a case of a sweep leaves a folder, with a known name.
     assert [name for name in os.listdir(folder) if not name.startswith("sweep-")] == []

@@ -1,4 +1,4 @@
-"""Values and exceptions in messages, also those that cannot describe themselves."""
+"""Messages show values and exceptions, even if these cannot describe themselves."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Memory that is free to this process, and the limit that refuses other memory."""
+"""Memory that is free for this process, and a limit on its allocations."""
 
 import mmap
 import resource
@@ -32,7 +32,7 @@ def process(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("mount", "names"), [("memory", V1), (".", V2), ("unified", V2)])
-def test_the_smallest_rest_of_all_control_groups_is_free(mount, names, process, tmp_path):
+def test_free_memory_is_the_smallest_rest_of_all_control_groups(mount, names, process, tmp_path):
     groups = tmp_path / "groups"
     limit_name, use_name, prefix = names
 
@@ -46,7 +46,7 @@ def test_the_smallest_rest_of_all_control_groups_is_free(mount, names, process, 
 
     make_group("job/step", "9223372036854771712" if names is V1 else "max", 0)
     assert free_nbytes(process, groups) == 1000 * MIB
-    # Cached pages of files are freed when memory is short.
+    # The system frees cached pages of files when memory is short.
     make_group("job", 500 * MIB, 300 * MIB, 50 * MIB)
     assert free_nbytes(process, groups) == 300 * MIB
     make_group("job/step", 100 * MIB, 20 * MIB)
@@ -62,7 +62,7 @@ def test_resource_limits_reduce_free_memory(process, tmp_path, monkeypatch):
     for kind, left in ((resource.RLIMIT_AS, 300), (resource.RLIMIT_DATA, 350)):
         limits = {kind: (400 * MIB, none)}
         monkeypatch.setattr(
-            resource, "getrlimit", lambda kind, of=limits: of.get(kind, (none, none))
+            resource, "getrlimit", lambda kind, limits=limits: limits.get(kind, (none, none))
         )
         assert free_nbytes(process, nowhere) == left * MIB
 

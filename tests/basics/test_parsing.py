@@ -1,4 +1,4 @@
-"""Parsers of the values of options."""
+"""Parsing of option values."""
 
 import math
 
@@ -10,7 +10,7 @@ from chainer_profile.basics.parsing import InputSpec, parse_input
 from chainer_profile.networks.inputs import make_arguments
 from tests.refusing import refusal
 
-#: Texts, and the inputs that they describe.
+#: Inputs, by the text that describes them.
 SPECS = {
     "3x32x32": InputSpec((3, 32, 32)),
     "784:float32": InputSpec((784,), dtype="float32"),

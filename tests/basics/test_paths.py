@@ -17,7 +17,7 @@ PATHS = st.lists(NAMES, max_size=4).map(lambda names: "/" + "/".join(names))
 
 
 @given(PATHS, PATHS, st.integers(0, 5))
-def test_chains_of_links_divide_and_truncate_paths(path, holder, depth):
+def test_link_paths_are_divided_and_truncated(path, holder, depth):
     chain = links_to(path)
     lower = links_below(path, holder)
     assert lower == chain[len(chain) - len(lower) :]
@@ -26,13 +26,13 @@ def test_chains_of_links_divide_and_truncate_paths(path, holder, depth):
     short = truncate(path, depth)
     assert short in links_to(path)
     assert len(links_to(short)) == min(depth + 1, len(links_to(path)))
-    whole = joined(holder.rstrip("/"), path)
-    assert whole.startswith(holder.rstrip("/") or "/")
+    full_path = joined(holder.rstrip("/"), path)
+    assert full_path.startswith(holder.rstrip("/") or "/")
     assert link_of(f"{path.rstrip('/')}/W") == path
 
 
 @given(st.lists(PATHS, max_size=12))
-def test_depth_first_keeps_links_below_a_link_together(paths):
+def test_depth_first_keeps_subtrees_together(paths):
     ordered = depth_first(paths)
     assert sorted(ordered) == sorted(set(paths))
     for link in ordered:

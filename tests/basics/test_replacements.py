@@ -42,7 +42,7 @@ def test_wrappers_are_undone_in_any_order():
 
 
 class Proxy:
-    """Sets attributes of another object, as ChainerMN's optimizers do."""
+    """A proxy that sets attributes of another object, like ChainerMN's optimizers."""
 
     def __init__(self, actual):
         vars(self)["actual"] = actual
@@ -54,7 +54,7 @@ class Proxy:
         setattr(self.actual, name, value)
 
 
-def test_attributes_are_set_without_the_objects_own_setattr():
+def test_attributes_are_set_without_setattr_of_the_object():
     thing, model = Thing(), chainer.Sequential(L.Linear(2, 2))
     proxy, before = Proxy(thing), set(vars(model))
     with Replacements() as replacements:

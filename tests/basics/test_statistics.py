@@ -1,4 +1,4 @@
-"""Statistics, compared with NumPy, SciPy and exact probabilities; and the rule to stop."""
+"""Statistics agree with NumPy, SciPy and exact probabilities; the rule that ends the trials."""
 
 import math
 from unittest import mock
@@ -57,7 +57,7 @@ def test_describe_agrees_with_numpy_in_any_unit(times, factor):
     interval = (statistics.ci_low_s, statistics.ci_high_s)
     if count < MIN_TRIALS:
         assert all(map(math.isnan, interval))
-    else:  # it lies within the sample
+    else:  # the interval lies within the sample
         ends = [statistics.min_s, interval[0], statistics.median_s, interval[1], statistics.max_s]
         assert ends == sorted(ends)
     scaled = describe(times * factor)
@@ -104,7 +104,7 @@ def test_trials_interval_of_independent_and_disturbed_trials():
     # Independent trials: the ranks are quantiles of the binomial distribution.
     times = np.random.default_rng(0).permutation(100)
     assert trials_interval(times) == median_interval(times.astype(float)) == (39, 60)
-    # Trials with two levels: the interval has both, as nothing shows which one will last.
+    # Trials with two levels: the interval has both, because either may last.
     assert trials_interval(np.repeat([1_000, 1_010], 500)) == (1_000, 1_010)
     # The second half was disturbed by another program: the interval ends at medians of batches.
     rng = np.random.default_rng(3)
@@ -114,8 +114,8 @@ def test_trials_interval_of_independent_and_disturbed_trials():
     assert np.percentile(second, 50) < high < second.max()
 
 
-def test_a_slow_drift_widens_the_interval_by_no_more_than_the_drift():
-    # The machine becomes 10 % faster, and every 50th trial is slow: a report said 5.3 to 13.5 ms.
+def test_slow_drift_widens_the_interval_by_at_most_the_drift():
+    # The machine becomes 10 % faster, and every 50th trial is slow.
     rng = np.random.default_rng(0)
     times = np.linspace(6.4e6, 5.8e6, 1_000) * (1 + 0.01 * rng.standard_normal(1_000))
     times[::50] *= rng.uniform(1.5, 4, 20)
@@ -127,7 +127,7 @@ def test_a_slow_drift_widens_the_interval_by_no_more_than_the_drift():
 
 @st.composite
 def series(draw):
-    """Trials in ns that are independent, correlated, quantized or of two modes."""
+    """Strategy of times in ns: independent, correlated, quantized or bimodal."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     count, rho = draw(st.integers(MIN_TRIALS, 700)), draw(st.sampled_from([0, 0.5, 0.9, 0.999]))
     varied = ar1(rng, count, rho)[0]
@@ -137,12 +137,12 @@ def series(draw):
 
 
 @given(series())
-def test_the_interval_is_within_the_order_statistics_and_contains_the_median(times):
+def test_interval_lies_within_order_statistics_and_contains_the_median(times):
     low, high = trials_interval(times)
     median = np.median(times)
     inner_low, inner_high = median_interval(times.astype(float))
     assert times.min() <= low <= inner_low <= median <= inner_high <= high <= times.max()
-    # It is never wider than the order statistics alone, or than the medians of the batches.
+    # The interval is at most as wide as by order statistics alone, or by medians of batches.
     with mock.patch("chainer_profile.basics.describe._extreme_medians", return_value=(0, math.inf)):
         by_ranks = trials_interval(times)
     assert by_ranks[0] <= low <= high <= by_ranks[1]
@@ -154,7 +154,7 @@ def test_the_interval_is_within_the_order_statistics_and_contains_the_median(tim
 
 
 @given(series(), st.integers(1, 1_000), st.integers(-(10**9), 10**9))
-def test_the_interval_scales_shifts_and_mirrors_with_the_trials(times, factor, shift):
+def test_interval_scales_shifts_and_mirrors_with_the_trials(times, factor, shift):
     low, high = trials_interval(times)
     changed = trials_interval(times * factor + shift)
     assert changed == (low * factor + shift, high * factor + shift)
@@ -185,7 +185,7 @@ def test_intervals_cover_the_median_and_the_mean_of_a_correlated_series(rho):
 
 
 @pytest.mark.parametrize("name", coverage.KINDS)
-def test_the_interval_contains_the_median_in_93_to_98_per_cent_of_runs(name):
+def test_interval_contains_the_median_in_93_to_98_percent_of_runs(name):
     for count in (100, 1_000):
         width, right = coverage.of_length(name, count, runs=1_000)
         assert coverage.within(right, 1_000, 0.93, 0.98), count
@@ -193,10 +193,10 @@ def test_the_interval_contains_the_median_in_93_to_98_per_cent_of_runs(name):
 
 
 @pytest.mark.parametrize("name", coverage.SLOW_DRIFTS)
-def test_the_interval_contains_the_median_of_slow_drifts_that_trials_show(name):
+def test_interval_contains_the_median_of_slow_drifts(name):
     width, right = coverage.of_length(name, 10_000, runs=200)
     assert coverage.within(right, 200, 0.93, 0.98)
-    assert width < 0.065  # drifts of 3 and 5 %
+    assert width < 0.065  # the drifts are 3 and 5 %
 
 
 @given(st.integers(1, 300), st.floats(0.5, 0.9999))
@@ -208,7 +208,7 @@ def test_student_quantile_agrees_with_scipy(degrees, confidence):
 # -- the median of independent samples
 
 
-def test_median_interval_has_the_narrowest_ranks_of_95_per_cent():
+def test_median_interval_has_the_narrowest_ranks_for_95_percent():
     # The ranks are integers, so the probability is 95 % or more, and less than 95 % for one less.
     for count in (*range(6, 60), 100, 101, 625, 2500, 10_000, 999_999):
         low, high = median_interval(np.arange(count, dtype=float))
@@ -235,24 +235,24 @@ def test_halves_differ_only_beyond_chance():
     assert halves_differ(7 * noise) == (pytest.approx(change), False)
 
 
-# -- the rule that ends the trials, whose error probability does not depend on the number of looks
+# -- the rule that ends the trials: its error probability does not depend on the number of tests
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 5 * FIRST_LOOK), st.floats(0.001, 0.05))
-@example(seed=2449, count=541, wanted=0.015625)
-def test_trials_end_only_if_the_reported_interval_is_narrow(seed, count, wanted):
+@example(seed=2449, count=541, target=0.015625)
+def test_trials_end_only_if_the_reported_interval_is_narrow(seed, count, target):
     samples = np.random.default_rng(seed).integers(900, 1_100, count)
-    if PreciseEnough(wanted).reached(samples):
+    if PreciseEnough(target).reached(samples):
         low, high = trials_interval(samples)
-        assert (high - low) / 2 <= wanted * np.median(samples)
+        assert (high - low) / 2 <= target * np.median(samples)
     assert not PreciseEnough(1.0).reached(np.full(count % FIRST_LOOK, 1_000, np.int64))
 
 
-def test_error_probabilities_of_all_looks_add_up_to_five_per_cent(monkeypatch):
-    asked = []
+def test_error_probabilities_of_all_interim_tests_add_up_to_five_percent(monkeypatch):
+    error_probabilities = []
 
     def interval(samples, confidence):
-        asked.append(1 - confidence)
+        error_probabilities.append(1 - confidence)
         return math.nan, math.nan
 
     monkeypatch.setattr("chainer_profile.basics.describe.trials_interval", interval)
@@ -260,16 +260,16 @@ def test_error_probabilities_of_all_looks_add_up_to_five_per_cent(monkeypatch):
     while count <= len(samples):
         assert not rule.reached(samples[:count])
         count += max(1, count // 50)
-    assert len(asked) >= 18
-    assert 0.045 < sum(asked) < 0.05
+    assert len(error_probabilities) >= 18
+    assert 0.045 < sum(error_probabilities) < 0.05
 
 
 @pytest.mark.parametrize("name", coverage.KINDS)
-def test_the_interval_contains_the_median_when_the_trials_end(name):
+def test_interval_contains_the_median_when_trials_stop_early(name):
     kind, typical = coverage.KINDS[name]
     rng = np.random.default_rng(11)
-    wanted = 0.1 if "50 %" in name else 0.02
-    ends = [coverage.stopped(kind, wanted, rng) for _ in range(200)]
+    target = 0.1 if "50 %" in name else 0.02
+    ends = [coverage.stopped(kind, target, rng) for _ in range(200)]
     true_ns = coverage.TYPICAL_NS * typical
     right = [low <= true_ns <= high for low, high in map(trials_interval, ends)]
     assert np.mean(right) >= 0.90

@@ -82,7 +82,7 @@ def test_numbers_are_formatted_and_parsed():
 @given(st.floats(1e-12, 1e6))
 @example(999.96e-6)
 @example(1 - 1e-9)
-def test_durations_have_four_digits_and_can_be_parsed_again(seconds):
+def test_durations_have_four_digits_and_can_be_parsed(seconds):
     text = units.format_duration(seconds).replace(",", "")
     assert units.parse_duration(text) == pytest.approx(seconds, rel=0.5001e-3)
     if 1e-9 <= seconds <= 999.9:
@@ -91,7 +91,7 @@ def test_durations_have_four_digits_and_can_be_parsed_again(seconds):
 
 
 @given(st.floats(1e-9, 1e12), st.integers(1, 9))
-def test_significant_digits_are_exact_and_keep_all_before_the_point(value, digits):
+def test_significant_digits_are_exact_and_keep_the_integer_part(value, digits):
     text = units.format_significant(value, digits).replace(",", "")
     assert float(text) == pytest.approx(value, rel=0.5001 * 10 ** (1 - digits))
     before_point = text.split(".")[0].lstrip("0")

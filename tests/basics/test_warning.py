@@ -1,4 +1,4 @@
-"""Warnings to the user: where they are attributed to, and that they are never exceptions."""
+"""Warnings name the line that called us, and never become exceptions."""
 
 import linecache
 import sys
@@ -15,14 +15,14 @@ def nothing_printed(monkeypatch):
     monkeypatch.setattr(warning, "_printed", set())
 
 
-def test_a_warning_is_attributed_to_the_line_that_called_our_code():
+def test_warning_is_attributed_to_the_line_that_called_our_code():
     with pytest.warns(UserWarning, match="^a: full$") as caught:
         warner("a: ")("full")
     assert caught[0].filename == __file__
     assert 'warner("a: ")("full")' in linecache.getline(__file__, caught[0].lineno)
 
 
-def test_a_warning_that_would_be_an_exception_is_one_printed_line(capsys):
+def test_warning_is_printed_in_one_line_if_it_would_be_an_exception(capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(2):
@@ -31,7 +31,7 @@ def test_a_warning_that_would_be_an_exception_is_one_printed_line(capsys):
 
 
 @pytest.mark.parametrize("stream", [None, "closed"])
-def test_a_line_that_cannot_be_printed_is_lost(stream, monkeypatch, tmp_path):
+def test_warning_without_a_usable_stderr_is_dropped(stream, monkeypatch, tmp_path):
     if stream is not None:
         stream = (tmp_path / "err").open("w")
         stream.close()
@@ -41,7 +41,7 @@ def test_a_line_that_cannot_be_printed_is_lost(stream, monkeypatch, tmp_path):
         warn_user("lost")
 
 
-def test_a_session_warns_of_each_problem_once():
+def test_session_warns_about_each_problem_once():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for warn in (warner("a: "), warner("a: ")):

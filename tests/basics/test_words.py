@@ -1,8 +1,8 @@
-"""Commands in advice."""
+"""Commands in advice, with the option --try."""
 
 from chainer_profile.basics.words import export_command_of, same_command_with_try
 
-#: Commands, and the arguments after ``--try``; None for commands to which it cannot be added.
+#: Arguments after ``--try`` by command; None for commands that do not have the option.
 COMMANDS = {
     "python profile.py run train.py -o result --epoch 1": "train.py -o result --epoch 1",
     "chainer-profile run -o a --force -q train.py": "-q train.py",
@@ -12,9 +12,9 @@ COMMANDS = {
 }
 
 
-def test_try_is_added_to_a_run_of_a_program():
-    for command, words in COMMANDS.items():
-        expected = "" if words is None else f"python profile.py run --try {words}"
+def test_try_option_is_added_to_a_run_command():
+    for command, arguments in COMMANDS.items():
+        expected = "" if arguments is None else f"python profile.py run --try {arguments}"
         assert same_command_with_try(command) == expected
 
 
