@@ -1,4 +1,4 @@
-"""The networks of ``models``: calls, link paths, parameters, values."""
+"""The networks of ``models``: calls, parameters and outputs."""
 
 import chainer
 import chainer.functions as F
@@ -18,8 +18,8 @@ from tests.refusing import arrays_of, assert_same, refusal
 
 SCALARS = ("bias1a", "bias1b", "bias2a", "scale", "bias2b")
 
-# Of every network its parameters, calls of convolutions, and calls in all; and the mean of the
-# positive numbers that it gives with known weights, plain and weighed by their place.
+# Numbers of parameters, of convolutions and of all calls; plain and weighted mean of the positive
+# outputs with known weights.
 SIZES = {
     "resnet20": (272_474, 21, 66, 0.21991, 0.10869),
     "resnet20-he": (272_474, 21, 73, 1.2746, 0.69556),
@@ -46,7 +46,7 @@ SIZES = {
     "se-resnet9-fixup": (4_938_256, 12, 81, 0.17885, 0.090763),
     "se-resnet9-fixup-depth": (4_936_208, 12, 81, 0.18981, 0.096833),
 }
-# What a batch of 2 goes in as, and comes out as; the ImageNet networks take small images too.
+# Input and output shapes of a batch of 2. ImageNet networks accept small images, too.
 CIFAR = (2, 3, 32, 32), (2, 10)
 IMAGENET = (2, 3, 40, 40), (2, 1000)
 SHAPES = {
@@ -62,11 +62,11 @@ def infer(model, x):
         return model(x)
 
 
-def drawn_arrays(model):
-    """Drawn numbers for all arrays of a network, of the size that they have after training."""
+def random_arrays(model):
+    """Random values for all arrays of a network, of a magnitude as after training."""
     arrays = {}
     for number, (path, array) in enumerate(sorted(arrays_of(model).items())):
-        draw = np.random.RandomState(number)  # of NumPy's versions alike
+        draw = np.random.RandomState(number)  # the same in all versions of NumPy
         if array.ndim > 1:
             arrays[path] = np.sqrt(1 / array[0].size) * draw.standard_normal(array.shape)
         else:
@@ -77,7 +77,7 @@ def drawn_arrays(model):
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_a_registered_network_builds_and_runs(name):
+def test_registered_network_builds_and_runs(name):
     entry = REGISTRY[name]
     model = entry.build()
     n_params, n_convolutions, n_calls, *values = SIZES[name]
@@ -89,7 +89,7 @@ def test_a_registered_network_builds_and_runs(name):
     assert model.count_params() == n_params
     assert f"{n_calls} calls" in entry.description
     assert "\n" not in entry.description
-    serializers.NpzDeserializer(drawn_arrays(model)).load(model)
+    serializers.NpzDeserializer(random_arrays(model)).load(model)
     x = np.random.RandomState(0).rand(*shape_in).astype("f")
     with TimerHook() as hook:
         y = infer(model, x)
@@ -103,22 +103,22 @@ def test_a_registered_network_builds_and_runs(name):
     assert means == pytest.approx(values, rel=1e-3)
 
 
-def test_the_registry_holds_these_networks_the_default_first_and_takes_other_arguments():
+def test_registry_lists_the_default_first_and_build_accepts_arguments():
     assert list(REGISTRY) == list(SIZES)
     with pytest.raises(TypeError):
         REGISTRY["mine"] = REGISTRY["resnet20"]
     model = REGISTRY["resnet20"].build(classes=100, depth=8)
     assert infer(model, np.ones((1, 3, 32, 32), "f")).shape == (1, 100)
     assert len(model.res2) == 1
-    # One without classes does not hand them over.
+    # Networks without classes do not get that argument.
     entry = ModelEntry("n", "d", (3, 8, 8), None, (), (), "collections:OrderedDict", {"a": 1})
     assert entry.build(b=2) == {"a": 1, "b": 2}
-    for name in ("resnet18-bottleneck", "resnet34-relu-bn"):  # PyTorch's
+    for name in ("resnet18-bottleneck", "resnet34-relu-bn"):  # as in PyTorch
         links = REGISTRY[name].build().links()
         assert {link.eps for link in links if hasattr(link, "eps")} == {1e-5}
 
 
-def test_weights_start_as_fixup_says_and_gradients_reach_the_scalars():
+def test_fixup_initialization_and_gradients_of_scalars():
     model = SEResNet9Fixup()
     for n, width in zip((2, 3, 4, 5), (64, 128, 256, 512), strict=True):
         block = model[f"res{n}"]
@@ -133,18 +133,24 @@ def test_weights_start_as_fixup_says_and_gradients_reach_the_scalars():
 
 
 ONLY, SIDES = "only, not ", "or of other sides that are multiples of 4, not "
-#: What cannot be built, or given to a network as an image, and the end of what is said of it.
+#: Unsuitable arguments and images, and ends of messages about them.
 REFUSED = [
     *((lambda n=n: ResNetCIFAR(n), f"for a CIFAR ResNet, not {n}") for n in (-4, 2, 7, 18, 21)),
     *((lambda n=n: ResNet(n), f"one of 18, 34, 50, 101, 152, not {n}") for n in (20, 0, 51)),
     (lambda: ResNet(18, variant="wide"), "standard, plain, bottleneck, large, not 'wide'"),
     (lambda: FastHeNormal(fan_option="fan_avg"), "fan_in or fan_out, not 'fan_avg'"),
-    # This one would fit the linear layer.
-    (lambda: given(ResNet34ReluBN(), 3, 224, 200), f"inputs of 3 x 224 x 224 {ONLY}3 x 224 x 200"),
-    (lambda: given(ResNet34ReluBN(), 1, 224, 224), f"inputs of 3 x 224 x 224 {ONLY}1 x 224 x 224"),
-    (lambda: given(fixup(3), 1, 64, 64), f"inputs of 3 x 64 x 64, {SIDES}1 x 64 x 64"),
-    (lambda: given(fixup(1), 3, 64, 64), f"inputs of 1 x 64 x 64, {SIDES}3 x 64 x 64"),
-    (lambda: given(fixup(3), 3, 64, 63), f"inputs of 3 x 64 x 64, {SIDES}3 x 64 x 63"),
+    # This image would fit the linear layer.
+    (
+        lambda: run_on_zeros(ResNet34ReluBN(), 3, 224, 200),
+        f"inputs of 3 x 224 x 224 {ONLY}3 x 224 x 200",
+    ),
+    (
+        lambda: run_on_zeros(ResNet34ReluBN(), 1, 224, 224),
+        f"inputs of 3 x 224 x 224 {ONLY}1 x 224 x 224",
+    ),
+    (lambda: run_on_zeros(fixup(3), 1, 64, 64), f"inputs of 3 x 64 x 64, {SIDES}1 x 64 x 64"),
+    (lambda: run_on_zeros(fixup(1), 3, 64, 64), f"inputs of 1 x 64 x 64, {SIDES}3 x 64 x 64"),
+    (lambda: run_on_zeros(fixup(3), 3, 64, 63), f"inputs of 3 x 64 x 64, {SIDES}3 x 64 x 63"),
 ]
 
 
@@ -152,16 +158,16 @@ def fixup(channels):
     return SEResNet9Fixup(channels=channels)
 
 
-def given(model, *shape):
+def run_on_zeros(model, *shape):
     return infer(model, np.zeros((1, *shape), np.float32))
 
 
-def test_what_a_network_cannot_be_given_is_refused_in_one_line():
+def test_unsuitable_arguments_and_images_are_refused_in_one_line():
     for act, expected in REFUSED:
         assert refusal(act, error=ValueError).endswith(expected)
 
 
-def test_the_fast_distribution_is_that_of_chainer():
+def test_fast_he_normal_has_the_distribution_of_chainer():
     for fan_option in ("fan_in", "fan_out"):
         fast, slow = (np.empty((200, 50, 3, 3), np.float32) for _ in range(2))
         FastHeNormal(0.5, fan_option)(fast)
@@ -176,10 +182,10 @@ def weights(name, seed):
     return arrays_of(REGISTRY[name].build())
 
 
-def test_the_same_seed_gives_the_same_weights():
+def test_same_seed_gives_same_weights():
     for name in ("resnet20", "resnet18-bottleneck", "se-resnet9-fixup-depth"):
         first = weights(name, 3)
         assert_same(first, weights(name, 3))
         assert not np.array_equal(first["conv1/W"], weights(name, 4)["conv1/W"]), name
-    w = weights("resnet20", 0)["res4/0/conv1/W"]  # of He's distribution by what goes in
+    w = weights("resnet20", 0)["res4/0/conv1/W"]  # He's distribution by fan-in
     assert np.std(w) == pytest.approx(np.sqrt(2 / (32 * 9)), rel=0.03)
