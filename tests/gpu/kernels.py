@@ -1,9 +1,9 @@
-"""CUDA kernels without a GPU: NVRTC compiles them as CuPy would, g++ builds them for the CPU.
+"""CUDA kernels without a GPU: NVRTC compiles them like CuPy, and g++ builds them for the CPU.
 
-In a process where ``import cupy`` gives the stand-in (tests/fake_cupy), :func:`start` puts the
-kernels of this module in the place of the stand-in's, which compute nothing. Each hands its code
-and the types of its arguments to the installed CuPy, which generates the source, and runs what g++
-made of it on the arrays at hand, as one block of one thread.
+This needs a process in which ``import cupy`` imports the fake CuPy (tests/fake_cupy). There,
+:func:`start` replaces the kernels of the fake CuPy, which compute nothing. The installed CuPy
+generates the source of each kernel. g++ builds it, and it runs on NumPy arrays as one block of one
+thread.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import scipy.special
 
 from tests import ROOT
 
-#: Functions of CUDA's that C++ has not, and SciPy has.
-OF_SCIPY = {
+#: Functions that CUDA and SciPy have, but C++ lacks.
+SCIPY_FUNCTIONS = {
     "erfcx": scipy.special.erfcx,
     "erfinv": scipy.special.erfinv,
     "erfcinv": scipy.special.erfcinv,
     "normcdf": scipy.special.ndtr,
     "normcdfinv": scipy.special.ndtri,
 }
-#: Other names of CUDA that C++ lacks, for one thread; and a door that takes pointers to arguments,
-#: as cuLaunchKernel does.
+#: Other CUDA names that C++ lacks, for one thread; and a launcher that takes pointers to arguments,
+#: like cuLaunchKernel.
 SHIM = """
 #include <assert.h>
 #include <math.h>
@@ -44,8 +44,8 @@ SHIM = """
 #define __host__
 #define __forceinline__ inline
 #define __shared__ static
-struct Place { unsigned x, y, z; };
-static const Place blockDim{1, 1, 1}, gridDim{1, 1, 1}, blockIdx{0, 0, 0}, threadIdx{0, 0, 0};
+struct Index { unsigned x, y, z; };
+static const Index blockDim{1, 1, 1}, gridDim{1, 1, 1}, blockIdx{0, 0, 0}, threadIdx{0, 0, 0};
 static void __syncthreads() {}
 static int __popc(unsigned x) { return __builtin_popcount(x); }
 static int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
@@ -82,13 +82,15 @@ template <class... P> void call(void (*kernel)(P...), void** arguments) {
     f"""extern "C" {{ double (*scipy_{name})(double); }}
 static double {name}(double x) {{ return scipy_{name}(x); }}
 """
-    for name in OF_SCIPY
+    for name in SCIPY_FUNCTIONS
 )
-DOOR = """
-extern "C" void door(void** arguments) {{ call(&{name}, arguments); }}
+LAUNCHER = """
+extern "C" void launcher(void** arguments) {{ call(&{name}, arguments); }}
 """
-_of_double = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)
-_CALLBACKS = {f"scipy_{name}": _of_double(function) for name, function in OF_SCIPY.items()}
+DOUBLE_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)
+_CALLBACKS = {
+    f"scipy_{name}": DOUBLE_FUNCTION(function) for name, function in SCIPY_FUNCTIONS.items()
+}
 ARRAY, INDEXER, SCALAR = 1, 2, 3  # CuPy's kinds of arguments
 
 
@@ -97,20 +99,20 @@ class Kernel:
     """The result of compiling and building a kernel with arguments of certain types."""
 
     name: str
-    fault: str  #: Messages of NVRTC or g++.
-    door: Any = None  #: None for a kernel that is only compiled.
+    error_messages: str  #: Error messages of NVRTC or g++.
+    launcher: Any = None  #: None if the kernel is only compiled.
     n_runs: int = 0
 
 
 class Compiler:
-    """The installed CuPy's generator of code, NVRTC, and g++; keeps the result of a source."""
+    """The installed CuPy's code generator, NVRTC and g++, with a cache by source."""
 
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.kernels: dict[str, Kernel] = {}
         self.cupy: Any = importlib.import_module("cupy")
         home = Path(self.cupy.__file__).parent
-        # Where CuPy itself does not look for it.
+        # CuPy itself does not look here.
         for library in home.parent.glob("nvidia/*/lib/libnvrtc.so.*"):
             ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
         self.nvrtc: Any = importlib.import_module("cupy_backends.cuda.libs.nvrtc")
@@ -120,7 +122,7 @@ class Compiler:
         self.reduction: Any = importlib.import_module("cupy._core._reduction")
         self.scalar: Any = importlib.import_module("cupy._core._scalar").CScalar
         self.indexer: Any = importlib.import_module("cupy._core._carray").Indexer
-        # The stand-in has the same name.
+        # The fake CuPy has the same name.
         for name in [*sys.modules]:
             if name.partition(".")[0] in ("cupy", "cupyx"):
                 del sys.modules[name]
@@ -130,23 +132,23 @@ class Compiler:
         subprocess.run([*self._gcc, str(header)], check=True)
 
     def __call__(self, name: str, source: str, for_cpu: str = "", options: Any = ()) -> Kernel:
-        """Compile it, and build it, unless that has been done."""
+        """Compile and build a kernel, unless it is in the cache."""
         if source not in self.kernels:
             kernel = self.kernels[source] = Kernel(name, self._compile(source, options))
-            if for_cpu and not kernel.fault:
+            if for_cpu and not kernel.error_messages:
                 self._build(kernel, for_cpu)
         kernel = self.kernels[source]
-        if kernel.fault:
-            raise RuntimeError(kernel.fault)
+        if kernel.error_messages:
+            raise RuntimeError(kernel.error_messages)
         return kernel
 
     def _compile(self, source: str, options: Any) -> str:
         headers = "".join(f"#include <{name}>\n" for name in self.core._cupy_header_list)
-        words = self.core.assemble_cupy_compiler_options(tuple(options))
+        flags = self.core.assemble_cupy_compiler_options(tuple(options))
         program = self.nvrtc.createProgram(headers + source, "kernel.cu", (), ())
         try:
             self.nvrtc.compileProgram(
-                program, (*words, "--device-as-default-execution-space", "-arch=sm_80")
+                program, (*flags, "--device-as-default-execution-space", "-arch=sm_80")
             )
         except self.nvrtc.NVRTCError as error:
             return f"NVRTC: {self.nvrtc.getProgramLog(program) or error}"
@@ -158,20 +160,20 @@ class Compiler:
         path = f"{self.folder.name}/{len(self.kernels)}.so"
         shim = f"{self.folder.name}/shim.hpp"
         command = [*self._gcc, "-shared", "-include", shim, "-x", "c++", "-", "-o", path]
-        code = source + DOOR.format(name=kernel.name)
-        done = subprocess.run(command, input=code, capture_output=True, text=True, check=False)
-        if done.returncode:
-            kernel.fault = f"g++: {done.stderr}"
+        code = source + LAUNCHER.format(name=kernel.name)
+        result = subprocess.run(command, input=code, capture_output=True, text=True, check=False)
+        if result.returncode:
+            kernel.error_messages = f"g++: {result.stderr}"
             return
         library = ctypes.CDLL(path)
         for name, callback in _CALLBACKS.items():
             pointer = ctypes.c_void_p.in_dll(library, name)
             pointer.value = ctypes.cast(callback, ctypes.c_void_p).value
-        kernel.door = library.door
+        kernel.launcher = library.launcher
 
 
 class _Launch:
-    """Arguments of a launch: their types for the generator of code, and their addresses."""
+    """Arguments of a launch: types for the code generator, and values."""
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
@@ -197,11 +199,11 @@ class _Launch:
     def run(self, kernel: Kernel) -> None:
         kernel.n_runs += 1
         pointers = [value.ctypes.data for value in self._values]
-        kernel.door((ctypes.c_void_p * len(pointers))(*pointers))
+        kernel.launcher((ctypes.c_void_p * len(pointers))(*pointers))
 
 
-class _CaughtKernel:
-    """A kernel of CuPy's and how it is called."""
+class _InterceptedKernel:
+    """A CuPy kernel that runs on the CPU."""
 
     compiler: ClassVar[Compiler]
     stand_in: ClassVar[Any]
@@ -210,7 +212,7 @@ class _CaughtKernel:
         self.real = getattr(self.compiler.cupy, type(self).__name__)(*args, **kwargs)
 
     def _broadcast(self, args: Any) -> tuple[list[Any], tuple[int, ...] | None]:
-        """Arrays, those that are not raw broadcast to one shape, and numbers; and that shape."""
+        """Broadcast all arrays that are not raw; return arguments and the common shape."""
         real = self.real
         if len(args) not in (real.nin, real.nin + real.nout):
             raise TypeError(f"Wrong number of arguments for {real.name}")
@@ -219,7 +221,7 @@ class _CaughtKernel:
             if isinstance(value, boxes):
                 values[i] = value.host
             else:
-                self.compiler.scalar(value)  # raises TypeError if it is no number
+                self.compiler.scalar(value)  # raises TypeError unless it is a number
         params = real.in_params + real.out_params
         not_raw = [
             i
@@ -228,7 +230,7 @@ class _CaughtKernel:
         ]
         if not not_raw:
             return values, None
-        # Outputs are not broadcast: their shapes are to be right.
+        # Outputs are not broadcast, so their shapes must match.
         same = np.broadcast_arrays(*(values[i] for i in not_raw))
         for i, value in zip(not_raw, same, strict=True):
             if i < real.nin:
@@ -236,7 +238,7 @@ class _CaughtKernel:
         return values, same[0].shape
 
     def _types(self, values: list[Any]) -> tuple[Any, Any, dict[str, Any]]:
-        """Types of inputs and outputs, and by their names in the code."""
+        """Types of inputs, types of outputs, and types by name in the code."""
         real = self.real
         types = [value.dtype if isinstance(value, np.ndarray) else None for value in values]
         ins, outs, _ = self.compiler.kernel._decide_params_type(
@@ -245,8 +247,8 @@ class _CaughtKernel:
         named = zip(real.in_params + real.out_params, (*ins, *outs), strict=True)
         return ins, outs, {p.ctype: np.dtype(t).type for p, t in named if p.dtype is None}
 
-    def _outputs(self, given: Any, types: Any, shape: tuple[int, ...]) -> list[Any]:
-        outs = list(given) or [self.stand_in.ndarray(shape, dtype) for dtype in types]
+    def _outputs(self, outputs: Any, types: Any, shape: tuple[int, ...]) -> list[Any]:
+        outs = list(outputs) or [self.stand_in.ndarray(shape, dtype) for dtype in types]
         for out, param in zip(outs, self.real.out_params, strict=True):
             if not param.raw and out.shape != shape:
                 raise ValueError("Out shape is mismatched")
@@ -255,7 +257,7 @@ class _CaughtKernel:
     def _fewest_axes(
         self, arrays: list[Any], params: Any, shape: tuple[int, ...]
     ) -> tuple[list[Any], tuple[int, ...]]:
-        """Dense arrays with one axis; CuPy joins other axes too, for speed."""
+        """Reshape dense arrays to one axis. CuPy also joins other axes, for speed."""
         not_raw = [
             isinstance(a, np.ndarray) and not p.raw for a, p in zip(arrays, params, strict=True)
         ]
@@ -272,12 +274,12 @@ class _CaughtKernel:
         return launch
 
 
-class ElementwiseKernel(_CaughtKernel):
+class ElementwiseKernel(_InterceptedKernel):
     def __call__(self, *args: Any, size: int | None = None, **_: Any) -> Any:
         real = self.real
         values, shape = self._broadcast(args)
         if (shape is None) == (size is None):
-            raise ValueError("size is for arrays that are all raw, and these need it")
+            raise ValueError("size is required if, and only if, all arrays are raw")
         ins, outs, named = self._types(values)
         shape = (size,) if shape is None else shape
         boxes = self._outputs(args[real.nin :], outs, shape)
@@ -300,7 +302,7 @@ class ElementwiseKernel(_CaughtKernel):
         return None if real.no_return else result
 
 
-class ReductionKernel(_CaughtKernel):
+class ReductionKernel(_InterceptedKernel):
     def __call__(
         self, *args: Any, axis: Any = None, keepdims: bool = False, out: Any = None
     ) -> Any:
@@ -309,17 +311,17 @@ class ReductionKernel(_CaughtKernel):
         values, in_shape = self._broadcast(args)
         ins, outs, named = self._types(values)
         n_axes = len(in_shape)
-        over = range(n_axes) if axis is None else np.atleast_1d(axis) % n_axes
-        over = tuple(sorted(over))
-        left = tuple(i for i in range(n_axes) if i not in over)
-        shape = tuple(in_shape[i] for i in left)
-        kept = tuple(1 if i in over else n for i, n in enumerate(in_shape))
-        boxes = self._outputs(args[real.nin :], outs, kept if keepdims else shape)
+        reduced = range(n_axes) if axis is None else np.atleast_1d(axis) % n_axes
+        reduced = tuple(sorted(reduced))
+        remaining = tuple(i for i in range(n_axes) if i not in reduced)
+        shape = tuple(in_shape[i] for i in remaining)
+        kept_shape = tuple(1 if i in reduced else n for i, n in enumerate(in_shape))
+        boxes = self._outputs(args[real.nin :], outs, kept_shape if keepdims else shape)
         arrays = [
-            a.transpose(over + left) if isinstance(a, np.ndarray) and not p.raw else a
+            a.transpose(reduced + remaining) if isinstance(a, np.ndarray) and not p.raw else a
             for a, p in zip(values[: real.nin], real.in_params, strict=True)
         ]
-        in_shape = tuple(in_shape[i] for i in over + left)
+        in_shape = tuple(in_shape[i] for i in reduced + remaining)
         arrays, in_shape = self._fewest_axes(arrays, real.in_params, in_shape)
         results, shape = self._fewest_axes(
             [box.host.reshape(shape) for box in boxes], real.out_params, shape
@@ -344,16 +346,16 @@ class ReductionKernel(_CaughtKernel):
 
 
 def start() -> Compiler:
-    """Make the stand-in CuPy, with kernels that compute; to be called before Chainer's import."""
+    """Import the fake CuPy with kernels that compute. Call this before Chainer is imported."""
     compiler = Compiler()
     sys.path.insert(0, str(ROOT / "tests" / "fake_cupy"))
     stand_in: Any = importlib.import_module("cupy")
-    _CaughtKernel.compiler, _CaughtKernel.stand_in = compiler, stand_in
-    of_stand_in = stand_in.RawKernel
+    _InterceptedKernel.compiler, _InterceptedKernel.stand_in = compiler, stand_in
+    stand_in_kernel = stand_in.RawKernel
 
     def raw_kernel(code: str, name: str, options: Any = ()) -> Any:
         compiler(name, code, options=options)
-        return of_stand_in(code, name)
+        return stand_in_kernel(code, name)
 
     stand_in.ElementwiseKernel, stand_in.ReductionKernel = ElementwiseKernel, ReductionKernel
     stand_in.RawKernel = raw_kernel

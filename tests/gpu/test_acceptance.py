@@ -1,4 +1,4 @@
-"""The acceptance of a GPU, as far as the stand-in shows it: no figure here is a GPU's."""
+"""Acceptance tests of a GPU, run on a fake CuPy without a GPU."""
 
 import pytest
 
@@ -10,16 +10,16 @@ from tests.fakes import process
 pytestmark = pytest.mark.process
 
 
-def test_planted_kernels_are_measured_to_the_nanosecond(tmp_path):
+def test_known_kernels_are_measured_to_the_nanosecond(tmp_path):
     result = process(["-m", "benchmarks.truth_gpu", "--trials", "3"], tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
-    # Two ways of four lengths and two phases; one of them is not judged.
+    # Two methods, four lengths and two phases; one combination has no verdict.
     assert result.stdout.count("us +/- 2 %") == 2 * 4 * 2 - 1
     assert result.stdout.count("+0.00 %") >= 2 * 4 * 2 - 1
     assert "MISSED" not in result.stdout
 
 
-def test_every_case_is_a_command():
+def test_each_acceptance_case_is_a_valid_command():
     for name, (program, *options) in gpu_acceptance.CASES.items():
         if program == "profile.py":
             args = parser_of("profile").parse_args([*options, "--gpu", "0", "--out", name])

@@ -1,4 +1,4 @@
-"""``--gpu 0`` from end to end, on a stand-in for CuPy: no GPU is needed, and no time is true."""
+"""``--gpu 0`` from end to end, on a fake CuPy without a GPU."""
 
 import csv
 
@@ -58,7 +58,7 @@ def output(result):
 
 
 def recorded(folder):
-    """A run's recording, whose times of the device are possible."""
+    """Load the recording of a run, and check that its device times are possible."""
     recording = Recording.load(folder / "run" / "recording.npz")
     tail = recording.span_ns - recording.self_ns.sum(axis=1) - recording.gap_ns.sum(axis=1)
     assert recording.on_device
@@ -69,7 +69,7 @@ def recorded(folder):
 
 
 @pytest.mark.smoke
-def test_forward(folder):
+def test_forward_pass_on_a_gpu(folder):
     assert "launch" in output(profile(*SMALL, "--full", cwd=folder, reports=True))
     recording, path = recorded(folder), folder / "run" / "report.md"
     functions = [layer.function for layer in recording.layers]
@@ -80,7 +80,7 @@ def test_forward(folder):
     assert (len(recording.clean_ns), recording.held_ns.shape[1]) == (5, 3)
     memory = recording.memory
     assert memory.pool_total_nbytes >= memory.pool_used_nbytes >= memory.parameter_nbytes > 0
-    # A block of the pool is a multiple of 512 bytes.
+    # Blocks of the pool are multiples of 512 bytes.
     assert not any(peak % 512 for peak in (*memory.peak_nbytes, memory.high_water_nbytes))
     report = path.read_text()
     assert "## On the GPU" in report
@@ -92,21 +92,21 @@ def test_forward(folder):
     assert all(float(row["host_ms"]) > 0 and float(row["busy_ms"]) > 0 for row in rows)
 
 
-def test_a_training_step(folder):
-    words = ("--phase", "train", "--dtype", "mixed16", "--device", "@cupy:1", "-q")
-    output(profile(*SMALL, *words, cwd=folder, FAKE_CUPY_DEVICES=2))
+def test_training_step_on_a_gpu(folder):
+    options = ("--phase", "train", "--dtype", "mixed16", "--device", "@cupy:1", "-q")
+    output(profile(*SMALL, *options, cwd=folder, FAKE_CUPY_DEVICES=2))
     recording = recorded(folder)
-    # By Chainer's name of the device.
+    # The device was given by Chainer's name.
     assert (recording.settings.device, recording.settings.dtype) == ("gpu:1", "mixed16")
     assert recording.phases == ("update", "forward", "backward")
     assert {layer.phase for layer in recording.layers} == {"forward", "backward", "update"}
-    # The framework's time on the device is known by phase, and lies between the layers.
+    # Framework time on the device is known by phase, and is between layers.
     assert (recording.framework_ns >= 0).all()
     write_reports(folder / "run", summarise(recording), only=["report.md", "layers.png"])
     assert "## On the GPU" in (folder / "run" / "report.md").read_text()
 
 
-def test_resnet20_is_the_same_network_as_on_the_cpu(folder):
+def test_resnet20_has_the_same_layers_as_on_the_cpu(folder):
     output(profile("-q", cwd=folder))
     on_gpu = recorded(folder)
     assert len(on_gpu.layers) == 66
@@ -117,7 +117,7 @@ def test_resnet20_is_the_same_network_as_on_the_cpu(folder):
 
 
 @pytest.mark.parametrize(
-    ("words", "env", "message"),
+    ("options", "env", "message"),
     [
         (
             ["--model", "nets.py:Constant"],
@@ -132,15 +132,15 @@ def test_resnet20_is_the_same_network_as_on_the_cpu(folder):
         ([], {"FAKE_CUPY_DEVICES": -1}, "--gpu 0: CuPy 14.2.0 finds no NVIDIA driver; leave out"),
     ],
 )
-def test_bad_input_is_one_line(folder, words, env, message):
-    result = profile(*SMALL, *words, cwd=folder, **env)
+def test_bad_input_is_refused_in_one_line(folder, options, env, message):
+    result = profile(*SMALL, *options, cwd=folder, **env)
     assert result.returncode == 1
     assert result.stderr.startswith("profile.py: error: ")
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
 
 
-def test_the_api_takes_a_network_on_a_gpu_and_names_the_devices(folder):
+def test_api_profiles_a_network_on_a_gpu_and_refuses_mixed_devices(folder):
     script = """
 import chainer_profile, numpy as np, cupy
 from nets import Small
@@ -155,21 +155,21 @@ for array in (x, cupy.asarray(x)):
         print(error)
     model.two.to_cpu()
 """
-    taken, on_host, mixed = output(process(["-c", script], folder)).splitlines()
-    assert taken == "gpu:0 True 3"
+    accepted, on_host, mixed = output(process(["-c", script], folder)).splitlines()
+    assert accepted == "gpu:0 True 3"
     assert on_host.endswith("; the input is on the host: send it to the network's device")
     assert mixed.startswith("the network is on cpu and gpu:0: move all of it to one device")
 
 
-def test_training_and_its_profile(folder, monkeypatch):
-    # Limits of an earlier run: on a fake clock benchmarks would not end.
+def test_train_command_profiles_on_a_gpu(folder, monkeypatch):
+    # Use saved limits, because benchmarks would never end on a fake clock.
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     gpu = Device("gpu:0", None, HOST_CLOCK, 0, (), "Fake GPU 0")
     limits = stand_in(Environment(cupy="14.2.0"), gpu)
     save_limits(limits)
-    words = "--gpu 0 --dataset synthetic:320 --epoch 1 -b 64 -q --out trained"
-    words += " --profile --model nets.py:Images"
-    result = process([str(ROOT / "train.py"), *words.split()], folder)
+    options = "--gpu 0 --dataset synthetic:320 --epoch 1 -b 64 -q --out trained"
+    options += " --profile --model nets.py:Images"
+    result = process([str(ROOT / "train.py"), *options.split()], folder)
     assert result.returncode == 0, result.stderr
     recording = Recording.load(folder / "trained" / "profile" / "recording.npz")
     assert (recording.settings.device, recording.on_device) == ("gpu:0", True)
