@@ -1,4 +1,4 @@
-"""Networks that are exported, and how a test makes one ready for an engine."""
+"""Networks for export, and functions that prepare them for engines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def images(*shape: int, seed: int = 0) -> Any:
 
 
 def network_of(model: Any, *inputs: Any, name: str = "net", **more: Any) -> Network:
-    """A network for engines, on images of 2x8x8 unless told."""
+    """Make a network for engines, by default with images of 2x8x8."""
     inputs = inputs or (images(2, 8, 8, 8),)
     step = ForwardStep(model, inputs)
     with step.configured():
@@ -37,36 +37,38 @@ def network_of(model: Any, *inputs: Any, name: str = "net", **more: Any) -> Netw
 
 
 def prepared(make: Callable[[], Any], network: Network) -> Any:
-    """An engine that is ready for a network."""
+    """Make an engine and prepare it for a network."""
     engine = make()
     engine.prepare(network)
     return engine
 
 
 def outputs_of(network: Network) -> tuple[Any, ...]:
-    """What Chainer gives."""
+    """Outputs that Chainer computes."""
     return equality.outputs_of(network.model, network.inputs)
 
 
-def assert_close(got: tuple[Any, ...], expected: tuple[Any, ...], tolerance: float = 1e-5) -> None:
-    assert len(got) == len(expected)
-    for array, wanted in zip(got, expected, strict=True):
-        assert array.shape == wanted.shape
-        assert array.dtype == wanted.dtype
-        finite = np.isfinite(wanted)
-        np.testing.assert_array_equal(array[~finite], wanted[~finite])
-        x, y = array[finite].astype("d"), wanted[finite].astype("d")
+def assert_close(
+    outputs: tuple[Any, ...], expected: tuple[Any, ...], tolerance: float = 1e-5
+) -> None:
+    assert len(outputs) == len(expected)
+    for array, reference in zip(outputs, expected, strict=True):
+        assert array.shape == reference.shape
+        assert array.dtype == reference.dtype
+        finite = np.isfinite(reference)
+        np.testing.assert_array_equal(array[~finite], reference[~finite])
+        x, y = array[finite].astype("d"), reference[finite].astype("d")
         largest = max(1.0, float(np.abs(y).max(initial=0)))
         assert np.abs(x - y).max(initial=0) <= tolerance * largest
 
 
 def net(forward: Callable[..., Any], **links: Any) -> Any:
-    """A network of links and parameters, and what to do with these."""
+    """Make a network of links and parameters; ``forward`` gets it and Variables."""
     return nets.net(lambda self, *xs: forward(self, *map(chainer.as_variable, xs)), **links)
 
 
 def normalised(channels: int = 8, **more: Any) -> Any:
-    """A batch normalisation that does something."""
+    """A batch normalisation with parameters that change its input."""
     return equality.with_other_parameters(L.BatchNormalization(channels, **more))
 
 
@@ -75,13 +77,13 @@ def convolution(channels: int = 8, **more: Any) -> Any:
 
 
 def block(make: Callable[..., Any]) -> Any:
-    """A block of our models, from 8 channels to 16 of half the side."""
+    """A block of our models, from 8 channels to 16 channels of half the size."""
     inner = equality.with_other_parameters(make(8, 16, 2))
     return net(lambda net, x: net.inner(x), inner=inner)
 
 
 def links(convolutions: int, normalisations: int, **more: Any) -> dict[str, Any]:
-    """Links named conv1, ... and bn1, ..."""
+    """Links conv1, conv2, ... and bn1, bn2, ..."""
     return {
         **{f"conv{n + 1}": convolution(**more) for n in range(convolutions)},
         **{f"bn{n + 1}": normalised() for n in range(normalisations)},
@@ -89,13 +91,13 @@ def links(convolutions: int, normalisations: int, **more: Any) -> dict[str, Any]
 
 
 def residual(net: Any, x: Any) -> Any:
-    """Convolution, normalisation, sum and activation: what runtimes fuse."""
+    """Convolution, normalisation, sum and activation, which runtimes fuse."""
     h = F.relu(net.bn1(net.conv1(x)))
     return F.relu(net.bn2(net.conv2(h)) + net.bn3(net.conv3(x)))
 
 
 def branches(net: Any, x: Any) -> Any:
-    """Branches of different depth, joined."""
+    """Branches of different depth that are joined."""
     a = F.relu(net.conv1(x))
     b = F.max_pooling_2d(net.bn1(net.conv2(a)), 3, 1, 1)
     h = F.concat((a, b, F.sigmoid(net.conv3(x))))
@@ -104,21 +106,21 @@ def branches(net: Any, x: Any) -> Any:
 
 
 def twice(net: Any, x: Any) -> Any:
-    """One link for two calls, and a parameter of it used by itself."""
+    """A link that is called twice, with a parameter that is also used directly."""
     h = F.relu(net.bn1(net.conv1(x)))
     h = F.tanh(net.bn1(net.conv1(h)))
     return h * F.reshape(net.conv1.b, (1, 8, 1, 1))
 
 
 def scalars(net: Any, x: Any) -> Any:
-    """Scalars in place of normalisations, as Fixup has them."""
+    """Scalars instead of normalisations, as in Fixup."""
     h = F.relu(net.conv1(x + net.a) + net.b)
     return net.conv2(h) * net.factor + net.c
 
 
 SCALARS = {"a": 0, "b": 0, "c": 0, "factor": 1}
 NETWORKS: dict[str, Callable[[], Any]] = {
-    "scalars that do nothing": lambda: net(
+    "scalars without effect": lambda: net(
         scalars, **links(2, 0), **{name: chainer.Parameter(n, (1,)) for name, n in SCALARS.items()}
     ),
     "residual": lambda: net(residual, **links(3, 3, nobias=True)),

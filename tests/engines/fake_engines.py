@@ -1,4 +1,4 @@
-"""Engines whose runs take an exact time on a fake clock, and hand-made results of a race."""
+"""Engines that take exact times on a fake clock, and made-up results of races."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ def double(x):
 
 
 def profile(times_us, covers, run_us, trials=4):
-    """Nodes of constant times."""
+    """Profile of nodes with constant times, each with the layers that it covers."""
     nodes = tuple(EngineNode(f"n{i}", "Fused", layers) for i, layers in enumerate(covers))
     node_ns = np.tile(np.array(times_us, np.int64) * 1000, (trials, 1))
     return EngineProfile(nodes, node_ns, np.full(trials, run_us * 1000, np.int64))
@@ -28,7 +28,7 @@ def profile(times_us, covers, run_us, trials=4):
 
 @dataclass
 class FakeEngine:
-    """Gives what a function of the input gives, after so many nanoseconds."""
+    """An engine that applies a function, in ``run_ns`` on the clock."""
 
     clock: FakeClock
     run_ns: int = 100
@@ -36,7 +36,7 @@ class FakeEngine:
     function: Callable[[Any], Any] = double
     fails_at: int | None = None
     fails_to_prepare: str = ""
-    given: EngineProfile | None = None
+    node_profile: EngineProfile | None = None
     log: list[str] = field(default_factory=list)
     calls: int = 0
     layer_trials: int = 0
@@ -56,7 +56,7 @@ class FakeEngine:
 
     def layers(self, inputs, trials):
         self.layer_trials = trials
-        return self.given
+        return self.node_profile
 
 
 ENVIRONMENT = Environment(
@@ -76,7 +76,7 @@ SETTINGS = Settings(
 
 
 def layers(n_layers=6):
-    """Chainer's layers: convolution, normalisation, ReLU; the work of convolutions is known."""
+    """Layers of Chainer: convolution, normalisation, ReLU. Convolutions have most of the work."""
     return tuple(
         Layer(**{**vars(layer), "flops": 600 if layer.index % 3 == 0 else 6, "macs": 300})
         for layer in make_layers(n_layers)
@@ -84,7 +84,7 @@ def layers(n_layers=6):
 
 
 def result(name, time_us, **changes):
-    """An engine with 60 trials in 30 rounds; a round's time is up to 3 % above and below."""
+    """Result of an engine with 60 trials in 30 rounds, whose times vary by up to 3 %."""
     values = {
         "name": name,
         "version": "1.0",
@@ -104,16 +104,18 @@ def _trials(time_us):
     return {"clean_ns": clean_ns, "clean_start_ns": starts, "environment": ENVIRONMENT}
 
 
-def chainer_recording(own, settings, **of_race):
-    """What Chainer's own recorder would have found of layers that took these times."""
-    times = {"self_ns": own.node_ns, "trial_ns": own.run_ns}
-    return Recording(layers()[: len(own.nodes)], settings=settings, **times, **of_race)
+def chainer_recording(node_profile, settings, **race_results):
+    """Recording of Chainer with these node times."""
+    times = {"self_ns": node_profile.node_ns, "trial_ns": node_profile.run_ns}
+    return Recording(
+        layers()[: len(node_profile.nodes)], settings=settings, **times, **race_results
+    )
 
 
 def recordings():
-    """Chainer with 1,000 us in six layers and 200 between, and an engine with three nodes."""
-    own = profile([400, 100, 50, 350, 80, 20], [(i,) for i in range(6)], 1200)
-    chainer = chainer_recording(own, SETTINGS, **_trials(1000))
+    """Chainer with 1,000 us in six layers and 200 us between them; an engine with three nodes."""
+    unfused = profile([400, 100, 50, 350, 80, 20], [(i,) for i in range(6)], 1200)
+    chainer = chainer_recording(unfused, SETTINGS, **_trials(1000))
     fused = profile([60, 5, 30], [(0, 1, 2), (), (3, 4)], 100)
     settings = Settings(**{**vars(SETTINGS), "engine": "fast 1.0"})
     fused = EngineProfile(fused.nodes, fused.node_ns, fused.run_ns, gone=(5,))
@@ -122,7 +124,7 @@ def recordings():
 
 
 def fast(**changes):
-    """The fast engine's recording of 40 trials, with unprofiled ones."""
+    """Recording of the fast engine, with 40 profiled and 30 unprofiled trials."""
     recording = recordings()["fast"]
     values = {
         "self_ns": np.tile(recording.self_ns, (10, 1)),
@@ -134,7 +136,7 @@ def fast(**changes):
 
 
 def make_run(*more, **changes):
-    """Chainer, an engine ten times as fast, and others."""
+    """A run of Chainer, an engine ten times as fast, and further results."""
     chainer = result("chainer", 1000, differences=(OutputDifference(0.0, 2.0),))
     values = {
         "engines": (chainer, result("fast", 100), *more),

@@ -1,7 +1,7 @@
-"""Networks drawn by a seed: what ordinary Chainer code does, in any order.
+"""Random networks: operations of ordinary Chainer code in any order.
 
-``drawn(seed)`` gives a network and its inputs. Layers are drawn one after another, each on values
-that are there, mostly the latest; what Chainer does not take is left out.
+``random_network(seed)`` returns a network and its inputs. Each layer takes earlier values, mostly
+the latest one. Layers that Chainer refuses are omitted.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 
 from chainer_profile.engines.equality import in_test_mode, with_other_parameters
 
-#: Makes one value of others.
+#: A function of values.
 Layer = Callable[..., Any]
 
 
 def shuffled(x: Any) -> Any:
-    """Channels in another order."""
+    """Shuffle channels."""
     halves = F.reshape(x, (len(x), 2, -1, *x.shape[2:]))
     return F.reshape(F.transpose(halves, (0, 2, 1, 3, 4)), x.shape)
 
@@ -63,8 +63,8 @@ SUMS: list[Layer] = [
 ]
 
 
-class Drawn(chainer.ChainList):
-    """A network of steps: the numbers of the values it takes, and its function or link's number."""
+class RandomNetwork(chainer.ChainList):
+    """A network of steps, each with indices of inputs and a function or the index of a link."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,20 +80,20 @@ class Drawn(chainer.ChainList):
         return outputs if len(outputs) > 1 else outputs[0]
 
 
-class Drawing:
-    """A network that is being drawn, and its values so far."""
+class NetworkBuilder:
+    """Builds a random network, and computes its values."""
 
     def __init__(self, rng: np.random.Generator, inputs: Sequence[Any]) -> None:
-        self.rng, self.model = rng, Drawn()
+        self.rng, self.model = rng, RandomNetwork()
         self.values = [chainer.as_variable(x) for x in inputs]
 
-    def among(self, *ways: Any) -> Any:
-        return ways[self.rng.integers(len(ways))]
+    def choice(self, *options: Any) -> Any:
+        return options[self.rng.integers(len(options))]
 
     def add(self, layer: Layer, *sources: int) -> int:
-        """The number of the new value."""
+        """Add a step; return the index of its value."""
         value = layer(*(self.values[n] for n in sources))
-        # ONNX Runtime's maximum of NaN and 0 is 0, Chainer's is NaN.
+        # The maximum of NaN and 0 is 0 in ONNX Runtime, but NaN in Chainer.
         if not 0 < value.size <= 20000 or np.isnan(value.array).any():
             raise ValueError("empty, too large, or not a number")
         self.values.append(value)
@@ -105,94 +105,98 @@ class Drawing:
         return len(self.values) - 1
 
     def arithmetic(self, x: Any) -> Layer:
-        """With a number, an array, or a mask that is always the same."""
+        """Arithmetic with a number, an array or a constant mask."""
         n = float(np.round(self.rng.uniform(-2, 2), 2))
-        shape = self.among((), (1,), x.shape[-1:], (1, *x.shape[1:]))
+        shape = self.choice((), (1,), x.shape[-1:], (1, *x.shape[1:]))
         a = self.rng.uniform(-1, 1, shape).astype(x.dtype)
         fixed = np.broadcast_to(self.rng.random(x.shape[1:]) < 0.5, x.shape)
-        ways: list[Layer] = [lambda x: x + n, lambda x: n - x, lambda x: x * n]
-        ways += [lambda x: x + a, lambda x: x * a, lambda x: F.where(fixed, x, F.tanh(x))]
-        layer: Layer = self.among(*ways)
+        operations: list[Layer] = [lambda x: x + n, lambda x: n - x, lambda x: x * n]
+        operations += [lambda x: x + a, lambda x: x * a, lambda x: F.where(fixed, x, F.tanh(x))]
+        layer: Layer = self.choice(*operations)
         return layer
 
     def convolution(self, x: Any) -> Any:
-        groups, dilate = self.among(1, 1, 1, x.shape[1], 2), self.among(1, 2)
-        size, stride = self.among(1, 1, 2, 3, 3), self.among(1, 1, 2, 3)
-        pad, out = self.among(0, size // 2, 1), groups * self.among(1, 2, 3, 4)
-        sizes = x.shape[1], out, size, stride, pad, self.among(True, False)
+        groups, dilate = self.choice(1, 1, 1, x.shape[1], 2), self.choice(1, 2)
+        size, stride = self.choice(1, 1, 2, 3, 3), self.choice(1, 1, 2, 3)
+        pad, out = self.choice(0, size // 2, 1), groups * self.choice(1, 2, 3, 4)
+        sizes = x.shape[1], out, size, stride, pad, self.choice(True, False)
         return L.Convolution2D(*sizes, dilate=dilate, groups=groups)
 
     def pooling(self) -> Layer:
-        size, stride, cover = self.among(1, 2, 3), self.among(1, 2, 2, 3), self.among(True, False)
-        pad = self.among(0, 0, 1) if size > 1 else 0
-        if cover or self.among(True, False):
+        size, stride, cover = (
+            self.choice(1, 2, 3),
+            self.choice(1, 2, 2, 3),
+            self.choice(True, False),
+        )
+        pad = self.choice(0, 0, 1) if size > 1 else 0
+        if cover or self.choice(True, False):
             return lambda x: F.max_pooling_2d(x, size, stride, pad, cover_all=cover)
         return lambda x: F.average_pooling_2d(x, size, stride, pad)
 
-    # -- steps: each adds layers behind a value
+    # -- steps: each adds layers after a value
 
     def layer(self, at: int) -> None:
         x = self.values[at]
-        make: Any = self.among(
-            *2 * [lambda: self.among(*ACTIVATIONS)],
+        make: Any = self.choice(
+            *2 * [lambda: self.choice(*ACTIVATIONS)],
             *2 * [lambda: self.arithmetic(x)],
-            *4 * [lambda: self.among(*SHAPES)],
+            *4 * [lambda: self.choice(*SHAPES)],
             *2 * [self.pooling],
             lambda: L.BatchNormalization(x.shape[1]),
-            lambda: self.among(L.Scale, L.Bias)(1, x.shape[1:2]),
-            *2 * [lambda: L.Linear(int(np.prod(x.shape[1:])), self.among(2, 4, 9))],
+            lambda: self.choice(L.Scale, L.Bias)(1, x.shape[1:2]),
+            *2 * [lambda: L.Linear(int(np.prod(x.shape[1:])), self.choice(2, 4, 9))],
         )
         self.add(make(), at)
 
     def block(self, at: int) -> None:
-        """A convolution, and what usually follows one."""
+        """A convolution, perhaps with normalisation and activation."""
         at = self.add(self.convolution(self.values[at]), at)
-        if self.among(True, False):
+        if self.choice(True, False):
             at = self.add(L.BatchNormalization(self.values[at].shape[1]), at)
-        if self.among(True, False):
+        if self.choice(True, False):
             self.add(F.relu, at)
 
     def join(self, at: int) -> None:
-        """Two values of one shape."""
+        """Combine two values of the same shape."""
         shape = self.values[at].shape
-        alike = [n for n, value in enumerate(self.values) if value.shape == shape]
-        self.add(self.among(*SUMS), at, self.among(*alike))
+        same_shape = [n for n, value in enumerate(self.values) if value.shape == shape]
+        self.add(self.choice(*SUMS), at, self.choice(*same_shape))
 
     def residual(self, at: int) -> None:
-        """Up to two convolutions, with and without normalisation, on each way to a sum."""
+        """A sum of two branches, each with up to two convolutions."""
         channels, ends = self.values[at].shape[1], [at, at]
-        for way in (0, 1):
-            for _ in range(self.among(0, 1, 1, 2)):
-                size = self.among(1, 3)
+        for branch in (0, 1):
+            for _ in range(self.choice(0, 1, 1, 2)):
+                size = self.choice(1, 3)
                 make = L.Convolution2D(channels, channels, size, pad=size // 2)
-                ends[way] = self.add(make, ends[way])
-                following = self.among(L.BatchNormalization(channels), F.relu)
-                ends[way] = self.add(following, ends[way])
-        end = self.add(self.among(*SUMS[:4]), *self.among(ends, ends[::-1]))
-        if self.among(True, False):
+                ends[branch] = self.add(make, ends[branch])
+                following = self.choice(L.BatchNormalization(channels), F.relu)
+                ends[branch] = self.add(following, ends[branch])
+        end = self.add(self.choice(*SUMS[:4]), *self.choice(ends, ends[::-1]))
+        if self.choice(True, False):
             self.add(F.relu, end)
 
 
-def drawn(seed: int) -> tuple[Any, tuple[Any, ...]]:
-    """A network and its inputs, arrays."""
+def random_network(seed: int) -> tuple[Any, tuple[Any, ...]]:
+    """Make a random network and its input arrays."""
     np.random.seed(seed)  # noqa: NPY002 (Chainer's initialisers draw from it)
     rng = np.random.default_rng(seed)
     dtype = np.dtype(rng.choice(["f", "f", "f", "f", "d", "e"]))
     with chainer.using_config("dtype", dtype), in_test_mode():
         inputs = _inputs(rng, dtype)
-        d = Drawing(rng, inputs)
+        d = NetworkBuilder(rng, inputs)
         if dtype != inputs[0].dtype:
             d.add(L.EmbedID(11, int(rng.integers(2, 5))), 0)
         for _ in range(int(rng.integers(2, 14))):
-            step = d.among(*9 * [d.layer], *3 * [d.block], *2 * [d.join, d.residual])
+            step = d.choice(*9 * [d.layer], *3 * [d.block], *2 * [d.join, d.residual])
             real = [n for n, value in enumerate(d.values) if value.dtype.kind == "f"]
             with suppress(Exception):  # Chainer does not take this shape
-                step(d.among(real[-1], d.among(*real)))
+                step(d.choice(real[-1], d.choice(*real)))
         if not d.model.steps:
             d.add(F.identity, 0)
     made = range(len(inputs), len(d.values))
     d.model.outputs = [made[-1], *(int(n) for n in rng.choice(made, int(rng.integers(0, 3))))]
-    # Where no parameter is drawn, normalisations do nothing.
+    # With initial parameters, normalisations have no effect.
     other = with_other_parameters(d.model) if rng.random() < 0.9 else None
     return other or d.model, inputs
 

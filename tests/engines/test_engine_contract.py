@@ -1,4 +1,4 @@
-"""What ONNX Runtime does with networks, layers and files; and Chainer as an engine."""
+"""ONNX Runtime as an engine: networks, layers and files; and Chainer as an engine."""
 
 import re
 from dataclasses import replace
@@ -32,9 +32,9 @@ from tests.engines.exporting import (
 )
 from tests.refusing import refusal
 
-#: Kinds of steps that are no layer's.
-OWN_KINDS = {"Identity", "ReorderInput", "ReorderOutput"}
-#: Functions that a runtime may drop.
+#: Kinds of nodes without a layer.
+RUNTIME_KINDS = {"Identity", "ReorderInput", "ReorderOutput"}
+#: Functions that a runtime may remove.
 VIEWS = {"Reshape", "BroadcastTo"}
 
 
@@ -42,55 +42,55 @@ def network(name="residual", *inputs, **more):
     return network_of(NETWORKS[name](), *inputs, **more)
 
 
-def assert_accounts(profile, network, trials):
-    """Every layer is done once or is gone, and the nodes' times fit into those of the runs."""
-    done = [index for node in profile.nodes for index in node.layers]
-    assert sorted([*done, *profile.gone]) == list(range(len(network.layers)))
+def assert_layers_and_times(profile, network, trials):
+    """Check that each layer is in one node or gone, and that node times fit into run times."""
+    covered = [index for node in profile.nodes for index in node.layers]
+    assert sorted([*covered, *profile.gone]) == list(range(len(network.layers)))
     assert len(profile.run_ns) == trials
     assert profile.node_ns.shape == (trials, len(profile.nodes))
     assert (profile.node_ns >= 0).all()
     assert (profile.node_ns.sum(1) <= profile.run_ns).all()
 
 
-def test_every_network_of_ours(tmp_path, subtests):
+def test_each_network_runs_saves_and_loads_in_onnx_runtime(tmp_path, subtests):
     for name in NETWORKS:
         with subtests.test(name):
             net = network(name, threads=1)
             engine, (x,), path = prepared(OnnxRuntimeEngine, net), net.inputs, tmp_path / "net.onnx"
             expected, layers = outputs_of(net), chainer_intermediates(net)
             got = engine.run((np.asfortranarray(x),))
-            engine.run((x * 2,))  # its memory is not used again
+            engine.run((x * 2,))  # the second run must not overwrite outputs
             assert_close(got, expected)
             engine.save(path)
             for param in net.model.params():
-                param.array[...] = 0  # the weights are those of the file
+                param.array[...] = 0  # the weights must be from the file
             loaded = OnnxRuntimeEngine()
             loaded.load(net, path)
             for each in (engine, loaded):
                 assert_close(each.run(net.inputs), expected)
                 profile = each.layers(net.inputs, 3)
-                assert_accounts(profile, net, 3)
-                # A layer that takes less than the runtime's clock tells is there, too; scalars
-                # that do nothing are gone, but for those beside the network's input and output.
+                assert_layers_and_times(profile, net, 3)
+                # Layers faster than the resolution of the runtime's clock have nodes, too. Scalars
+                # without effect are gone, except next to the network's input and output.
                 gone = {net.layers[index].function for index in profile.gone}
-                assert profile.gone == (2, 5) if "nothing" in name else gone <= VIEWS
-                # Changes of layout and copies are the only steps of its own.
-                assert {node.kind for node in profile.nodes if not node.layers} <= OWN_KINDS
-                shown = each.intermediates(net.inputs)
-                assert shown
-                for index, array in shown.items():
+                assert profile.gone == (2, 5) if "without effect" in name else gone <= VIEWS
+                # Only changes of layout and copies have no layer.
+                assert {node.kind for node in profile.nodes if not node.layers} <= RUNTIME_KINDS
+                intermediates = each.intermediates(net.inputs)
+                assert intermediates
+                for index, array in intermediates.items():
                     assert_close((array.astype(layers[index].dtype),), (layers[index],))
 
 
-def test_a_fused_node_has_the_layers_that_it_does():
+def test_fused_node_has_all_its_layers():
     net = network(threads=1)
     nodes = prepared(OnnxRuntimeEngine, net).layers(net.inputs, 2).nodes
-    # The sum and its activation belong to the convolution that runs last.
-    done = sorted(node.layers for node in nodes if node.layers)
-    assert done in ([(0, 1, 2), (3, 4), (5, 6, 7, 8)], [(0, 1, 2), (3, 4, 7, 8), (5, 6)])
+    # The sum and its activation belong to the last convolution.
+    covers = sorted(node.layers for node in nodes if node.layers)
+    assert covers in ([(0, 1, 2), (3, 4), (5, 6, 7, 8)], [(0, 1, 2), (3, 4, 7, 8), (5, 6)])
 
 
-def test_files_and_models_that_are_not_of_this_network(tmp_path):
+def test_files_of_other_networks_and_damaged_files_are_refused(tmp_path):
     net, path = network(), tmp_path / "net.onnx"
     engine = prepared(OnnxRuntimeEngine, net)
     with file_size_limit(1000), pytest.raises(Exception, match="cannot be written"):
@@ -114,8 +114,8 @@ def test_files_and_models_that_are_not_of_this_network(tmp_path):
     model = engine.model
     for text in ("{}", "[]", "{", '{"version": 1}', '{"version": 9}', "null"):
         model.metadata_props[0].value = text
-        said = refusal(engine.start, net, model)
-        assert re.search("is damaged|another version", said), text
+        message = refusal(engine.start, net, model)
+        assert re.search("is damaged|another version", message), text
     model.metadata_props.pop()
     assert refusal(engine.start, net, model).startswith("the file was made by another program")
     model = export_model(net)
@@ -123,7 +123,7 @@ def test_files_and_models_that_are_not_of_this_network(tmp_path):
     assert "ONNX Runtime cannot compile it: " in refusal(engine.start, net, model)
 
 
-def test_chainer_s_own_nodes_are_the_layers():
+def test_nodes_of_chainer_are_its_layers():
     net = network()
     for make in (ChainerEngine, FastEngine):
         engine = prepared(make, net)
@@ -131,7 +131,7 @@ def test_chainer_s_own_nodes_are_the_layers():
         assert_close(engine.run(net.inputs), outputs_of(net))
         assert kernels_now() == ""
         profile = engine.layers(net.inputs, 2)
-        assert_accounts(profile, net, 2)
+        assert_layers_and_times(profile, net, 2)
         assert [node.layers for node in profile.nodes] == [(i,) for i in range(len(net.layers))]
         assert [node.kind for node in profile.nodes] == [layer.function for layer in net.layers]
     with engine.block():
@@ -140,8 +140,8 @@ def test_chainer_s_own_nodes_are_the_layers():
     assert "only for the CPU" in refusal(engine.prepare, network(device="gpu:0"))
 
 
-#: What makes a shape of a batch's size.
-OF_BATCHES = [
+#: Functions that use the batch size in shapes.
+BATCH_SHAPES = [
     lambda x: F.reshape(x, (len(x) * x.shape[2], -1)),
     lambda x: x * F.broadcast_to(F.mean(x, axis=(2, 3), keepdims=True), x.shape),
     lambda x: F.reshape(F.reshape(x, (len(x), -1)), x.shape),
@@ -149,13 +149,13 @@ OF_BATCHES = [
 ]
 
 
-def test_any_batch_or_a_refusal_that_leaves_the_engine_as_it_was(subtests):
+def test_any_batch_size_or_an_unchanged_engine(subtests):
     embedding = net(lambda net, x: F.reshape(net.embed(x), (len(x), -1)), embed=L.EmbedID(4, 3))
     cases = [(embedding, np.array([[1, 3], [0, 2]], np.int32))]
     cases += [(make(), images(2, 8, 8, 8)) for name, make in NETWORKS.items() if name != "grouped"]
-    for function in OF_BATCHES:
+    for function in BATCH_SHAPES:
         model = net(lambda net, x, function=function: function(F.relu(x)))
-        # 6 is a side of the images, too: a number may stand for either.
+        # 6 is also the size of the images, so it is ambiguous in a shape.
         cases += [(model, images(batch, 4, 6, 6)) for batch in (1, 2, 6)]
     for number, (model, x) in enumerate(cases):
         with subtests.test(number=number):
@@ -182,47 +182,49 @@ OPENVINO = "OpenVINOExecutionProvider"
 
 
 def event(name, kind, provider="CPUExecutionProvider"):
-    """The run of a node."""
+    """Profiling event of a node."""
     args = {"op_name": kind, "provider": provider}
     return {"cat": "Node", "name": f"{name}_kernel_time", "ts": 0, "dur": 5, "args": args}
 
 
 RUN = {"cat": "Session", "name": "model_run", "ts": 0, "dur": 9, "args": {}}
 RELU = event("1_ReLU@/", "Relu")
-#: Its number is another one in every session.
+#: Numbers of subgraphs differ between sessions.
 SUBGRAPHS = [event(f"{OPENVINO}_subgraph_{n}_0", f"subgraph_{n}", OPENVINO) for n in (1, 2)]
 
 
 def openvino_by(*events, providers=(OPENVINO, "CPUExecutionProvider")):
-    """An engine whose session has these providers and made these events in its first run."""
+    """Make an engine with these providers, and these events in its first run."""
     engine = OnnxRuntimeEngine(OPENVINO)
     engine._session = SimpleNamespace(get_providers=lambda: list(providers))
     engine._require_provider([RUN, *events])
     return engine
 
 
-def test_nodes_that_run_elsewhere_are_counted_and_none_at_all_is_refused():
+def test_note_counts_nodes_on_other_providers_and_unused_provider_is_refused():
     assert openvino_by(*SUBGRAPHS).note == ""
     assert openvino_by(SUBGRAPHS[0], RELU, RELU).note == (
         f"1 of its 3 nodes ran on {OPENVINO} (a node may be a subgraph of several layers), the "
         "others on CPUExecutionProvider"
     )
     for events, providers in (([RELU], (OPENVINO,)), (SUBGRAPHS, ("CPUExecutionProvider",))):
-        said = refusal(openvino_by, *events, providers=providers)
-        assert said.startswith(f"none of its nodes runs on {OPENVINO}")
-    if "AzureExecutionProvider" in onnxruntime.get_available_providers():  # it runs nothing
-        said = refusal(OnnxRuntimeEngine("AzureExecutionProvider").prepare, network())
-        assert said.endswith("ONNX Runtime would take CPUExecutionProvider")
+        message = refusal(openvino_by, *events, providers=providers)
+        assert message.startswith(f"none of its nodes runs on {OPENVINO}")
+    if "AzureExecutionProvider" in onnxruntime.get_available_providers():  # it runs no node
+        message = refusal(OnnxRuntimeEngine("AzureExecutionProvider").prepare, network())
+        assert message.endswith("ONNX Runtime would take CPUExecutionProvider")
     engine = OnnxRuntimeEngine("CUDAExecutionProvider")
     assert "GPU's nodes begin" in refusal(engine.layers, (), 1, error=EngineError)
 
 
-def test_a_subgraph_is_one_node_that_does_all_layers_or_says_nothing():
+def test_single_subgraph_has_all_layers():
     runs = [onnxruntime_engine._runs([subgraph, RUN]) for subgraph in SUBGRAPHS]
     assert runs == [[({("subgraph", "OpenVINO", 0): 5}, 9)]] * 2
     net = network()
     engine, subgraph = prepared(OnnxRuntimeEngine, net), ("subgraph", "OpenVINO")
     (node,) = engine._nodes([subgraph], Path("none"))
     assert node.layers == tuple(range(len(net.layers)))
-    said = refusal(engine._nodes, [subgraph, ("1_ReLU@/", "Relu")], Path("none"), error=EngineError)
-    assert said == "its subgraphs do not say which layers they compute"
+    message = refusal(
+        engine._nodes, [subgraph, ("1_ReLU@/", "Relu")], Path("none"), error=EngineError
+    )
+    assert message == "its subgraphs do not say which layers they compute"

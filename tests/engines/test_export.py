@@ -1,4 +1,4 @@
-"""Networks as ONNX models: the right numbers under the right names, or a clear refusal."""
+"""Networks are exported to ONNX with correct outputs and names, or refused with a reason."""
 
 import re
 import warnings
@@ -25,12 +25,12 @@ from tests.engines.exporting import (
     outputs_of,
     prepared,
 )
-from tests.engines.random_networks import drawn
+from tests.engines.random_networks import random_network
 from tests.refusing import arrays_of, assert_same, refusal
 
 
 def check(network):
-    """Export a network, run it, and give its model."""
+    """Export and run a network, check its outputs, and return the model."""
     engine = prepared(OnnxRuntimeEngine, network)
     assert_close(engine.run(network.inputs), outputs_of(network))
     return engine.model
@@ -54,12 +54,12 @@ def test_an_array_and_a_parameter_in_either_order(subtests):
 
 
 def check_function(function, *inputs):
-    """The same of a network that is one function."""
-    return check(network_of(net(lambda net, *given: function(*given)), *inputs))
+    """Check a network that consists of one function."""
+    return check(network_of(net(lambda net, *xs: function(*xs)), *inputs))
 
 
 X = images(2, 4, 6, 6)
-#: Functions whose converters are ours, and some of the exporter's; random_networks.py draws more.
+#: Functions with our converters, and some others. random_networks.py has more.
 FUNCTIONS = {
     "arithmetic": lambda x: (2 - x) / (x * x + 3) - x**2 + (-x) * 0.5 + 1 / (2 + F.square(x)),
     "add of three": lambda x: F.add(x, F.tanh(x), x),
@@ -110,30 +110,30 @@ LINKS = {
     "no parameters": lambda: L.BatchNormalization(4, use_beta=False, use_gamma=False),
     "prelu": lambda: L.PReLU((4, 6, 6)),
 }
-#: Rows of a table, the word that is ignored, and words.
-WORDS = [
+#: Number of rows, ignored index, and indices.
+INDICES = [
     (8, None, [[2, 0, 2], [1, 4, 7]]),
     (8, -1, [[2, 0, 2], [-1, 4, 7]]),
-    (5, 7, [[2, 0, 2], [7, 4, 1]]),  # out of the table
+    (5, 7, [[2, 0, 2], [7, 4, 1]]),  # outside of the table
 ]
 
 
-def test_functions_and_links_give_what_chainer_gives(subtests):
+def test_exported_functions_and_links_compute_the_outputs_of_chainer(subtests):
     for name, function in FUNCTIONS.items():
         with subtests.test(name):
             check_function(function, X)
     for name, link in LINKS.items():
         with subtests.test(name):
             check(network_of(link(), X))
-    for rows, ignored, words in WORDS:
+    for n_rows, ignored, indices in INDICES:
         for dtype in ("i", "l"):
             with subtests.test(ignored=ignored, dtype=dtype):
-                link = L.EmbedID(rows, 4, ignore_label=ignored)
-                check(network_of(link, np.array(words, dtype)))
+                link = L.EmbedID(n_rows, 4, ignore_label=ignored)
+                check(network_of(link, np.array(indices, dtype)))
 
 
 class Doubling(chainer.FunctionNode):
-    """A function that calls others within its own forward."""
+    """A function that calls other functions in its forward."""
 
     def forward(self, inputs):
         return ((F.sigmoid(inputs[0]) * 2).array,)
@@ -144,7 +144,7 @@ def doubling_in_onnx(params):
     return nodes, onnx.helper.make_node("Add", ["half", "half"], params.output_names)
 
 
-def test_names_of_nodes_say_the_layers(monkeypatch):
+def test_node_names_identify_layers(monkeypatch):
     def layers_of(function):
         model = check_function(function, X)
         return [read_origin(model).layers_of(node.name) for node in model.graph.node]
@@ -155,22 +155,22 @@ def test_names_of_nodes_say_the_layers(monkeypatch):
     assert sorted(names, key=lambda name: int(name.partition("_")[0])) == [
         f"{layer.label}@{layer.path}" for layer in network.layers
     ]
-    # Constants and parameters are initializers and no inputs.
+    # Constants and parameters are initializers, not inputs.
     assert [value.name for value in model.graph.input] == ["input"]
     assert [value.name for value in model.graph.output] == ["output"]
     both = check_function(lambda x, y: x * y, images(2, 3), images(2, 1))
     assert [value.name for value in both.graph.input] == ["input_0", "input_1"]
-    assert [entry.version for entry in model.opset_import] == [OPSET]
-    # Several nodes of one layer; a node that the exporter makes up; calls within a function.
+    assert [opset.version for opset in model.opset_import] == [OPSET]
+    # Several nodes of one layer; a node without a layer; nested calls.
     assert layers_of(lambda x: F.stack((x, x))) == [(0,)] * 3
     assert layers_of(lambda x: F.relu(F.sign(x))) == [(), (0,)]
     monkeypatch.setitem(converters.CONVERTERS, "Doubling", doubling_in_onnx)
     assert layers_of(lambda x: F.relu(Doubling().apply((x,))[0])) == [(0, 1, 2), (0, 1, 2), (3,)]
-    # An unknown function whose output is not used is no matter.
+    # An unknown function is ignored if its output is not used.
     check_function(lambda x: (F.cumsum(x, axis=1), F.relu(x))[1], X)
 
 
-def test_the_network_stays_as_it_was():
+def test_export_does_not_change_the_network():
     network = network_of(NETWORKS["twice"]())
     network.model.cleargrads()
     before, x = arrays_of(network.model), network.inputs[0].copy()
@@ -183,7 +183,7 @@ def test_the_network_stays_as_it_was():
     assert not chainer.disable_experimental_feature_warning
 
 
-# What cannot be exported.
+# Networks that cannot be exported.
 
 
 def cut(net, x):
@@ -198,7 +198,7 @@ def by_chance():
 
 
 def by_data(net, x):
-    """Takes another way for every input but the first."""
+    """A forward that calls other functions for all inputs except the first."""
     number = float(x.sum() if isinstance(x, np.ndarray) else x.array.sum())
     if not hasattr(net, "number"):
         object.__setattr__(net, "number", number)
@@ -221,36 +221,36 @@ REFUSED = {
 }
 
 
-def test_what_cannot_be_exported_is_said(subtests):
-    for said, model in REFUSED.items():
-        with subtests.test(said):
+def test_message_about_networks_that_cannot_be_exported(subtests):
+    for message, model in REFUSED.items():
+        with subtests.test(message):
             network = network_of(model if isinstance(model, chainer.Link) else net(model), X)
-            assert refusal(export_model, network, error=EngineError).startswith(said)
+            assert refusal(export_model, network, error=EngineError).startswith(message)
 
 
-#: Nothing, or what ONNX Runtime lacks in float64 or float16.
-REFUSED_DRAWN = r"^$|NOT_IMPLEMENTED .* for (Conv\(11\)|LeakyRelu\(6\)) node"
-#: The largest difference that is right, by the bytes of a number, as a part of the largest one.
+#: Empty, or functions that ONNX Runtime lacks in float64 or float16.
+EXPECTED_REASONS = r"^$|NOT_IMPLEMENTED .* for (Conv\(11\)|LeakyRelu\(6\)) node"
+#: Allowed difference relative to the largest number, by item size.
 TOLERANCES = {2: 2e-2, 4: 1e-3, 8: 1e-9}
 
 
-def test_an_exported_random_network_is_never_wrong(subtests):
-    ran = 0
+def test_exported_random_networks_compute_the_outputs_of_chainer(subtests):
+    n_exported = 0
     for seed in range(60):
         with subtests.test(seed=seed), np.errstate(all="ignore"):
-            model, inputs = drawn(seed)
+            model, inputs = random_network(seed)
             network, engine = network_of(model, *inputs, threads=1), OnnxRuntimeEngine()
-            said = ""
+            reason = ""
             try:
                 engine.prepare(network)
             except EngineError as error:
-                said = str(error)
-            assert re.search(REFUSED_DRAWN, said)
-            if said:
+                reason = str(error)
+            assert re.search(EXPECTED_REASONS, reason)
+            if reason:
                 continue
-            ran += 1
-            for given in (inputs, other_inputs(inputs)):
-                expected = outputs_of(replace(network, inputs=given))
-                for ours, theirs in zip(expected, engine.run(given), strict=True):
+            n_exported += 1
+            for arrays in (inputs, other_inputs(inputs)):
+                expected = outputs_of(replace(network, inputs=arrays))
+                for ours, theirs in zip(expected, engine.run(arrays), strict=True):
                     assert_close((theirs,), (ours,), TOLERANCES.get(ours.dtype.itemsize, 0))
-    assert ran >= 40
+    assert n_exported >= 40

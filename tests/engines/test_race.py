@@ -1,4 +1,4 @@
-"""Engines in turn, on a clock that only they advance."""
+"""Engines race in alternation, on a clock that only they advance."""
 
 from functools import partial
 from itertools import chain
@@ -21,8 +21,8 @@ def race(clock, *engines, trials=60, device="cpu", **options):
     return Race(contestants, network, **{"trials": trials, "warmups": 3, "clock": clock} | options)
 
 
-def ran(clock, *engines, **options):
-    """A race that is over."""
+def finished_race(clock, *engines, **options):
+    """Run a race to its end."""
     contest = race(clock, *engines, **options)
     contest.run()
     return contest
@@ -32,10 +32,12 @@ def chainer(clock, **more):
     return FakeEngine(clock, 1000, "chainer", **more)
 
 
-def test_every_trial_takes_what_the_engine_takes_and_progress_counts_all_together(clock):
-    seen = []
+def test_trials_have_engine_times_and_progress_counts_all_engines(clock):
+    progress_calls = []
     engines = chainer(clock), FakeEngine(clock, 100)
-    contest = ran(clock, *engines, progress=lambda *progress: seen.append(progress))
+    contest = finished_race(
+        clock, *engines, progress=lambda *progress: progress_calls.append(progress)
+    )
     slow, fast = contest.contestants
     assert slow.clean_ns.tolist() == [1000] * 60
     assert fast.clean_ns.tolist() == [100] * 60
@@ -45,33 +47,33 @@ def test_every_trial_takes_what_the_engine_takes_and_progress_counts_all_togethe
     assert slow.prepare_s == fast.prepare_s == pytest.approx(1e-3)
     assert contest.ended == COMPLETE
     assert [d.relative for d in fast.differences] == [0.0, 0.0, 0.0]
-    assert seen[-1] == (120, 120, pytest.approx(550e-9))
-    assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
+    assert progress_calls[-1] == (120, 120, pytest.approx(550e-9))
+    assert [done for done, _, _ in progress_calls] == sorted(done for done, _, _ in progress_calls)
 
 
-def test_engines_take_turns_in_an_order_that_changes(clock):
+def test_engines_alternate_in_varying_order(clock):
     log = []
     engines = [FakeEngine(clock, 10, name, log=log) for name in ("chainer", "b", "c")]
-    ran(clock, *engines, warmups=0)
-    # Two runs of each for its outputs, which Chainer makes twice, and one at the end. Each block
-    # is an untimed run and two trials.
+    finished_race(clock, *engines, warmups=0)
+    # Each engine runs twice for its outputs (Chainer four times), and once at the end. A block has
+    # an untimed run and two trials.
     trials = log[8:-3]
     blocks = [set(trials[at : at + 3]) for at in range(0, len(trials), 3)]
     order = [name for block in blocks for name in block]
     assert order[:9] == ["chainer", "b", "c", "b", "c", "chainer", "c", "chainer", "b"]
     assert len(order) == 90
-    # There are many rounds of few trials.
+    # A race has many rounds of few trials.
     for trials, rounds in ((1, 1), (29, 29), (59, 59), (61, 31), (1000, 100)):
-        (slow,) = ran(clock, chainer(clock), trials=trials).contestants
+        (slow,) = finished_race(clock, chainer(clock), trials=trials).contestants
         assert (len(slow.clean_ns), len(round_medians(slow))) == (trials, rounds)
 
 
-def test_an_engine_that_fails_is_out_keeps_what_it_made_and_the_others_go_on(clock):
+def test_failed_engine_keeps_its_trials_and_others_continue(clock):
     lacks = FakeEngine(clock, name="lacks", fails_to_prepare="no such function: Roll")
-    # Two runs for outputs, three warm-ups, then one untimed and two timed runs a round.
+    # Two runs for outputs, three warm-ups, then one untimed and two timed runs per round.
     breaks = FakeEngine(clock, name="breaks", fails_at=5 + 3 + 2)
     spoils = FakeEngine(clock, name="spoils", function=lambda x: np.multiply(x, 2, out=x))
-    contest = ran(clock, chainer(clock), lacks, breaks, spoils, FakeEngine(clock))
+    contest = finished_race(clock, chainer(clock), lacks, breaks, spoils, FakeEngine(clock))
     assert [(c.error, len(c.clean_ns)) for c in contest.contestants] == [
         ("", 60),
         ("no such function: Roll", 0),
@@ -84,12 +86,12 @@ def test_an_engine_that_fails_is_out_keeps_what_it_made_and_the_others_go_on(clo
     assert contest.ended == COMPLETE
 
 
-def test_without_chainer_there_is_no_race(clock):
+def test_failure_of_chainer_ends_the_race(clock):
     draw = np.random.default_rng(0).standard_normal
-    for more, trials, said in (
+    for more, trials, message in (
         ({"fails_to_prepare": "cannot"}, 60, "chainer: cannot"),
         ({"fails_at": 10}, 10, "chainer: after 1 trials: RuntimeError: out of order"),
-        # One that draws random numbers is compared with nothing.
+        # No engine can be compared with random outputs.
         (
             {"function": lambda x: x + draw(x.shape)},
             60,
@@ -97,34 +99,36 @@ def test_without_chainer_there_is_no_race(clock):
         ),
     ):
         contest = race(clock, chainer(clock, **more), FakeEngine(clock), trials=trials)
-        assert refusal(contest.run).startswith(said)
+        assert refusal(contest.run).startswith(message)
 
 
-def test_wrong_outputs_are_seen(clock, monkeypatch):
-    kept = double(X)
-    # Memory that is used again is no matter.
-    again, theirs = (partial(np.multiply, 2, out=np.empty_like(X)) for _ in range(2))
+def test_wrong_outputs_are_found(clock, monkeypatch):
+    first_output = double(X)
+    # An engine may reuse the memory of its outputs.
+    chainer_function, engine_function = (
+        partial(np.multiply, 2, out=np.empty_like(X)) for _ in range(2)
+    )
     breaking = FakeEngine(clock, name="breaking")
     breaking.function = lambda x: x * (2 if breaking.calls < 50 else 3)
     outputs = {0: X, 3: X}
     monkeypatch.setattr("chainer_profile.engines.equality.chainer_intermediates", lambda _: outputs)
-    shows, silent = (FakeEngine(clock, name=name, function=lambda x: x) for name in ("a", "b"))
-    shows.intermediates = lambda inputs: {0: X, 3: X + 1}
+    helpful, silent = (FakeEngine(clock, name=name, function=lambda x: x) for name in ("a", "b"))
+    helpful.intermediates = lambda inputs: {0: X, 3: X + 1}
     silent.intermediates = raising(RuntimeError("nothing to show"))
-    _, right, off, of_first, broken, *named = ran(
+    _, right, off, constant, broken, *named = finished_race(
         clock,
-        chainer(clock, function=again),
-        FakeEngine(clock, function=theirs),
+        chainer(clock, function=chainer_function),
+        FakeEngine(clock, function=engine_function),
         FakeEngine(clock, name="off", function=lambda x: x * 2 + 0.1),
-        FakeEngine(clock, name="of the first input", function=lambda x: kept),
+        FakeEngine(clock, name="of the first input", function=lambda x: first_output),
         breaking,
-        *(shows, silent),
+        *(helpful, silent),
     ).contestants
     assert [d.relative for d in right.differences] == [0.0] * 3
     assert off.wrong
     assert off.difference.largest == pytest.approx(0.1, rel=1e-5)
     assert (off.tolerance, len(off.clean_ns)) == (1e-4, 60)
-    assert [d.relative > 0.1 for d in of_first.differences] == [False, True, False]
+    assert [d.relative > 0.1 for d in constant.differences] == [False, True, False]
     assert [d.relative for d in broken.differences] == [0.0, 0.0, 0.5]
     assert [each.worst_layer for each in named] == [
         "the first layer that differs is 3_Convolution2DFunction at /res2/1/conv1",
@@ -133,9 +137,9 @@ def test_wrong_outputs_are_seen(clock, monkeypatch):
     assert [each.tolerance for each in race(clock, breaking, tolerance=0.5).contestants] == [0.5]
 
 
-def test_a_signal_and_a_time_limit_end_it_with_what_was_measured(clock):
+def test_signal_and_time_limit_keep_measurements(clock):
     engine = FakeEngine(clock)
-    contest = ran(
+    contest = finished_race(
         clock, chainer(clock), engine, stop=lambda: "interrupted" if engine.calls >= 20 else ""
     )
     assert contest.ended == "interrupted"
@@ -144,32 +148,32 @@ def test_a_signal_and_a_time_limit_end_it_with_what_was_measured(clock):
     assert abs(slow - fast) <= 2
     contest.profile_nodes(10)
     assert engine.layer_trials == 0
-    # The limit is one of the trials alone.
-    engine = FakeEngine(clock, 100, given=profile([1], [()], 2))
-    contest = ran(clock, chainer(clock), engine, max_seconds=20e-6)
+    # The time limit applies only to trials.
+    engine = FakeEngine(clock, 100, node_profile=profile([1], [()], 2))
+    contest = finished_race(clock, chainer(clock), engine, max_seconds=20e-6)
     assert contest.ended == TIME_LIMIT
     assert 0 < len(contest.contestants[0].clean_ns) < 20
     contest.profile_nodes(10)
     assert engine.layer_trials == 10
-    assert ran(clock, chainer(clock), trials=3, max_seconds=6e-6).ended == COMPLETE
+    assert finished_race(clock, chainer(clock), trials=3, max_seconds=6e-6).ended == COMPLETE
 
 
-def test_nodes_are_timed_for_a_while_only(clock):
-    given = profile([1], [()], 2)
-    engine = FakeEngine(clock, 1_000_000, given=given)
+def test_time_for_node_profiles_is_limited(clock):
+    node_profile = profile([1], [()], 2)
+    engine = FakeEngine(clock, 1_000_000, node_profile=node_profile)
     silent, failing = FakeEngine(clock, name="silent"), FakeEngine(clock, name="failing")
     failing.layers = raising(ZeroDivisionError("division by zero"))
-    contest = ran(clock, chainer(clock), engine, silent, failing)
+    contest = finished_race(clock, chainer(clock), engine, silent, failing)
     contest.profile_nodes(200, max_seconds=0.05)
     assert engine.layer_trials == 50
     assert [(c.profile, c.note, c.error) for c in contest.contestants[1:]] == [
-        (given, "", ""),
+        (node_profile, "", ""),
         (None, "it does not report the times of its nodes", ""),
         (None, "no node times: ZeroDivisionError: division by zero", ""),
     ]
 
 
-def test_memory_is_that_of_the_runs(clock, monkeypatch):
+def test_memory_is_the_growth_during_runs(clock, monkeypatch):
     class FakeGrowth:
         def settle(self):
             self.before = engine.calls
@@ -180,9 +184,11 @@ def test_memory_is_that_of_the_runs(clock, monkeypatch):
     monkeypatch.setattr("chainer_profile.engines.race.MemoryGrowth", FakeGrowth)
     for run_ns, warmups, device, nbytes in (
         (1000, 3, "cpu", 3 << 20),
-        (4 * 10**9, 50, "cpu", 3 << 20),  # a warm-up takes about ten seconds at most
+        (4 * 10**9, 50, "cpu", 3 << 20),  # a warm-up takes at most about ten seconds
         (1000, 3, "gpu:0", None),
     ):
         engine = FakeEngine(clock, run_ns, "chainer")
-        (contestant,) = ran(clock, engine, device=device, trials=1, warmups=warmups).contestants
+        (contestant,) = finished_race(
+            clock, engine, device=device, trials=1, warmups=warmups
+        ).contestants
         assert contestant.memory_nbytes == nbytes

@@ -1,4 +1,4 @@
-"""From a network and engines to recordings and results, what follows from them, and their file."""
+"""Recordings and results of engines, their speedups, and their file."""
 
 import copy
 import json
@@ -58,22 +58,27 @@ FAST = replace(SETTINGS, engine="fast 1.0")
 # -- from nodes to rows of a recording
 
 
-def test_a_row_stands_for_the_layers_that_the_node_does():
-    fused, own, last = recordings()["fast"].layers
+def test_row_of_a_node_has_its_layers():
+    fused, runtime_node, last = recordings()["fast"].layers
     assert (fused.path, fused.covers, fused.node) == ("/res2/0/conv1", (0, 1, 2), "Fused n0")
     assert fused.function == "Convolution2DFunction + FixedBatchNormalization + ReLU"
     assert fused.input_shapes == ((1, 16, 32, 32), (16, 16, 3, 3))
     assert fused.output_shapes == ((1, 16, 32, 32),)
     assert (fused.flops, fused.macs, fused.nbytes_read) == (612, 900, None)
-    assert (own.path, own.function, own.covers, own.flops) == ("/", "Fused", (), None)
+    assert (runtime_node.path, runtime_node.function, runtime_node.covers, runtime_node.flops) == (
+        "/",
+        "Fused",
+        (),
+        None,
+    )
     assert (last.path, last.covers) == ("/res2/1/conv1", (3, 4))
-    # A layer that several nodes do has no work in any. Of one alone there are bytes.
+    # Work is unknown in all nodes that share a layer. Bytes are known for a node with one layer.
     covers = ((0,), (0, 1), (2,), (3, 4))
     nodes = [EngineNode("a", "A", covered) for covered in covers]
-    kept = [replace(layer, nbytes_read=8, output_nbytes=4) for layer in layers()]
-    rows = [(row.flops, row.nbytes_read, row.output_nbytes) for row in node_rows(nodes, kept)]
+    with_bytes = [replace(layer, nbytes_read=8, output_nbytes=4) for layer in layers()]
+    rows = [(row.flops, row.nbytes_read, row.output_nbytes) for row in node_rows(nodes, with_bytes)]
     assert rows == [(None, None, None), (None, None, None), (6, 8, 4), (606, None, None)]
-    # Of layers of the same work it is the first.
+    # If layers have the same work, the first one counts.
     assert [main_layer(covers, layers()) for covers in ((1, 2, 3), (1, 2))] == [3, 1]
 
 
@@ -81,7 +86,7 @@ def test_a_row_stands_for_the_layers_that_the_node_does():
     st.lists(st.integers(-1, 3), min_size=6, max_size=6),
     st.lists(st.integers(0, 99), min_size=12, max_size=12),
 )
-def test_every_layer_is_there_and_times_add_up_to_the_trial(owners, samples):
+def test_rows_cover_every_layer_and_times_add_up_to_the_trial(owners, samples):
     covers = [tuple(i for i, owner in enumerate(owners) if owner == n) for n in range(4)]
     gone = tuple(i for i, owner in enumerate(owners) if owner < 0)
     times, extra = np.array(samples, np.int64).reshape(3, 4), np.array([0, 5, 9])
@@ -96,7 +101,7 @@ def test_every_layer_is_there_and_times_add_up_to_the_trial(owners, samples):
 
 
 GOOD = profile([10, 20], [(0, 1, 2), (3, 4, 5)], 40)
-#: What is changed in it, and what is said of it.
+#: Impossible changes of GOOD, by message.
 BAD = {
     "nodes took longer than the whole run": {"run_ns": np.full(4, 29_000)},
     "a negative time": {"node_ns": np.full((4, 2), -1)},
@@ -108,7 +113,7 @@ BAD = {
 }
 
 
-def test_times_that_cannot_be_are_refused():
+def test_impossible_node_times_are_refused():
     for message, changes in BAD.items():
         assert message in refusal(engine_recording, replace(GOOD, **changes), layers(), FAST)
 
@@ -117,22 +122,22 @@ def test_times_that_cannot_be_are_refused():
 
 
 class Reference(FakeEngine):
-    """Stands for Chainer: takes 1,000 ns, and its recorder knows more than the protocol tells."""
+    """A fake Chainer of 1,000 ns, whose recording has more than the protocol requires."""
 
     recording: Any = None
 
     def layers(self, inputs, trials):
         nodes = tuple(EngineNode(str(i), "Layer", (i,)) for i in range(2))
-        own = EngineProfile(nodes, np.full((trials, 2), 400), np.full(trials, 1000))
+        node_profile = EngineProfile(nodes, np.full((trials, 2), 400), np.full(trials, 1000))
         more = {
-            "host_ns": own.node_ns,
-            "gap_ns": own.node_ns * 0,
+            "host_ns": node_profile.node_ns,
+            "gap_ns": node_profile.node_ns * 0,
             "conditions": Conditions(window_ns=50.0),
         }
-        more |= dict.fromkeys(("launch_ns", "span_ns"), own.run_ns)
-        recording = chainer_recording(own, Settings())
+        more |= dict.fromkeys(("launch_ns", "span_ns"), node_profile.run_ns)
+        recording = chainer_recording(node_profile, Settings())
         self.recording = replace(recording, start_ns=np.arange(trials), **more)
-        return own
+        return node_profile
 
 
 @pytest.fixture
@@ -152,8 +157,10 @@ def fused(*covers):
     return EngineProfile((EngineNode("a", "Fused", covers),), np.full((5, 1), 70), np.full(5, 90))
 
 
-def test_recordings_are_of_one_run_and_what_chainers_recorder_knows_is_kept(reference):
-    run, recordings, _ = measured(reference, FakeEngine(reference.clock, 100, given=fused(0, 1)))
+def test_recordings_share_a_run_and_chainer_has_more_fields(reference):
+    run, recordings, _ = measured(
+        reference, FakeEngine(reference.clock, 100, node_profile=fused(0, 1))
+    )
     chainer, fake = recordings.values()
     assert run.n_layers == 2
     assert [each.settings.trials for each in (chainer, fake)] == [5, 5]
@@ -167,9 +174,9 @@ def test_recordings_are_of_one_run_and_what_chainers_recorder_knows_is_kept(refe
     assert len(fake.conditions.calibrations) == 2
 
 
-def test_what_goes_wrong_is_said_and_keeps_the_others(reference, monkeypatch):
+def test_failures_are_reported_and_keep_other_results(reference, monkeypatch):
     fake = partial(FakeEngine, reference.clock, 100)
-    run, recordings, _ = measured(reference, fake(given=fused(0)))
+    run, recordings, _ = measured(reference, fake(node_profile=fused(0)))
     assert list(recordings) == ["chainer"]
     engine_result, why = run.engines[1], "it does not say what became of layer 1"
     assert engine_result.note == f"the times of its nodes are unusable: {why}"
@@ -191,15 +198,15 @@ def test_what_goes_wrong_is_said_and_keeps_the_others(reference, monkeypatch):
 # -- their file
 
 
-def test_a_run_is_the_same_when_read_again(tmp_path):
+def test_engine_run_survives_a_round_trip_through_its_file(tmp_path):
     odd = result("odd", 10, differences=(OutputDifference(math.inf, 0.0),), note="as is")
     run = make_run(MISSING, odd, WRONG, other_cpu=0.5, ended="interrupted by SIGINT")
     path, made = tmp_path / RESULTS, recordings()
     assert "contains no run of engines (no engines.json)" in refusal(read_json, path)
     made["chainer"] = replace(made["chainer"], conditions=Conditions(other_cpu=0.5))
-    for kept in (made, {}, {"fast": made["fast"]}):
-        path.write_text(write_json(run, kept))
-        again = recorded(read_json(path), kept)
+    for subset in (made, {}, {"fast": made["fast"]}):
+        path.write_text(write_json(run, subset))
+        again = recorded(read_json(path), subset)
         assert write_json(again, {}) == write_json(run, {})
         assert (again.settings, again.environment) == (run.settings, run.environment)
         for before, after in zip(run.engines, again.engines, strict=True):
@@ -207,14 +214,14 @@ def test_a_run_is_the_same_when_read_again(tmp_path):
             assert after.clean_ns.dtype == np.int64
             assert before.differences == after.differences
             assert speedup(after, again.engines[0]) == speedup(before, run.engines[0])
-    whole = json.loads(write_json(run, {}), parse_constant=lambda word: pytest.fail(word))
-    times = [whole["engines"][0] | {"clean_ns": "1 b"}]
-    for content, message in ((whole | {"engines": times}, "damaged"), ({}, "engines file")):
+    saved = json.loads(write_json(run, {}), parse_constant=lambda word: pytest.fail(word))
+    times = [saved["engines"][0] | {"clean_ns": "1 b"}]
+    for content, message in ((saved | {"engines": times}, "damaged"), ({}, "engines file")):
         path.write_text(json.dumps(content))
         assert message in refusal(read_json, path)
 
 
-def test_an_engine_without_a_version_has_none_when_read_again(tmp_path):
+def test_engine_without_a_version_is_read_without_one(tmp_path):
     path, made = tmp_path / RESULTS, recordings()
     unnamed = replace(made["fast"], settings=replace(SETTINGS, engine="fast"))
     made["fast"] = replace(unnamed, environment=ENVIRONMENT)
@@ -224,22 +231,22 @@ def test_an_engine_without_a_version_has_none_when_read_again(tmp_path):
 
 
 @pytest.mark.parametrize("version", [None, ""])
-def test_an_engine_may_say_that_it_has_no_version(reference, version):
+def test_engine_may_have_no_version(reference, version):
     fake = FakeEngine(reference.clock, 100)
     fake.version = version
     run, _, _ = measured(reference, fake)
     assert run.engines[1].version == ""
 
 
-WHOLE = json.loads(write_json(make_run(MISSING, WRONG), {}))
+VALID_FILE = json.loads(write_json(make_run(MISSING, WRONG), {}))
 
 
-def shown_or_refused(path, place, change):
-    """Change a place in the file of a run; it is refused in one line, or reported."""
-    content = node = copy.deepcopy(WHOLE)
-    for step in place[:-1]:
+def report_or_refuse(path, json_path, change):
+    """Change the file of a run; check that it is reported, or refused in one line."""
+    content = node = copy.deepcopy(VALID_FILE)
+    for step in json_path[:-1]:
         node = node[step]
-    change(node, place[-1])
+    change(node, json_path[-1])
     path.write_text(json.dumps(content))
     try:
         run = recorded(read_json(path), {})
@@ -250,43 +257,43 @@ def shown_or_refused(path, place, change):
         assert "\n" not in str(error)  # noqa: PT017
 
 
-@pytest.mark.parametrize("place", places(WHOLE), ids=str)
-def test_a_file_without_a_field_is_refused_in_one_line_or_reported(place, tmp_path):
-    shown_or_refused(tmp_path / RESULTS, place, lambda node, key: node.pop(key))
+@pytest.mark.parametrize("json_path", places(VALID_FILE), ids=str)
+def test_file_without_a_field_is_refused_in_one_line_or_reported(json_path, tmp_path):
+    report_or_refuse(tmp_path / RESULTS, json_path, lambda node, key: node.pop(key))
 
 
-@given(st.sampled_from(places(WHOLE)), st.sampled_from(VALUES))
-def test_a_file_with_another_value_is_refused_in_one_line_or_reported(
-    tmp_path_factory, place, value
+@given(st.sampled_from(places(VALID_FILE)), st.sampled_from(VALUES))
+def test_file_with_another_value_is_refused_in_one_line_or_reported(
+    tmp_path_factory, json_path, value
 ):
     path = tmp_path_factory.getbasetemp() / RESULTS
-    shown_or_refused(path, place, lambda node, key: node.__setitem__(key, value))
+    report_or_refuse(path, json_path, lambda node, key: node.__setitem__(key, value))
 
 
-# -- what follows
+# -- speedups
 
 
-def test_a_speed_up_is_the_median_of_ratios_by_round_of_engines_that_are_right():
+def test_speedup_is_the_median_ratio_per_round_of_correct_engines():
     slow, fast = result("a", 1000), result("b", 100)
     assert speedup(fast, slow) == Speedup(10.0, 10.0, 10.0)
     assert speedup(slow, fast).factor == pytest.approx(0.1)
-    # One round in which the other was slow does not count much.
-    lone = result("b", 100, clean_ns=np.where(np.arange(60) < 2, 10, 1) * fast.clean_ns)
-    assert speedup(lone, slow).factor == pytest.approx(10.0)
-    # What slows a round slows both and changes nothing.
+    # A single slow round has little effect.
+    one_slow_round = result("b", 100, clean_ns=np.where(np.arange(60) < 2, 10, 1) * fast.clean_ns)
+    assert speedup(one_slow_round, slow).factor == pytest.approx(10.0)
+    # A slow round affects both engines, and not the speedup.
     drift = np.where(np.arange(60) < 20, 5, 1)
     drifting = [result(e.name, 1, clean_ns=e.clean_ns * drift) for e in (slow, fast)]
     assert speedup(drifting[1], drifting[0]) == speedup(fast, slow)
-    # Only rounds of both count.
+    # Only rounds of both engines count.
     short = result("b", 100, clean_ns=slow.clean_ns[:6] // 4)
     gain = speedup(short, slow)
     assert gain.factor == pytest.approx(4.0)
     assert math.isnan(gain.low)  # three rounds
-    # Wrong and failed engines have none.
+    # Wrong and failed engines have no speedup.
     for other in (WRONG, MISSING, result("late", 10, error="after 3 trials: it broke")):
         assert speedup(other, slow) is None
         assert speedup(slow, other) is None
-    # Wrong is what is beyond the tolerance on any input.
+    # An engine is wrong if it exceeds the tolerance for any input.
     assert not result("a", 1).wrong
     assert result("a", 1, tolerance=1e-7).wrong
     differences = (OutputDifference(0.0, 2.0), OutputDifference(1.0, 2.0))

@@ -18,7 +18,7 @@ from chainer_profile.kernels import accelerate as module
 from chainer_profile.kernels import functions, memory, numpy_kernels
 from chainer_profile.kernels.accelerate import accelerate
 from tests import ROOT
-from tests.engines.random_networks import drawn
+from tests.engines.random_networks import random_network
 
 RNG = np.random.default_rng(0)
 
@@ -90,7 +90,7 @@ def test_a_graph_may_cross_its_end():
 def test_random_networks_and_their_gradients(subtests):
     for seed in range(40):
         with subtests.test(seed=seed), chainer.using_config("train", False):
-            model, inputs = drawn(seed)
+            model, inputs = random_network(seed)
             both = []
             for block in (nullcontext(), accelerate()):
                 model.cleargrads()
