@@ -1,4 +1,4 @@
-"""Reports have tests of their own."""
+"""Integration tests skip reports, which other tests check."""
 
 from unittest.mock import create_autospec
 
@@ -12,7 +12,7 @@ from tests.integrations.watching import Watching
 
 @pytest.fixture(autouse=True)
 def plain_report(monkeypatch):
-    """Their text takes long."""
+    """Replace the text of reports, which is slow."""
     report = create_autospec(profile.report, return_value=[text("report")])
     monkeypatch.setattr(profile, "report", report)
 

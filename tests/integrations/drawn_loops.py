@@ -1,4 +1,4 @@
-"""Drawn training loops, made with Chainer's own objects on a fake clock."""
+"""Random training loops, with Chainer's objects on a fake clock."""
 
 from dataclasses import dataclass, replace
 
@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 X = np.ones((2, 3), np.float32)
-#: Networks that no optimizer has, and an iterator for tests.
+#: Numbers of networks without an optimizer, and of the iterator for validation.
 TEACHER, FEATURES, TESTS = 3, 4, 2
 
 
@@ -17,38 +17,38 @@ TEACHER, FEATURES, TESTS = 3, 4, 2
 class Op:
     """One operation of a program."""
 
-    does: str
-    of: int = 0  #: The number of the network, the optimizer or the iterator.
+    name: str
+    number: int = 0  #: Index of the network, optimizer or iterator.
     fails: bool = False
 
 
 @dataclass(frozen=True)
 class Times:
-    """Nanoseconds of the operations; a tuple has the times of networks, by their number."""
+    """Times of operations in ns; tuples have times by number of the network."""
 
     forward: tuple[int, ...]
     backward: tuple[int, ...]
     load: int
     update: int
-    own: int  #: The program's own code before each operation.
+    own: int  #: Other code of the program before each operation.
     normaliser: int
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a drawn loop does.
+    """A random loop.
 
     Attributes:
         cycle: The optimizers that update in an iteration.
-        step: Comes before an update: ``loss``, ``lossfun``, ``shared`` or ``accumulated``.
-        loads: By iterator, when it loads: in each ``iteration``, in each ``step``, or never.
-        clears: When gradients are cleared: before the ``forward``, before the ``backward``, after
-            the ``update``, or never.
-        teacher: Whether one is called ``before`` or ``after`` the network.
-        between: What the program does before iterations, in turn.
+        step: The operations before an update: ``loss``, ``lossfun``, ``shared`` or ``accumulated``.
+        loads: When each iterator loads: in each ``iteration``, in each ``step``, or never.
+        clears: When gradients are cleared: before ``forward``, before ``backward``, after
+            ``update``, or never.
+        teacher: Whether a teacher is called, ``before`` or ``after`` the network.
+        between: Operations before successive iterations, as keys of ``BETWEEN``.
         fails: The iteration that an exception leaves, and the operation.
         retries: Whether the program then repeats the step.
-        stops: The operations of a last iteration that the program begins.
+        stops: Number of operations in an unfinished last iteration.
     """
 
     cycle: tuple[int, ...]
@@ -64,15 +64,15 @@ class Plan:
     stops: int
 
     def steps(self) -> list[list[Op]]:
-        """The operations of an iteration, by step."""
+        """Operations of an iteration, by step."""
         optimizers = self.cycle[:1] if self.step == "shared" else self.cycle
         return [self._step(optimizer, not at) for at, optimizer in enumerate(optimizers)]
 
     def _step(self, optimizer: int, is_first: bool) -> list[Op]:
         ops = [
             Op("load", at)
-            for at, often in enumerate(self.loads)
-            if often == "step" or (often == "iteration" and is_first)
+            for at, frequency in enumerate(self.loads)
+            if frequency == "step" or (frequency == "iteration" and is_first)
         ]
         ops += [Op("test", TEACHER)] if self.teacher == "before" else []
         if self.step == "lossfun":
@@ -88,42 +88,42 @@ class Plan:
         return [*ops, *(Op("update", one) for one in optimizers), *clears.pop("update", [])]
 
     def attempts(self) -> list[list[Op]]:
-        """The operations of the program: between two iterations and in one, alternately."""
-        whole = [op for step in self.steps() for op in step]
+        """Operations of the program, alternately before an iteration and in the iteration."""
+        all_ops = [op for step in self.steps() for op in step]
         attempts: list[list[Op]] = []
         for iteration in range(self.iterations):
-            words = self.between[iteration % len(self.between)].split()
-            attempts += [[op for word in words for op in BETWEEN[word]], whole]
+            names = self.between[iteration % len(self.between)].split()
+            attempts += [[op for name in names for op in BETWEEN[name]], all_ops]
             if iteration == self.fails[0] and self._can_fail:
                 failed, again = self._failing()
-                attempts[-1:] = [again] if self.retries else [failed, [], whole]
-        return [*attempts, [], whole[: self.stops % len(whole)]]
+                attempts[-1:] = [again] if self.retries else [failed, [], all_ops]
+        return [*attempts, [], all_ops[: self.stops % len(all_ops)]]
 
     @property
     def _can_fail(self) -> bool:
-        # After a failure nothing shows whether a cycle begins with the first C of C, G, C.
+        # After a failure in C, G, C, nothing shows which C begins a cycle.
         return self.cycle != (0, 1, 0)
 
     def _failing(self) -> tuple[list[Op], list[Op]]:
-        """An iteration that fails, and one in which the step that fails is repeated."""
+        """An iteration that fails, and an iteration that repeats the failed step."""
         steps = self.steps()
-        places = [
+        positions = [
             (number, at)
             for number, step in enumerate(steps)
             for at, op in enumerate(step)
-            if op.does in ("call", "backward", "lossfun") and (number or not self.retries)
+            if op.name in ("call", "backward", "lossfun") and (number or not self.retries)
         ]
-        if not places:
-            whole = [op for step in steps for op in step]
-            return whole, whole
-        number, at = places[self.fails[1] % len(places)]
+        if not positions:
+            all_ops = [op for step in steps for op in step]
+            return all_ops, all_ops
+        number, at = positions[self.fails[1] % len(positions)]
         begun = [op for step in steps[:number] for op in step] + steps[number][: at + 1]
         failed = [*begun[:-1], replace(begun[-1], fails=True)]
-        again = [op for op in steps[number] if op.does != "load"]
+        again = [op for op in steps[number] if op.name != "load"]
         return failed, [*failed, *again, *(op for step in steps[number + 1 :] for op in step)]
 
 
-#: What a program does between iterations, by its name.
+#: Operations between iterations, by name.
 BETWEEN = {
     "act": [Op("test", 0)],
     "observe": [Op("normalise"), Op("test", 0)],
@@ -138,14 +138,14 @@ CYCLES = [
 
 @st.composite
 def plans(draw):
-    """A plan whose iterations can be found."""
+    """Strategy of plans with iterations that can be found."""
     cycle = draw(st.sampled_from(CYCLES))
     loads = draw(st.tuples(*[st.sampled_from(["", "iteration", "step"])] * 2))
-    if cycle == (0, 0):  # only loads show that there are two updates
+    if cycle == (0, 0):  # only loads show the two updates
         loads = ("iteration", draw(st.sampled_from(["", "iteration"])))
     steps = ["loss", "loss", "lossfun", "accumulated"]
-    words = st.lists(st.sampled_from(["act", "observe", "validate"]), max_size=3)
-    words = words.map(lambda each: " ".join([*each, "end"] if "validate" in each else each))
+    between = st.lists(st.sampled_from(["act", "observe", "validate"]), max_size=3)
+    between = between.map(lambda each: " ".join([*each, "end"] if "validate" in each else each))
     return Plan(
         cycle=cycle,
         step=draw(st.sampled_from([*steps, "shared"] if cycle in ((0, 1), (0, 1, 2)) else steps)),
@@ -154,7 +154,7 @@ def plans(draw):
         teacher=draw(st.sampled_from(["", "before", "after"])),
         features=draw(st.booleans()),
         iterations=draw(st.integers(2, 6)),
-        between=(draw(words), "") if draw(st.booleans()) else ("", "", draw(words)),
+        between=(draw(between), "") if draw(st.booleans()) else ("", "", draw(between)),
         fails=draw(st.tuples(st.integers(-3, 5), st.integers(0, 20))),
         retries=draw(st.booleans()),
         stops=draw(st.integers(0, 40)),
@@ -163,7 +163,7 @@ def plans(draw):
 
 @st.composite
 def times(draw):
-    """Times from nanoseconds on; or so long that the log is read after each operation."""
+    """Strategy of times: short, or so long that the log is read after each operation."""
     ns = st.integers(1, 1000).map(lambda ns: ns * scale)
     scale = draw(st.sampled_from([1, 1, 10**7]))
     five = st.tuples(*[ns] * 5)
@@ -174,7 +174,7 @@ def times(draw):
 
 
 class Slow(chainer.FunctionNode):
-    """Passes its input on, which takes time; or it fails once."""
+    """Copies its input, which takes time, or fails."""
 
     def __init__(self, runner, number):
         super().__init__()
@@ -205,7 +205,7 @@ class Net(chainer.Chain):
 
 
 class Normaliser(chainer.Link):
-    """Calls no function."""
+    """A link that calls no function."""
 
     def __init__(self, runner):
         super().__init__()
@@ -241,7 +241,7 @@ class Data(chainer.iterators.SerialIterator):
 
 
 class Runner:
-    """Makes the operations of a program, each after a little code of its own."""
+    """Runs the operations of a plan, with other code before each operation."""
 
     def __init__(self, times, clock):
         self.times, self.advance = times, clock.advance
@@ -257,10 +257,10 @@ class Runner:
         for ops in plan.attempts():
             for op in ops:
                 self.advance(self.times.own)
-                self.fails = "backward" if op.does == "backward" else "forward"
+                self.fails = "backward" if op.name == "backward" else "forward"
                 self.fails = self.fails if op.fails else ""
                 try:
-                    getattr(self, op.does)(op.of)
+                    getattr(self, op.name)(op.number)
                 except (ZeroDivisionError, StopIteration):
                     assert op.fails
                     self.losses, self.x = [], X

@@ -1,4 +1,4 @@
-"""The end of a program: its exit code is unchanged, and its measurements are saved."""
+"""At the end of a program, its measurements are saved and its exit code is unchanged."""
 
 import signal
 from pathlib import Path
@@ -41,7 +41,7 @@ def kill():
 
 small, large = L.Linear(4, 3), L.Linear(4, 100_000)
 """
-#: Programs that break or remove something that saving needs.
+#: Programs that break or remove what saving needs.
 BREAKS = {
     "open": "builtins.open = None\ntrain()",
     "modules": "train()\nsys.path.clear(); sys.path_importer_cache.clear(); sys.meta_path.clear()",
@@ -55,14 +55,14 @@ def run(program, *words, **more):
     return run_in_child("--format", "none", *words, "-o", "here", "program.py", **more)
 
 
-def said():
+def stderr_text():
     return " ".join(Path("err").read_text().split())
 
 
 @pytest.mark.parametrize("breaks", BREAKS)
 def test_results_are_saved_after_a_program_that_breaks_builtins_or_folders(breaks):
     assert run(f"{BREAKS[breaks]}\nsys.exit(3)", "-q") == 3
-    assert said() == ""
+    assert stderr_text() == ""
     assert files() == ["budget.json", "recording.npz"]
     recording, budget = load_run(Path("here")), read_budget(Path("here"))
     assert recording.n_trials
@@ -74,7 +74,7 @@ def test_results_are_saved_after_a_program_that_breaks_builtins_or_folders(break
     assert sum(spent.ns for spent in budget.spent) == budget.wall_ns
 
 
-def test_a_program_run_uses_saved_limits_and_measures_none(monkeypatch):
+def test_run_uses_saved_limits_and_measures_none(monkeypatch):
     monkeypatch.setattr(machine, "measure_limits", None)
     assert run("train()", "-q") == 0
     recording = load_run(Path("here"))
@@ -87,7 +87,7 @@ def test_a_program_run_uses_saved_limits_and_measures_none(monkeypatch):
 def test_results_of_changes_survive_a_kill(monkeypatch):
     monkeypatch.setattr(script_run, "_SAVED_EVERY_NS", 0)
     monkeypatch.setattr(turns, "BLOCK_NS", 0)
-    assert run("train()", "-q") == 0  # its files are replaced
+    assert run("train()", "-q") == 0  # the next run replaces its files
     assert run("train(60)\nkill()", "-q", "--try", "--force") == -signal.SIGKILL
     journals = ["recording.journal", "tried/recording.journal"]
     assert files() == sorted(["advice.json", "budget.json", "recording.npz", *journals])
@@ -107,13 +107,13 @@ def test_advice_is_in_the_folder_of_its_trials(monkeypatch):
     assert files() == [*("budget.json", "recording.npz", "test/advice.json", "test/recording.npz")]
 
 
-#: Programs, and the output size of the first layer of the trials in each folder.
+#: Output size of the first layer by folder, for each program.
 KINDS = {
     "call(small)": {"here": 3},
     "call(small); call(large, 200)": {"here": 100_000, "here/test": 3},
     "call(small); train(); call(large)": {"here": 3, "here/test": 3, "here/test-2": 100_000},
 }
-#: How a program ends, its exit code, and the outcome in its budget.
+#: Last statement of a program, its exit code, and the outcome in its budget.
 ENDS = [
     ("", 0, COMPLETE),
     ("kill()", -signal.SIGKILL, RUNNING),

@@ -1,7 +1,7 @@
-"""Drawn training loops on a fake clock: their iterations, rows and parts are exact.
+"""Iterations, rows and accounts of random training loops are exact on a fake clock.
 
-A drawn program is a list of operations. :class:`.Runner` makes them with Chainer's own objects, and
-:class:`Expected` adds up their times by the place of each operation in its loop.
+A random program is a list of operations. :class:`.Runner` runs them with Chainer's objects, and
+:class:`Expected` adds up their times by the position of each operation in its loop.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ from tests.integrations.drawn_loops import Runner, plans, times
 
 
 class Expected:
-    """The times of a program, by the places of its operations.
+    """True times of a program, by the positions of its operations.
 
     Attributes:
         spent: Time and count by account.
@@ -60,47 +60,47 @@ class Expected:
             "test": (TEST_CALLS, ""),
             "features": (CALLS, ""),
             "normalise": (CALLS, WITHOUT_FUNCTIONS),
-        }.get(op.does, (REST, ""))
+        }.get(op.name, (REST, ""))
         is_counted = account[0] != REST and not op.fails
         account = (REST, "") if op.fails else account
         self._add(*account, self._ns(op)[0] if ns is None else ns, int(is_counted))
 
     def _ns(self, op):
-        """Nanoseconds of an operation, and those of trained networks by number and phase."""
+        """Time of an operation in ns, and its times in trained networks by number and phase."""
         times, rows = self.times, Counter()
-        if op.does == "load":
+        if op.name == "load":
             return times.load, rows
-        if op.does == "normalise":
+        if op.name == "normalise":
             return times.normaliser, rows
-        if op.does in ("test", "features"):
-            self.losses += [op.of] if op.does == "features" else []
-            return times.forward[op.of], rows
-        if op.does == "update":
+        if op.name in ("test", "features"):
+            self.losses += [op.number] if op.name == "features" else []
+            return times.forward[op.number], rows
+        if op.name == "update":
             return times.update, rows
-        if op.does in ("call", "lossfun"):
-            rows[op.of, "forward"] += times.forward[op.of]
-        if op.does == "call":
-            self.losses.append(op.of)
-        if op.does == "lossfun" and not op.fails:
-            rows[op.of, "backward"] += times.backward[op.of]
-        if op.does == "backward" and not op.fails:
+        if op.name in ("call", "lossfun"):
+            rows[op.number, "forward"] += times.forward[op.number]
+        if op.name == "call":
+            self.losses.append(op.number)
+        if op.name == "lossfun" and not op.fails:
+            rows[op.number, "backward"] += times.backward[op.number]
+        if op.name == "backward" and not op.fails:
             for number in self.losses:
                 rows[number, "backward"] += times.backward[number]
-        if op.fails or op.does == "backward":
+        if op.fails or op.name == "backward":
             self.losses = []
-        update_ns = times.update if op.does == "lossfun" and not op.fails else 0
+        update_ns = times.update if op.name == "lossfun" and not op.fails else 0
         return rows.total() + update_ns, rows
 
     def _body(self, ops, n_updates):
         """Add the operations of an iteration, which may be incomplete."""
         timed = [self._ns(op) for op in ops]
         trained = ("call", "backward", "update", "lossfun")
-        updates = [at for at, op in enumerate(ops) if op.does in trained[2:] and not op.fails]
-        ends = [at for at, op in enumerate(ops) if op.does in trained]
-        begin = next((at for at, op in enumerate(ops) if op.does != "test"), 0)
+        updates = [at for at, op in enumerate(ops) if op.name in trained[2:] and not op.fails]
+        ends = [at for at, op in enumerate(ops) if op.name in trained]
+        begin = next((at for at, op in enumerate(ops) if op.name != "test"), 0)
         last = ends[-1] if ends else begin - 1
         is_complete = len(updates) == n_updates
-        while is_complete and last + 1 < len(ops) and ops[last + 1].does == "clear":
+        while is_complete and last + 1 < len(ops) and ops[last + 1].name == "clear":
             last += 1
         for at, op in enumerate(ops):
             if not begin <= at <= last:
@@ -140,18 +140,20 @@ def assert_exact(plan, times, recording, expected):
 
 @settings(max_examples=min(60, settings.default.max_examples))
 @given(st.lists(plans(), min_size=1, max_size=2), times())
-def test_iterations_rows_and_parts_of_a_drawn_program_are_exact(drawn, times):
+def test_iterations_rows_and_accounts_of_a_random_program_are_exact(plans_drawn, times):
     clock = FakeClock()
-    accounts = Accounts(clock.now_ns, began_ns := clock.time_ns)
+    accounts = Accounts(clock.now_ns, start_ns := clock.time_ns)
     problems = []
-    program = Program(accounts, lambda name: Journal(), warn=lambda *words: problems.append(words))
+    program = Program(
+        accounts, lambda name: Journal(), warn=lambda *problem: problems.append(problem)
+    )
     with program:
-        for plan in drawn:  # one training after another
+        for plan in plans_drawn:  # successive trainings
             Runner(times, clock).run(plan)
     assert problems == []
-    spent = {(part.part, part.name): (part.ns, part.count) for part in accounts.spent()}
-    assert sum(ns for ns, _ in spent.values()) == clock.time_ns - began_ns
-    every = [Expected(plan, times) for plan in drawn]
+    spent = {(each.part, each.name): (each.ns, each.count) for each in accounts.spent()}
+    assert sum(ns for ns, _ in spent.values()) == clock.time_ns - start_ns
+    every = [Expected(plan, times) for plan in plans_drawn]
     sums = Counter()
     for expected in every:
         for account, (ns, count) in expected.spent.items():
@@ -162,5 +164,5 @@ def test_iterations_rows_and_parts_of_a_drawn_program_are_exact(drawn, times):
     assert measured == {
         account: (sums[account, "ns"], sums[account, "count"]) for account in accounts_of
     }
-    for name, plan, expected in zip(("train", "train-2"), drawn, every, strict=False):
+    for name, plan, expected in zip(("train", "train-2"), plans_drawn, every, strict=False):
         assert_exact(plan, times, program.recordings()[name], expected)

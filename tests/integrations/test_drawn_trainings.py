@@ -1,4 +1,4 @@
-"""Drawn trainings have the same results, bit by bit, with and without ``run`` and ``run --try``."""
+"""Random trainings have the same results with and without ``run`` and ``run --try``."""
 
 import io
 import os
@@ -28,7 +28,7 @@ from tests.conftest import FakeClock
 
 
 class Dense(chainer.Chain):
-    """Its first layer has no parameters before its first call."""
+    """Two linear layers. The first call initializes the first layer."""
 
     def __init__(self):
         super().__init__()
@@ -83,15 +83,15 @@ HOOKS = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What a drawn training does.
+    """A random training.
 
     Attributes:
-        form: Its loop: a ``trainer``, an ``updater``, ``steps`` with a backward each, or the
-            ``lossfun`` of the optimizer's update.
-        evaluates: After how many iterations it evaluates; 0 for never.
-        saves: After how many iterations it saves a snapshot; 0 for never.
-        draws: Whether it draws random numbers of its own.
-        fails: Whether it raises and catches an exception once.
+        form: Kind of loop: a ``trainer``, an ``updater``, ``steps`` with explicit backward, or
+            updates with a ``lossfun``.
+        evaluates: Number of iterations between evaluations; 0 for never.
+        saves: Number of iterations between snapshots; 0 for never.
+        draws: Whether the program draws random numbers.
+        fails: Whether the program raises and catches an exception once.
     """
 
     network: str
@@ -126,7 +126,7 @@ PLANS = st.builds(
 
 
 class Failing(L.Classifier):
-    """Raises an exception at one of its calls in training mode."""
+    """A classifier that raises an exception in its third call in training mode."""
 
     def __init__(self, predictor, fails):
         super().__init__(predictor)
@@ -145,7 +145,7 @@ def as_float(value):
 
 
 class TrainingOfPlan:
-    """The program."""
+    """The program of a plan."""
 
     def __init__(self, plan, folder):
         self.plan, self.folder = plan, folder
@@ -160,7 +160,7 @@ class TrainingOfPlan:
         for hook in plan.hooks:
             self.optimizer.add_hook(HOOKS[hook]())
         self.iterator = self._batches(shuffle=plan.shuffle)
-        self.losses, self.saved, self.drawn = [], [], []
+        self.losses, self.saved, self.random_numbers = [], [], []
 
     def _batches(self, **options):
         return chainer.iterators.SerialIterator(self.data, self.plan.batch_size, **options)
@@ -176,7 +176,7 @@ class TrainingOfPlan:
             except ZeroDivisionError:
                 continue
             if self.plan.draws:
-                self.drawn += [random.random(), float(np.random.rand())]  # noqa: NPY002
+                self.random_numbers += [random.random(), float(np.random.rand())]  # noqa: NPY002
             if self.plan.evaluates and number % self.plan.evaluates == 0:
                 self._evaluate()
             if self.plan.saves and number % self.plan.saves == 0:
@@ -215,31 +215,31 @@ class TrainingOfPlan:
             trainer.extend(snapshot, trigger=(plan.saves, "iteration"))
 
         @training.make_extension(trigger=(1, "iteration"))
-        def noted(trainer):
+        def record_losses(trainer):
             self.losses += [as_float(value) for value in trainer.observation.values()]
             if plan.draws:
-                self.drawn += [random.random(), float(np.random.rand())]  # noqa: NPY002
+                self.random_numbers += [random.random(), float(np.random.rand())]  # noqa: NPY002
 
-        trainer.extend(noted)
+        trainer.extend(record_losses)
         trainer.run()
         self.saved += [self._arrays(path) for path in sorted(Path(self.folder).glob("*.npz"))]
 
     @staticmethod
     def _arrays(file):
-        """The arrays of a snapshot, without the times in it."""
+        """Arrays of a snapshot, without times."""
         if isinstance(file, io.BytesIO):
             file.seek(0)
         with np.load(file, allow_pickle=True) as arrays:
             return {name: arrays[name].tobytes() for name in arrays.files if "elapsed" not in name}
 
     def results(self):
-        """All that the training leaves; arrays with their types."""
+        """Everything that the training computes or changes."""
         return {
             "losses": self.losses,
             "snapshots": self.saved,
             "random": random.getstate(),
-            "NumPy's random": [str(part) for part in np.random.get_state()],  # noqa: NPY002
-            "drawn": self.drawn,
+            "NumPy's random": [str(item) for item in np.random.get_state()],  # noqa: NPY002
+            "random numbers": self.random_numbers,
             "updates": self.optimizer.t,
             "iterator": (self.iterator.epoch, self.iterator.current_position),
             "configuration": dict(vars(chainer.global_config)),
@@ -260,7 +260,7 @@ class TrainingOfPlan:
 
 
 def results_of(plan):
-    """What a training leaves that nothing watches."""
+    """Results of a training that is not profiled."""
     with TemporaryDirectory() as folder:
         program = TrainingOfPlan(plan, folder)
         program.run()
@@ -268,11 +268,14 @@ def results_of(plan):
 
 
 def watched_results_of(plan, tries):
-    """What a training leaves within a Program, and the changes that were tried."""
+    """Results of a profiled training, and the tried changes."""
     clock, problems = FakeClock(read_ns=50_000_000), []  # every iteration is a block
     accounts = Accounts(clock.now_ns, clock.time_ns)
     watching = Program(
-        accounts, lambda name: Journal(), warn=lambda *words: problems.append(words), tries=tries
+        accounts,
+        lambda name: Journal(),
+        warn=lambda *problem: problems.append(problem),
+        tries=tries,
     )
     with TemporaryDirectory() as folder:
         program = TrainingOfPlan(plan, folder)
@@ -311,20 +314,20 @@ def _each_iteration_is_a_block():
 
 
 def exact_changes(on_gpu):
-    """Changes that do not round otherwise: neither other kernels nor other numbers of threads."""
-    cures = cures_here(on_gpu)
-    others = [change for change in cures.others if not change.kernels]
-    return Cures(others=others, last=cures.last)
+    """Changes that do not affect rounding: no other kernels, no other numbers of threads."""
+    available = cures_here(on_gpu)
+    others = [change for change in available.others if not change.kernels]
+    return Cures(others=others, last=available.last)
 
 
-#: Long enough for all stages of what is tried.
+#: Long enough to try all changes.
 LONG = Plan("dense", "Adam", ("noise",), "steps", True, 4, 90, 0, 0, True, False, 1)
 
 
 @settings(max_examples=60 if os.environ.get("CI") else 6)
 @given(plan=PLANS)
 @example(plan=LONG)
-def test_a_drawn_training_has_the_same_bits_within_run_and_where_changes_are_tried(plan):
+def test_random_training_is_bit_identical_under_run_and_exact_changes(plan):
     expected = results_of(plan)
     results, tried = watched_results_of(plan, tries=False)
     assert_same_bits(results, expected)
@@ -341,8 +344,8 @@ def test_a_drawn_training_has_the_same_bits_within_run_and_where_changes_are_tri
 @settings(max_examples=max(1, settings.default.max_examples // 8))
 @given(plan=PLANS, optimizer=st.sampled_from(["SGD", "MomentumSGD"]))
 @example(plan=LONG, optimizer="SGD")
-def test_a_drawn_training_differs_only_by_rounding_where_kernels_are_tried(plan, optimizer):
-    """Other kernels round float32 otherwise, which optimizers like Adam magnify."""
+def test_random_training_differs_only_by_rounding_with_other_kernels(plan, optimizer):
+    """Other kernels round float32 differently, which optimizers such as Adam amplify."""
     is_long, plan = plan is LONG, replace(plan, optimizer=optimizer)
     expected = results_of(plan)
     results, tried = watched_results_of(plan, tries=True)

@@ -1,4 +1,4 @@
-"""LayerProfile: its rows of a training, and that the training does not notice.
+"""LayerProfile has rows for a training, and does not change it.
 
 tests/ledger checks that rows and framework add up to the iteration, and that times are exact.
 """
@@ -37,7 +37,7 @@ fail = raising(ZeroDivisionError("here"))
 
 
 def trainer_of(iterations=20, model=None, updater=StandardUpdater, **kwargs):
-    """A training with batches of 4; its data are the same 12 examples over and over."""
+    """A Trainer with batches of 4 from 12 examples."""
     np.random.seed(0)  # noqa: NPY002  (Chainer's initialisers draw from it)
     optimizer = chainer.optimizers.MomentumSGD(0.1).setup(L.Classifier(model or MLP()))
     optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(1e-4))
@@ -54,12 +54,12 @@ def run_profiled(trainer, **kwargs):
     return load_run(sorted(Path("result").iterdir())[-1])
 
 
-def each_iteration(trainer, does, name="each"):
-    trainer.extend(does, name=name, trigger=(1, "iteration"))
+def each_iteration(trainer, function, name="each"):
+    trainer.extend(function, name=name, trigger=(1, "iteration"))
 
 
-def test_every_iteration_has_rows_of_data_network_loss_and_optimizer(monkeypatch):
-    monkeypatch.setattr(iterations, "GROUP_NS", 0)  # each iteration is written when it has ended
+def test_iterations_have_rows_of_data_network_loss_and_optimizer(monkeypatch):
+    monkeypatch.setattr(iterations, "GROUP_NS", 0)  # each iteration is written at its end
     trainer, journal = trainer_of(20), []
 
     def look(trainer):
@@ -68,7 +68,7 @@ def test_every_iteration_has_rows_of_data_network_loss_and_optimizer(monkeypatch
 
     each_iteration(trainer, look)
     recording = run_profiled(trainer)
-    assert journal == [19]  # a killed training leaves these
+    assert journal == [19]  # trials that a killed training would leave
     assert recording.iteration.tolist() == [*range(1, 21)]
     assert recording.rank is recording.arrived_ns is None
     assert not len(recording.clean_ns)
@@ -93,7 +93,7 @@ def test_every_iteration_has_rows_of_data_network_loss_and_optimizer(monkeypatch
 
 
 @pytest.mark.parametrize("report", [True, False])
-def test_iterations_are_reported_where_that_is_asked_for(report):
+def test_iterations_are_reported_only_if_requested(report):
     trainer, reports = trainer_of(20), []
     trainer.updater.iteration = 5  # as after loading a snapshot
     each_iteration(trainer, lambda trainer: reports.append(dict(trainer.observation)))
@@ -103,14 +103,14 @@ def test_iterations_are_reported_where_that_is_asked_for(report):
     assert recording.iteration.tolist() == [6, *range(9, 21)]
     whole_ns = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
     phases = {f"profile/{layer.phase}" for layer in recording.layers}
-    for values, all_ns, own in zip(reports, whole_ns, recording.self_ns, strict=False):
+    for values, all_ns, self_ns in zip(reports, whole_ns, recording.self_ns, strict=False):
         assert sum(values[name] for name in phases) == pytest.approx(all_ns / 1e6)
         layers = [values[name] for name in values if name.startswith("profile/layer/")]
         assert len(layers) == 5
-        assert sum(layers) <= own.sum() / 1e6
+        assert sum(layers) <= self_ns.sum() / 1e6
 
 
-def nothing_runs():
+def assert_profile_removed():
     assert not _tracemalloc.is_tracing()
     assert gc.isenabled()
     assert not chainer.get_function_hooks()
@@ -118,7 +118,7 @@ def nothing_runs():
 
 
 @pytest.mark.parametrize("memory", [False, True])
-def test_a_training_comes_out_the_same_with_and_without_and_nothing_is_left(memory):
+def test_profile_does_not_change_a_training_and_is_removed(memory):
     def run(**profiled):
         np.random.seed(0)  # noqa: NPY002  (of the weights)
         # Dropout draws from NumPy's generator in each call.
@@ -135,23 +135,23 @@ def test_a_training_comes_out_the_same_with_and_without_and_nothing_is_left(memo
     assert profiled == list(run()[1:])
     assert len(profiled[0]) == 20
     assert (recording.memory is not None) is memory
-    nothing_runs()
+    assert_profile_removed()
 
 
-# The first iteration fails, the one from which on allocations are counted, the traced one, and a
-# later one; last another extension while allocations are counted.
-@pytest.mark.parametrize(("call", "kept"), [(1, 0), (2, 1), (3, 1), (8, 5), (None, 1)])
-def test_an_exception_of_the_training_keeps_the_measured_iterations(call, kept):
+# Iterations that fail: the first one, the first one with counted allocations, the memory pass and a
+# later one; finally another extension during the memory pass.
+@pytest.mark.parametrize(("call", "n_trials"), [(1, 0), (2, 1), (3, 1), (8, 5), (None, 1)])
+def test_exception_in_a_training_keeps_measured_iterations(call, n_trials):
     trainer = trainer_of(model=MLP(lambda y, number: fail() if number == call else y))
     if call is None:
         each_iteration(trainer, lambda trainer: _tracemalloc.is_tracing() and fail())
     trainer.extend(LayerProfile(memory=True))
     with pytest.raises(ZeroDivisionError, match="here"):
         trainer.run(show_loop_exception_msg=False)
-    nothing_runs()
+    assert_profile_removed()
     assert "update" not in vars(trainer.updater.get_optimizer("main"))
-    if kept:
-        assert load_run(Path("result/profile")).n_trials == kept
+    if n_trials:
+        assert load_run(Path("result/profile")).n_trials == n_trials
     else:
         assert not Path("result/profile").exists()
 
@@ -160,7 +160,7 @@ def test_an_exception_of_the_training_keeps_the_measured_iterations(call, kept):
 
 
 class TwoModels(StandardUpdater):
-    """Two networks, of which each has an optimizer."""
+    """Two networks, each with an optimizer."""
 
     def __init__(self, iterator, optimizer):
         self.models = {"main": optimizer.target.predictor, "other": MLP()}
@@ -173,8 +173,8 @@ class TwoModels(StandardUpdater):
             self.get_optimizer(name).update(lambda link=link: F.sum(link(x)))
 
 
-class OwnLoop(StandardUpdater):
-    """An iteration of two batches, without the optimizer's own forward and backward."""
+class CustomLoop(StandardUpdater):
+    """An iteration of two batches, with explicit forward and backward."""
 
     def update_core(self):
         optimizer, iterator = self.get_optimizer("main"), self.get_iterator("main")
@@ -186,7 +186,7 @@ class OwnLoop(StandardUpdater):
         optimizer.update()
 
 
-def test_updaters_that_go_their_own_way():
+def test_iterations_of_custom_updaters():
     def paths(recording):
         return {(layer.phase, layer.path) for layer in recording.layers}
 
@@ -196,16 +196,16 @@ def test_updaters_that_go_their_own_way():
     assert recording.settings.optimizer == "MomentumSGD and Adam"
 
     def converter(batch, device):
-        assert device == -1  # an old-style converter stays one
+        assert device == -1  # the converter is of the old style
         return concat(batch)
 
-    recording = run_profiled(trainer_of(updater=OwnLoop, converter=converter, device=-1))
+    recording = run_profiled(trainer_of(updater=CustomLoop, converter=converter, device=-1))
     assert recording.phases == ("forward", "backward", "update")
     # The inputs of all batches of an iteration count.
     assert recording.settings.batchsize == 8
     assert ("data", "converter") in {(layer.path, layer.function) for layer in recording.layers}
 
-    # Copies of the network have paths of their own.
+    # Copies of the network have their own paths.
     devices = {"main": "@numpy", "second": "@numpy"}
     recording = run_profiled(trainer_of(updater=ParallelUpdater, devices=devices))
     for path in ("/predictor/fc1", "/second/predictor/fc2"):
@@ -218,7 +218,7 @@ def test_updaters_that_go_their_own_way():
 KB = 1000
 
 
-def test_memory_of_the_layers_of_a_training():
+def test_memory_of_layers_in_a_training():
     """A batch of 4 takes 4 MB in each of two activations, and the weights take 12 kB."""
     links = {"fc": L.Linear(3, 250 * KB), "out": L.Linear(250 * KB, 2)}
     recording = run_profiled(
@@ -228,19 +228,19 @@ def test_memory_of_the_layers_of_a_training():
     rows = {(row.phase, row.function): row.index for row in recording.layers[::-1]}
     activation, weights = 4 * 250 * KB * 4, (3 + 1 + 2) * 250 * KB * 4
     for row in (rows["forward", "LinearFunction"], rows["forward", "Tanh"]):
-        # Within a call older NumPys take a buffer for the addition of the bias.
+        # Older versions of NumPy allocate a buffer to add the bias.
         assert use.peak_nbytes[row] == near(activation, abs=10 * KB + 4 * np.getbufsize())
         assert use.retained_nbytes[row] == near(activation)
-    # Gradients of the iteration before, counted when they were allocated.
+    # The gradients are from the previous iteration, which counted them.
     assert use.retained_nbytes[rows["backward", "cleargrads"]] == near(-weights)
-    # Four rows of three numbers and their labels.
+    # Four examples of three numbers, and labels.
     assert (use.parameter_nbytes, use.input_nbytes) == (weights + 8, 4 * (3 * 4 + 4))
-    # Tanh keeps its output; Linear's own is freed.
+    # Tanh keeps its output; the output of Linear is freed.
     assert use.kept_for_backward_nbytes == near(activation)
-    assert [part.phase for part in use.phases] == ["data", "forward", "backward", "update"]
-    # All is as the iteration before has left it: gradients and the graph of a Classifier's loss.
-    assert sum(part.retained_nbytes for part in use.phases) == near(0)
-    assert use.high_water_nbytes == max(part.high_nbytes for part in use.phases)
+    assert [phase.phase for phase in use.phases] == ["data", "forward", "backward", "update"]
+    # The iteration retains as much as the previous one: gradients, and the graph of the loss.
+    assert sum(phase.retained_nbytes for phase in use.phases) == near(0)
+    assert use.high_water_nbytes == max(phase.high_nbytes for phase in use.phases)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_memory_of_the_layers_of_a_training():
         (memory, "memory_use", "the memory pass failed: OSError: none", 18),
     ],
 )
-def test_a_counter_that_fails_is_a_warning_and_the_training_goes_on(
+def test_failed_memory_counter_warns_once_and_the_training_continues(
     owner, name, message, n_trials, monkeypatch
 ):
     monkeypatch.setattr(owner, name, raising(OSError("none")))
@@ -259,10 +259,10 @@ def test_a_counter_that_fails_is_a_warning_and_the_training_goes_on(
         recording = run_profiled(trainer_of(), memory=True)
     assert len(caught) == 1
     assert (recording.memory, recording.n_trials) == (None, n_trials)
-    nothing_runs()
+    assert_profile_removed()
 
 
-def test_on_a_device_its_own_times_are_taken(monkeypatch):
+def test_iterations_on_a_device_have_device_times(monkeypatch):
     clock = device_clock()
     monkeypatch.setattr(extension, "clock_of", lambda device: clock)
 
@@ -273,7 +273,7 @@ def test_on_a_device_its_own_times_are_taken(monkeypatch):
 
     recording = run_profiled(trainer_of(model=MLP(launch)))
     check(recording)
-    # Kernels of an iteration are done when it ends, and no iteration waits for the one before.
+    # Kernels end within their iteration, so no iteration waits for an earlier one.
     times = [recording.trial_ns, recording.launch_ns, recording.span_ns]
     assert [set(ns.tolist()) for ns in times] == [{510}, {10}, {510}]
     assert not recording.self_ns.any()

@@ -1,4 +1,4 @@
-"""The time to move a batch between processes is measured where a SerialIterator loads long."""
+"""The time to move a batch between processes is measured if a SerialIterator is slow."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ BUDGET = Budget(
 
 
 def recording(function, loading_us, iteration_us):
-    """Iterations, of which loading takes a part."""
+    """Recording of iterations that load data."""
     layers = Layer(0, "data", function, "data"), Layer(1, "/a", "F")
     self_ns = 1000 * np.array([[loading_us, iteration_us - loading_us]] * 2)
     return Recording(layers, self_ns, trial_ns=self_ns.sum(axis=1))
@@ -36,15 +36,15 @@ def recording(function, loading_us, iteration_us):
         ("Own", 5000, 20_000, False),
     ],
 )
-def test_moving_is_measured_only_where_it_decides(
+def test_moving_is_measured_only_for_long_serial_loading(
     monkeypatch, function, loading_us, iteration_us, is_measured
 ):
     monkeypatch.setattr(moving, "moving_ns", lambda examples, nbytes: 7 if examples else 0)
     monkeypatch.setattr(moving, "usable_cores", lambda: 4)
     monkeypatch.setattr(moving.psutil, "cpu_percent", lambda interval: 25.0)
     iterations = recording(function, loading_us, iteration_us)
-    found = moving.with_moving(BUDGET, iterations, 0.05)
-    first, *others = found.trials
+    budget = moving.with_moving(BUDGET, iterations, 0.05)
+    first, *others = budget.trials
     assert first == replace(BUDGET.trials[0], moved_ns=7 * is_measured, free_cores=3 * is_measured)
     assert tuple(others) == BUDGET.trials[1:]
     unknown = replace(BUDGET, trials=(replace(BUDGET.trials[0], loaded_nbytes=0),))

@@ -1,4 +1,4 @@
-"""Names that NumPy has removed, and advice on its other changes."""
+"""Names that NumPy removed work under run, and other changes of NumPy get advice."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from chainer_profile.integrations.numpy_changes import OldNames, advice
 from chainer_profile.numpy_names import GONE_SINCE, WRITE, value
 
 #: Code of old programs, and the results of NumPy 1.23.5.
-GAVE = {
+OLD_RESULTS = {
     "np.float(2)": "2.0",
     "np.unicode_('a')": "a",
     "np.NINF": "-inf",
@@ -27,16 +27,16 @@ GAVE = {
     "np.MachAr().eps": "2.220446049250313e-16",
     "np.disp('said')": "None",
 }
-#: Names that the installed NumPy has removed; an older one still has some of them.
+#: Removed names that the installed NumPy lacks. Older versions still have some of them.
 GONE = [name for name in WRITE if name not in vars(np)]
 pytestmark = pytest.mark.filterwarnings("ignore")  # deprecated names warn
 
 
-def test_old_names_have_their_old_values_within_the_context_only():
+def test_old_names_have_their_old_values_only_within_the_context():
     assert {"float", "NaN", "product", "sctypes"} <= set(GONE)
-    assert not {"bool", "long", "ulong"} & set(WRITE)  # they have another meaning today
+    assert not {"bool", "long", "ulong"} & set(WRITE)  # these names have another meaning today
     with OldNames():
-        assert {code: str(eval(code, {"np": np})) for code in GAVE} == GAVE
+        assert {code: str(eval(code, {"np": np})) for code in OLD_RESULTS} == OLD_RESULTS
         for name in GONE:
             assert getattr(np, name) is value(name) is not None, name
         with pytest.raises(AttributeError, match="zeross"):
@@ -44,7 +44,7 @@ def test_old_names_have_their_old_values_within_the_context_only():
     assert [name for name in GONE if hasattr(np, name)] == []
 
 
-def test_the_note_lists_old_names_with_the_lines_of_the_program():
+def test_note_lists_old_names_with_lines_of_the_program():
     def use(file):
         exec(compile("\n\nnp.float, np.float, np.NaN", file, "exec"), {"np": np})
 
@@ -72,7 +72,7 @@ FAILS = {
 
 
 @pytest.mark.parametrize("code", FAILS)
-def test_errors_that_numpys_changes_cause_get_advice(code):
+def test_errors_caused_by_changes_of_numpy_get_advice(code):
     with pytest.raises((AttributeError, TypeError, ValueError, OverflowError)) as raised:
         eval(code, {"np": np})
     assert FAILS[code] in advice(raised.value)

@@ -1,4 +1,4 @@
-"""A program imports its own modules, and the profiler never imports them."""
+"""A program imports its own modules, which the profiler never imports."""
 
 import sys
 
@@ -10,13 +10,15 @@ from tests.scripts import python
 
 pytestmark = pytest.mark.process
 
-#: Packages that Chainer or the profiler import, and the modules of the standard library, except a
-#: few that this test or every module needs.
+#: Packages that Chainer or the profiler import, and modules of the standard library, without a few
+#: that this test needs.
 NAMES = "PIL cycler dateutil filelock h5py matplotlib msgspec packaging pandas psutil rich six yaml"
 NAMES = sys.stdlib_module_names.union(NAMES.split(), ["scipy", "threadpoolctl"])
 NAMES -= {*sys.builtin_module_names, "__future__", "distutils", "runpy"}
 #: Modules that `python -m` itself imports from the current folder.
-OF_PYTHON = "collections contextlib functools importlib keyword operator reprlib types warnings"
+PYTHON_MODULES = (
+    "collections contextlib functools importlib keyword operator reprlib types warnings"
+)
 #: A module that only the program may import, and only before its end.
 MODULE = """
 import sys
@@ -44,8 +46,8 @@ COMMAND = "import re, sys\nfrom chainer_profile.__main__ import main\nsys.exit(m
 
 
 @pytest.mark.parametrize("way", ["command", "module"])
-def test_a_program_imports_its_own_modules_and_the_profiler_does_not(way, tmp_path):
-    names = NAMES if way == "command" else NAMES - set(OF_PYTHON.split())
+def test_program_but_not_the_profiler_imports_its_modules(way, tmp_path):
+    names = NAMES if way == "command" else NAMES - set(PYTHON_MODULES.split())
     for name in names:
         (tmp_path / f"{name}.py").write_text(MODULE)
     (tmp_path / "names").write_text(" ".join(names))
@@ -54,9 +56,9 @@ def test_a_program_imports_its_own_modules_and_the_profiler_does_not(way, tmp_pa
     (tmp_path / "bin" / "chainer-profile").write_text(COMMAND)
 
     ours = ["bin/chainer-profile"] if way == "command" else ["-m", "chainer_profile"]
-    words = ("--format", "page" if way == "command" else "none", "-o", "out")
+    arguments = ("--format", "page" if way == "command" else "none", "-o", "out")
     as_it_is = python("program.py", cwd=tmp_path)
-    profiled = python(*ours, "run", *words, "program.py", "and train", cwd=tmp_path)
+    profiled = python(*ours, "run", *arguments, "program.py", "and train", cwd=tmp_path)
     assert "csv True\n" in as_it_is.stdout
     assert profiled.stdout == as_it_is.stdout
     assert profiled.returncode == as_it_is.returncode == 3

@@ -1,4 +1,4 @@
-"""profiling(): blocks and calls of functions as trials, and that the program does not notice.
+"""profiling() records blocks and calls of functions as trials, without changing the program.
 
 tests/ledger checks that rows and framework add up to the block.
 """
@@ -23,7 +23,7 @@ def rows(recording):
 
 
 @pytest.mark.parametrize(("memory", "timed"), [(False, 11), (True, 9)])
-def test_every_block_is_profiled_and_those_that_raise_count_for_nothing(memory, timed):
+def test_blocks_are_profiled_unless_they_raise(memory, timed):
     net, profile = MLP(), profiling(memory=memory)
     before = [vars(base).get(name) for _, base, names in _METHODS for name in names]
     with pytest.raises(ProfileError, match="no block has completed"):
@@ -33,21 +33,21 @@ def test_every_block_is_profiled_and_those_that_raise_count_for_nothing(memory, 
             net(X)
             if number > 10:
                 raise KeyError
-    # The memory pass takes 2 and 3.
+    # The memory pass takes trials 2 and 3.
     recording = profile.recording()
     assert (recording.n_trials, len(recording.clean_ns)) == (timed, 0)
     assert len(recording.conditions.calibrations) == 1
     assert rows(recording) == ROWS
     assert (recording.memory is not None) is memory
     assert (recording.settings.model, recording.settings.phase) == ("MLP", "forward")
-    # Chainer's entries are replaced while a trial is measured.
+    # Chainer's methods are patched only while a trial is measured.
     assert [vars(base).get(name) for _, base, names in _METHODS for name in names] == before
     assert not chainer.get_function_hooks()
     assert not chainer._get_link_hooks()
 
 
 class Trainer:
-    """A network is an attribute of it, as in many a program."""
+    """Has a network as an attribute, like many programs."""
 
     def __init__(self):
         self.net = MLP()
@@ -58,9 +58,9 @@ class Trainer:
         return self.predict(x, again - 1) if again else self.net(x)
 
 
-def test_calls_of_a_function():
+def test_decorated_function_is_profiled():
     trainer = Trainer()
-    for _ in range(5):  # the calls that it makes of itself are no trials
+    for _ in range(5):  # recursive calls are no trials
         assert trainer.predict(X, again=4).shape == (5, 2)
     recording = Trainer.predict.profiling.recording()
     assert recording.calls.tolist() == [[1, 1, 1]] * 5
@@ -68,10 +68,10 @@ def test_calls_of_a_function():
     assert Trainer.predict.__doc__ == "The network's output."
     assert "A forward pass takes" in str(Trainer.predict.profiling.summary())
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
-        trainer.predict()  # the function's own error
+        trainer.predict()  # the error of the function
 
 
-def test_wrong_uses_are_refused():
+def test_wrong_use_of_profiling_is_refused():
     profile = profiling()
     with profile, pytest.raises(UsageError, match="already open"):
         profile.__enter__()
@@ -86,7 +86,7 @@ def train(net, optimizer):
 
 
 def updates(recording):
-    """Paths and optimizers of the rows of updates, each with its calls by trial."""
+    """Calls by trial of the update rows, by path and optimizer."""
     return {
         (layer.path, layer.function): recording.calls[:, layer.index].tolist()
         for layer in recording.layers
@@ -120,7 +120,7 @@ def test_networks_and_optimizers_of_later_blocks_are_found():
     assert calls["/second/fc1"] == pytest.approx(2 / 3)
 
 
-def test_an_optimizer_that_is_set_up_within_a_block_is_found():
+def test_optimizer_set_up_within_a_block_is_found():
     net, profile = MLP(), profiling()
     with profile:
         net(X)
@@ -146,7 +146,7 @@ def test_networks_of_later_calls_of_a_function_are_found():
     assert list(updates(recording).values()) == [[0, 2]] * 2
 
 
-def test_a_network_that_takes_the_variable_of_another_has_rows_of_its_own():
+def test_new_network_in_the_same_variable_has_its_own_rows():
     profile = profiling()
     for _ in range(3):
         net = MLP()
@@ -158,5 +158,5 @@ def test_a_network_that_takes_the_variable_of_another_has_rows_of_its_own():
     assert recording.calls[:, forward].sum(axis=1).tolist() == [4, 4, 4]
     rows = updates(recording)
     assert rows["/net/fc1", "SGD"] == [2, 0, 0]
-    assert [sum(of_trial) for of_trial in zip(*rows.values(), strict=True)] == [4, 4, 4]
+    assert [sum(calls) for calls in zip(*rows.values(), strict=True)] == [4, 4, 4]
     assert {path.rpartition("/")[2] for path, _ in rows} == {"fc1", "fc2"}

@@ -1,4 +1,4 @@
-"""Trials of a program, and the account of its time: exact, by a fake clock."""
+"""Trials of a program, and accounts of its time, are exact on a fake clock."""
 
 import functools
 import gc
@@ -37,8 +37,8 @@ from tests.integrations.watching import (
 )
 
 
-def test_an_optimizer_that_was_not_set_up_within_the_program(watching, clock):
-    """It was unpickled, say: its first iteration begins with its update."""
+def test_optimizer_set_up_before_the_program_is_found(watching, clock):
+    """The first iteration begins with the update. Such an optimizer may be unpickled."""
     model, optimizer = set_up(clock)
     with watching.within():
         for _ in range(4):
@@ -47,9 +47,7 @@ def test_an_optimizer_that_was_not_set_up_within_the_program(watching, clock):
     assert watching.program.kinds[-1].recording.self_ns.tolist()
 
 
-def test_trials_belong_to_the_part_that_calls_the_network_and_eight_kinds_are_measured(
-    watching, clock
-):
+def test_trials_belong_to_the_calling_account_and_eight_kinds_are_measured(watching, clock):
     program = watching.program
     with watching.within(), in_test_mode():
         for number in range(10):
@@ -69,8 +67,8 @@ def test_trials_belong_to_the_part_that_calls_the_network_and_eight_kinds_are_me
     assert program.trials.kinds.unmeasured() == (budget.Spent(EXTENSIONS, "Bleu", 600, 6), calls)
 
 
-def test_iterations_take_no_longer_than_their_rows_say(watching, clock):
-    """Reading the clock takes 1 ns here, and the profiler's account has the time that it adds."""
+def test_time_of_iterations_is_at_most_the_time_of_their_rows(watching, clock):
+    """Reading the clock takes 1 ns, which counts in the profiler's account."""
     clock.read_ns = 1
     with watching.within():
         model, optimizer = set_up(clock)
@@ -97,12 +95,12 @@ def test_reading_the_log_takes_a_twentieth_of_the_time(watching, clock, monkeypa
         for _ in range(1000):
             model(X)
     assert watching.program.kinds[0].count == 1000
-    waits_ns = np.diff(begins[6:-1]) - 50 * MS  # the first calls are read earlier
+    waits_ns = np.diff(begins[6:-1]) - 50 * MS  # the first calls are processed earlier
     assert len(waits_ns) == 8
     assert min(waits_ns) == max(waits_ns) == 20 * 50 * MS
 
 
-def test_an_import_within_an_iteration_begins_no_other(watching, clock):
+def test_import_within_an_iteration_begins_no_new_iteration(watching, clock):
     with watching.within():
         model, optimizer = set_up(clock)
         for _ in range(2):
@@ -114,7 +112,7 @@ def test_an_import_within_an_iteration_begins_no_other(watching, clock):
     assert watching.spent[budget.IMPORTS, "lazy"] == (2 * 10, 2)
 
 
-def test_copies_of_a_network_have_its_rows(watching, clock):
+def test_copies_of_a_network_share_its_rows(watching, clock):
     model = Net(clock)
     with watching.within(), in_test_mode():
         for _ in range(12):
@@ -124,17 +122,17 @@ def test_copies_of_a_network_have_its_rows(watching, clock):
     assert {row.path for row in calls.recording.layers} == {"/fc"}
 
 
-def test_the_kind_of_code_that_runs(watching, clock, monkeypatch):
+def test_what_runs_reports_the_kind_of_code(watching, clock, monkeypatch):
     runs, advance = [], clock.advance
     what_runs = watching.program.what_runs
     monkeypatch.setattr(clock, "advance", lambda ns: (runs.append(what_runs()), advance(ns)))
     with watching.within():
         model, optimizer = set_up(clock)
         clock.advance(1)
-        next(Data(clock))  # advances twice
+        next(Data(clock))  # advances the clock twice
         with in_test_mode():
             model(X)
-            model(X)  # the second call has a trial
+            model(X)  # the second call is in a trial
         optimizer.update(lambda: F.sum(model(X)))  # twice
         clock.advance(1)
     other, data, networks = [budget.OTHER], [budget.LOADING] * 2, [budget.NETWORK] * 4
@@ -142,7 +140,7 @@ def test_the_kind_of_code_that_runs(watching, clock, monkeypatch):
 
 
 class Extension(training.Extension):
-    """Takes 17 ns at the start, 19 in each call, 23 at the end."""
+    """An extension that takes 17 ns at the start, 19 per call and 23 at the end."""
 
     def __init__(self, clock):
         self.clock = clock
@@ -157,7 +155,7 @@ class Extension(training.Extension):
         self.clock.advance(23)
 
 
-def test_a_trainer(watching, clock, tmp_path):
+def test_time_of_a_trainer_by_account(watching, clock, tmp_path):
     optimizer = Optimizer(clock)
     optimizer.setup(L.Classifier(Net(clock)))
     updater = training.updaters.StandardUpdater(Data(clock), optimizer)
@@ -167,11 +165,11 @@ def test_a_trainer(watching, clock, tmp_path):
     trainer.extend(Extension(clock), name="other", trigger=(3, "iteration"))
 
     @training.make_extension()
-    def noted(trainer):
+    def short(trainer):
         clock.advance(31)
 
     plain = functools.partial(chainer.serializers.save_npz, compression=False)
-    for extension in (noted, evaluator, extensions.snapshot(savefun=plain, filename="it")):
+    for extension in (short, evaluator, extensions.snapshot(savefun=plain, filename="it")):
         trainer.extend(extension, trigger=(6, "iteration"))
     kinds = (Extension, Net, Optimizer, Data, chainer.serializers, chainer.datasets)
     before = [dict(vars(kind)) for kind in kinds]
@@ -181,14 +179,14 @@ def test_a_trainer(watching, clock, tmp_path):
         (ITERATIONS, ""): (6 * (10 + 1100), 6),
         (EXTENSIONS, "Extension"): (17 + 3 * 19 + 23, 3),
         (EXTENSIONS, "other"): (17 + 2 * 19 + 23, 2),
-        (EXTENSIONS, "noted"): (31, 1),
+        (EXTENSIONS, "short"): (31, 1),
         (EVALUATION, "validation"): (2 * (10 + 100) + 7, 1),
         (SNAPSHOTS, "snapshot"): (0, 1),
         (REST, ""): (0, 0),
     }
     counts = [(kind.name, kind.count) for kind in watching.program.kinds]
     assert counts == [("train", 6), ("test", 2)]
-    # Everything is left as it was.
+    # Nothing of the program has changed.
     assert [dict(vars(kind)) for kind in kinds] == before
     snapshot = budget.Extension("snapshot", "extensions.snapshot", 6, "iteration", 1)
     assert watching.program.extensions[-1] == snapshot
@@ -196,8 +194,8 @@ def test_a_trainer(watching, clock, tmp_path):
 
 
 @pytest.mark.parametrize("before", ["a batch", "a call", "the predictor's call"])
-def test_a_trainer_after_a_batch_or_a_call(before, watching, clock, tmp_path):
-    """It raised an IndexError in the profiler, which ended the program."""
+def test_trainer_after_a_batch_or_a_call(before, watching, clock, tmp_path):
+    """An IndexError in the profiler used to end such programs."""
     optimizer = Optimizer(clock)
     optimizer.setup(L.Classifier(Net(clock)))
     data = Data(clock)
@@ -226,15 +224,15 @@ def test_networks_that_the_program_drops_are_freed(watching, clock):
                 learn(model, optimizer)
             with in_test_mode():
                 model.copy()(X)
-            gone = weakref.ref(model)
+            reference = weakref.ref(model)
             del model, optimizer
             gc.collect()
-            assert gone() is None
+            assert reference() is None
     for recording in watching.program.recordings().values():
         assert [link.parameters for link in recording.links if link.path == "/fc"] == [12]
 
 
-def test_iterations_have_their_numbers_where_others_turn_out_to_be_none(watching, clock):
+def test_iterations_are_numbered_without_rejected_ones(watching, clock):
     with watching.within():
         model, optimizer = set_up(clock)
         data = Data(clock)
@@ -248,7 +246,7 @@ def test_iterations_have_their_numbers_where_others_turn_out_to_be_none(watching
 
 
 @pytest.mark.parametrize("where", ["add", "end"])
-def test_a_failure_in_measuring_ends_only_the_measuring(where, watching, clock, monkeypatch):
+def test_failure_in_measuring_does_not_end_the_program(where, watching, clock, monkeypatch):
     monkeypatch.setattr(TrialKind, where, raising(IndexError("no such row")))
     with watching.within():
         model, optimizer = set_up(clock)
@@ -259,9 +257,7 @@ def test_a_failure_in_measuring_ends_only_the_measuring(where, watching, clock, 
 
 
 @pytest.mark.parametrize(("memory", "timed"), [(False, [1, 2, 3, 4]), (True, [1, 4])])
-def test_memory_is_counted_only_if_asked_for_and_else_every_iteration_is_timed(
-    memory, timed, clock, watching
-):
+def test_memory_is_counted_only_if_requested(memory, timed, clock, watching):
     model = Net(clock, 40 * MS)
     watching = Watching(clock, memory=memory)
     with watching.within(), chainer.using_config("train", False):
@@ -272,8 +268,8 @@ def test_memory_is_counted_only_if_asked_for_and_else_every_iteration_is_timed(
     assert (calls.recording.memory is not None) is memory
 
 
-def test_every_iteration_of_a_trainer_with_two_optimizers_is_measured(clock, watching):
-    """Its updater says where an iteration ends: the first two of three were in no row."""
+def test_all_iterations_of_a_trainer_with_two_optimizers_are_measured(clock, watching):
+    """The updater marks the end of iterations, so the first two count as well."""
 
     class Updater(training.updaters.StandardUpdater):
         def update_core(self):

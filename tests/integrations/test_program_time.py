@@ -1,4 +1,4 @@
-"""The account of a program's time: exact, by a fake clock."""
+"""Accounts of a program's time are exact on a fake clock."""
 
 import gc
 import weakref
@@ -20,7 +20,7 @@ from tests.integrations.watching import Data, Net, X, in_test_mode, learn, set_u
 
 PROGRAMS = []
 
-PARTS = {
+ACCOUNTS = {
     "iterations": (ITERATIONS, ""),
     "interrupted": (INTERRUPTED, ""),
     "tests": (TEST_CALLS, ""),
@@ -32,8 +32,8 @@ PARTS = {
 }
 
 
-def spends(trials, rest=0, **parts):
-    spent = {PARTS[part]: time_and_count for part, time_and_count in parts.items()}
+def spends(trials, rest=0, **accounts):
+    spent = {ACCOUNTS[name]: time_and_count for name, time_and_count in accounts.items()}
     return lambda program: PROGRAMS.append((program, trials, {**spent, (REST, ""): (rest, 0)}))
 
 
@@ -43,13 +43,13 @@ def spends(trials, rest=0, **parts):
     tests=(100, 1),
     rest=2 * 5 + 7,
 )
-def a_loop_of_its_own(clock, model, optimizer):
-    """The end of the data begins no iteration."""
+def a_custom_loop(clock, model, optimizer):
+    """The load at the end of the data begins no iteration."""
     for batch in Data(clock, repeat=False):
-        clock.advance(20)  # between the batch and the network, within the iteration
+        clock.advance(20)  # between load and network: in the iteration
         chainer.dataset.concat_examples(batch)
         learn(model, optimizer)
-        clock.advance(5)  # between iterations: the script's own
+        clock.advance(5)  # between iterations: code of the script
     with in_test_mode():
         model(X)
 
@@ -57,7 +57,7 @@ def a_loop_of_its_own(clock, model, optimizer):
 @spends({"train": 3}, iterations=(3 * 1100, 3), rest=15)
 def an_update_with_its_loss_function(clock, model, optimizer):
     for _ in range(3):
-        clock.advance(5)  # choosing a batch by hand
+        clock.advance(5)  # selecting a batch
         optimizer.update(lambda: F.sum(model(X)))
 
 
@@ -164,7 +164,7 @@ def acting_after_a_normaliser_in_training_mode(clock, model, optimizer):
     plain_tests=(6 * 20, 6),
 )
 def acting_after_a_normaliser_in_test_mode(clock, model, optimizer):
-    """Calls without functions are counted, and in no trials."""
+    """Calls without functions are counted, but are no trials."""
     normaliser = Normaliser(clock)
     for _ in range(2):
         for _ in range(3):
@@ -197,14 +197,16 @@ def other_trainings_after_the_first(clock, model, optimizer):
     for number in range(3):
         learn(model, optimizer)
         learn(model, optimizer)
-        gone = weakref.ref(model)
+        reference = weakref.ref(model)
         model, optimizer = set_up(clock)
         gc.collect()
-        assert not number or gone() is None  # who calls this one holds the first
+        assert (
+            not number or reference() is None
+        )  # the caller of this function references the first model
 
 
 @spends({"train": 3}, iterations=(3 * 1150, 3))
-def a_network_that_no_optimizer_has(clock, model, optimizer):
+def a_network_without_an_optimizer(clock, model, optimizer):
     features = Net(clock, 50)
     for _ in range(3):
         learn(lambda x: features(model(x)), optimizer, cleared=model)
@@ -228,5 +230,5 @@ def test_time_of_a_program_by_account(program, trials, spent, watching, clock):
         program(clock, *set_up(clock))
     assert watching.spent == spent
     assert {kind.name: kind.count for kind in watching.program.kinds} == trials
-    for kind in watching.program.kinds:  # each second is in a row or between rows
+    for kind in watching.program.kinds:  # all time is in rows or between them
         assert kind.recording is None or kind.recording.trial_ns.sum() == kind.own_ns

@@ -1,4 +1,4 @@
-"""Programs in the style of Chainer's examples, run unedited, and their profiles."""
+"""Programs in the style of Chainer's examples are profiled unedited."""
 
 import dataclasses
 from pathlib import Path
@@ -21,8 +21,8 @@ from tests.scripts import run_in_child
 
 pytestmark = pytest.mark.process
 
-#: How extensions work, in each of three Trainers, of which the last one loads a snapshot.
-WORKS = {
+#: Extensions of three Trainers. The last Trainer loads a snapshot.
+EXTENSIONS_OF_TRAINERS = {
     ("extensions.Evaluator", 1, "epoch", 1, "", False),
     ("extensions.DumpGraph", 0, "", 0, "", False),
     ("extensions.snapshot", 1, "epoch", 1, "", True),
@@ -31,8 +31,8 @@ WORKS = {
     ("extensions.PrintReport", 1, "iteration", 20, "", False),
     ("extensions.ProgressBar", 1, "iteration", 20, "", False),
 }
-#: By program, its options for a quick run: its iterations, the examples that each loads and their
-#: bytes, links that run functions in them, how often its extensions are called, and how they work.
+#: Programs with options for a quick run: iterations; examples and bytes loaded per iteration;
+#: links that run functions; calls by extension; extensions.
 PROGRAMS = {
     "train_mnist --epoch 1": (
         60,
@@ -40,25 +40,25 @@ PROGRAMS = {
         "l1 l2 bn l3",
         {"LogReport": 61, "PrintReport": 61, "PlotReport": 61, "PlotReport_1": 61}
         | {"ProgressBar": 60, "validation": 4, "dump_graph": 1, "snapshot": 3},
-        WORKS,
+        EXTENSIONS_OF_TRAINERS,
     ),
     "train_ptb_custom_loop --epoch 1 --bproplen 5": (
         19,
         (0, 0),  # without an iterator
         "embed lstm/upward lstm/lateral gru/W_r gru/U_r gru/W_z gru/U_z gru/W gru/U out",
-        {"": 1},  # its calls in test mode
+        {"": 1},  # calls in test mode
         set(),
     ),
 }
 
 
 @pytest.mark.parametrize("command", PROGRAMS)
-def test_an_unedited_program(command):
-    iterations, loaded, links, extensions, works = PROGRAMS[command]
+def test_unedited_program_is_profiled(command):
+    iterations, loaded, links, extensions, kinds_of_extensions = PROGRAMS[command]
     name, *options = command.split()
     program = str(ROOT / f"tests/programs/{name}.py")
-    words = ("--format", "none", "-o", "run", program, *options, "--out", "result")
-    assert run_in_child(*words, path=str(ROOT / "tests/programs")) == 0, Path("err").read_text()
+    arguments = ("--format", "none", "-o", "run", program, *options, "--out", "result")
+    assert run_in_child(*arguments, path=str(ROOT / "tests/programs")) == 0, Path("err").read_text()
     budget = read_budget(Path("run"))
     assert budget.outcome == COMPLETE
     assert sum(spent.ns for spent in budget.spent) == budget.wall_ns
@@ -72,7 +72,7 @@ def test_an_unedited_program(command):
     assert calls.keys() >= extensions.keys()
     assert all(calls[name] == count for name, count in extensions.items() if name)
     kinds = {(each.kind, *dataclasses.astuple(each)[2:]) for each in budget.extensions}
-    assert kinds == works
-    for place in ("run", "run/test"):  # also of copies of the network
-        paths = {layer.path.removeprefix("/predictor/") for layer in load_run(Path(place)).layers}
-        assert paths >= set(links.split()), place
+    assert kinds == kinds_of_extensions
+    for out in ("run", "run/test"):  # the latter may have copies of the network
+        paths = {layer.path.removeprefix("/predictor/") for layer in load_run(Path(out)).layers}
+        assert paths >= set(links.split()), out

@@ -1,4 +1,4 @@
-"""The functions of a program that samples name, and the parts of its time."""
+"""Samples name functions of a program, with times by account."""
 
 import _thread
 import signal
@@ -31,10 +31,10 @@ TRAINER = f"{CHAINER}/training/trainer.py run"
 PLOT = f"{CHAINER}/training/extensions/plot_report.py __call__"
 DRAW = f"{SITE}/matplotlib/artist.py draw"
 WITH = f"{STDLIB}/contextlib.py __enter__"
-#: Functions of ours around what has an account, and around what is passed on.
-ACCOUNT, PASSED_ON = f"{PROGRAM} in_own_account", f"{PROGRAM} in_account"
+#: Our wrappers around code with its own account, and around calls in the current account.
+ACCOUNT_WRAPPER, CALL_WRAPPER = f"{PROGRAM} in_own_account", f"{PROGRAM} in_account"
 
-#: Functions within each other, and the name of a sample in the last of them.
+#: Nested functions, and the name of a sample in the last one.
 NAMES = [
     ([MAIN], "train.py <module>"),
     ([MAIN, ACCURACY], "train.py:1 accuracy"),
@@ -43,30 +43,32 @@ NAMES = [
     ([MAIN, ACCURACY, "/home/me/train.py <listcomp>"], "train.py:1 accuracy"),
     (["<string> <module>"], "<string> <module>"),
     (["<frozen runpy> run_path", MAIN, "<__array_function__> dot"], "train.py <module>"),
-    # Within an account, functions outside of it are not named, nor the function of the account.
-    ([MAIN, TRAINER, ACCOUNT, PLOT, DRAW, WITH], "artist.py:1 draw"),
-    ([MAIN, TRAINER, ACCOUNT, PLOT], ""),
-    ([MAIN, TRAINER, ACCOUNT, PLOT, ACCURACY], "train.py:1 accuracy"),
-    # Calls in the account of an iteration are passed on.
-    ([MAIN, ACCURACY, PASSED_ON, ARGMAX, WITH], "train.py:1 accuracy > argmax"),
-    # The profiler itself, and functions that it calls.
-    ([MAIN, ACCOUNT], ""),
-    ([MAIN, ACCOUNT, WITH], "contextlib.py:1 __enter__"),
+    # In an account, neither outer functions nor the function of the account are named.
+    ([MAIN, TRAINER, ACCOUNT_WRAPPER, PLOT, DRAW, WITH], "artist.py:1 draw"),
+    ([MAIN, TRAINER, ACCOUNT_WRAPPER, PLOT], ""),
+    ([MAIN, TRAINER, ACCOUNT_WRAPPER, PLOT, ACCURACY], "train.py:1 accuracy"),
+    # Calls in an iteration stay in its account.
+    ([MAIN, ACCURACY, CALL_WRAPPER, ARGMAX, WITH], "train.py:1 accuracy > argmax"),
+    # Functions of the profiler, and functions that it calls.
+    ([MAIN, ACCOUNT_WRAPPER], ""),
+    ([MAIN, ACCOUNT_WRAPPER, WITH], "contextlib.py:1 __enter__"),
 ]
 
 
 @pytest.fixture
 def sampling(clock):
-    """A sampler with :meth:`take`; it says that :attr:`runs` runs."""
+    """A sampler with :meth:`take`. :attr:`runs` is the kind of code that runs."""
 
     class Sampling(Sampler):
         runs = OTHER
 
         def take(self, *frames, ns=1):
-            """A sample after some time, in functions of such files and names."""
+            """Advance the clock, and take a sample in nested functions of these files and names."""
             clock.advance(ns)
             call = lambda: self.sample(sys._getframe(1))  # noqa: E731
-            for file, name in (frame.rsplit(" ", 1) for frame in reversed([ACCOUNT, *frames])):
+            for file, name in (
+                frame.rsplit(" ", 1) for frame in reversed([ACCOUNT_WRAPPER, *frames])
+            ):
                 functions = {"inner": call}
                 exec(compile("def call():\n    return inner()", file, "exec"), functions)
                 call = functions["call"]
@@ -80,12 +82,12 @@ def sampling(clock):
 
 
 @pytest.mark.parametrize(("frames", "function"), NAMES)
-def test_the_name_of_a_sample(sampling, frames, function):
+def test_function_name_of_a_sample(sampling, frames, function):
     sampling.take(*frames)
     assert [(sampled.function, sampled.ns) for sampled in sampling.sampled()] == [(function, 1)]
 
 
-def test_the_time_of_samples_by_account_and_kind_of_code(sampling):
+def test_samples_have_times_by_account_and_kind_of_code(sampling):
     accounts = sampling._accounts
     sampling.take(MAIN, ns=10)
     with accounts.within(EXTENSIONS, "Bleu"):
@@ -93,7 +95,7 @@ def test_the_time_of_samples_by_account_and_kind_of_code(sampling):
         # A sample waits until code in C ends.
         sampling.take(MAIN, ACCURACY, ns=300)
         sampling.take(MAIN, ACCURACY, APPLY, ns=5)
-    with accounts.within(budget.IMPORTS, "nltk"):  # whose time has names already
+    with accounts.within(budget.IMPORTS, "nltk"):  # time of imports already has names
         sampling.take(MAIN, ns=1000)
     with accounts.within(EVALUATION, "validation"):
         for sampling.runs, ns in ((LOADING, 7), (NETWORK, 8)):
@@ -113,13 +115,13 @@ def spin(until):
             pass
 
 
-def test_a_thread_that_nothing_lists_samples_until_it_is_stopped():
+def test_sampler_runs_in_a_hidden_thread_until_it_is_stopped():
     accounts = Accounts(lambda: 0, 0)
     sampler = Sampler(accounts, lambda: OTHER)
     threads, handlers = threading.enumerate(), [*map(signal.getsignal, signal.valid_signals())]
 
     def has_spin():
-        with accounts.within(budget.PROFILER, ""):  # as when a budget is saved: nothing is sampled
+        with accounts.within(budget.PROFILER, ""):  # nothing is sampled while the profiler runs
             return any("spin" in sampled.function for sampled in sampler.sampled())
 
     sampler.start()
@@ -132,22 +134,22 @@ def test_a_thread_that_nothing_lists_samples_until_it_is_stopped():
     assert not sampler.problem
 
 
-def test_a_fork_pauses_the_thread_and_a_child_has_none():
+def test_fork_pauses_the_sampler_and_the_child_has_none():
     sampler = Sampler(Accounts(lambda: 0, 0), lambda: OTHER)
     sampler._before_fork()
     sampler._after_fork()
-    assert sampler._running is None  # it was never started
+    assert sampler._running is None  # the sampler was not started
     sampler.start()
     running = sampler._running
     sampler._before_fork()
     assert sampler._running is None
-    sampler.stop()  # as a child may, without waiting for what it has not
+    sampler.stop()  # a child may stop a sampler that it does not have
     sampler._after_fork()
     assert sampler._running not in (None, running)
     sampler.stop()
 
 
-def test_no_frame_is_kept(sampling):
+def test_sampler_keeps_no_frame_alive(sampling):
     class Network:
         pass
 
@@ -159,7 +161,7 @@ def test_no_frame_is_kept(sampling):
     assert call()() is None
 
 
-def test_a_failure_ends_the_sampling_alone(sampling, monkeypatch):
+def test_failed_sample_ends_only_the_sampler(sampling, monkeypatch):
     stops, ended = _thread.allocate_lock(), _thread.allocate_lock()
     stops.acquire()
     ended.acquire()

@@ -1,4 +1,4 @@
-"""A program runs as under Python: its environment, its output and its end are the same."""
+"""A program runs as under Python: same environment, same output, same end."""
 
 import os
 import shutil
@@ -29,10 +29,10 @@ SCRIPTS = {
     "print(sys.stdin.read().upper())",
     "exit in words": "import sys; print('before'); sys.exit('no data')",
     "raises from": "try:\n    {}['a']\nexcept KeyError as error:\n    raise ValueError from error",
-    "a hook of its own": "import sys\n"
+    "an excepthook": "import sys\n"
     "sys.excepthook = lambda kind, error, where: print(error, where.tb_frame.f_code.co_name)\n"
     "raise ValueError(1)",
-    "goes elsewhere": "import os; os.mkdir('a'); os.chdir('a'); print(os.listdir('../old'))\n1 / 0",
+    "changes folder": "import os; os.mkdir('a'); os.chdir('a'); print(os.listdir('../old'))\n1 / 0",
     "forks": "import os, sys\nif os.fork() == 0:\n    sys.exit(5)\nprint(os.wait()[1])",
     "waits in C": "import ctypes, os, signal, time\n"
     "c = ctypes.CDLL(None, use_errno=True)\n"
@@ -46,17 +46,17 @@ SCRIPTS = {
     "sees its threads and signals": "import os, signal, threading, warnings\n"
     "print(threading.active_count(), len(threading.enumerate()), signal.getsignal(signal.SIGURG))\n"
     "print(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1}))\n"
-    "os.kill(os.getpid(), signal.SIGUSR1)\n"  # it waits, and no other thread takes it
+    "os.kill(os.getpid(), signal.SIGUSR1)\n"  # pending: no other thread receives it
     "print(signal.sigwait({signal.SIGUSR1}))\n"
-    "warnings.simplefilter('error')\n"  # Python 3.12 warns of threads in a process that forks
+    "warnings.simplefilter('error')\n"  # Python 3.12 warns about threads in a process that forks
     "if os.fork() == 0:\n    os._exit(os.fork() and 3)\n"
     "print(os.wait()[1])",
     "is interrupted": "print('before', flush=True)\nraise KeyboardInterrupt",
-    "handles SIGTERM": "import os, signal\nsignal.signal(15, lambda *_: print('heard'))\n"
-    "os.kill(os.getpid(), 15)\nprint('goes on')",
+    "handles SIGTERM": "import os, signal\nsignal.signal(15, lambda *_: print('handled'))\n"
+    "os.kill(os.getpid(), 15)\nprint('continues')",
 }
 #: Prints what identifies a program.
-WHO = (
+IDENTITY = (
     "import sys, __main__\n"
     "print(ascii([sys.argv, sys.path[0], getattr(__main__, '__file__', None), __name__]))"
 )
@@ -69,12 +69,12 @@ MODULES = {
     "app/__main__.py": "import sys; print(__name__, sys.argv, sys.path[0]); import part; part.f()",
     "app/part.py": "def f():\n    raise ValueError('part')",
 }
-WAYS = {
+INVOCATIONS = {
     "a package": ("-m", "package", "-x", "1"),
     "a module that fails": ("-m", "package.fails"),
     "a folder": ("app", "--out", "x"),
     "an archive": ("app.zip", "a"),
-    "text": ("-c", f"{WHO}\n1 / 0", "-x"),
+    "text": ("-c", f"{IDENTITY}\n1 / 0", "-x"),
     "the standard input": ("-", "-x"),
 }
 #: Programs with functions, threads and children that run at the end of the process.
@@ -86,7 +86,7 @@ ENDS = {
     "context = multiprocessing.get_context('fork')\n"
     "context.Process(target=signal.pause, daemon=True).start()\n"
     "os.kill(os.getpid(), signal.SIGINT)\n",
-    "what __main__ still is": "import atexit, multiprocessing, pickle, threading\n"
+    "__main__ at exit": "import atexit, multiprocessing, pickle, threading\n"
     "class Own: pass\n"
     "def double(x):\n    return 2 * x\n"
     "def later():\n"
@@ -101,14 +101,14 @@ ENDS = {
 
 
 def interruptible():
-    # A shell's background job, such as these tests may be, ignores Ctrl-C.
+    # These tests may run in a background job of a shell, which ignores Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def said_by_python(words, stdin=os.devnull, before=()):
-    """Errors, sorted lines of output, and exit code of a program in a process of its own."""
+def run_python(arguments, stdin=os.devnull, before=()):
+    """Run a program in a new process; return errors, sorted lines of output, and exit code."""
     with open(stdin) as file:
-        done = python(*words, before=before, stdin=file, preexec_fn=interruptible)
+        done = python(*arguments, before=before, stdin=file, preexec_fn=interruptible)
     return done.stderr, sorted(done.stdout.split("\n")), done.returncode
 
 
@@ -116,16 +116,16 @@ RUN = ("-m", "chainer_profile", "run", "-q")
 COMPAT_ONLY = (*RUN, "--compat-only")
 
 
-def check_same(*words, stdin=""):
-    """Check that ``run`` has the output and exit code of Python, with and without measuring."""
+def check_same(*arguments, stdin=""):
+    """Check that ``run`` has the output and exit code of Python, also without measuring."""
     Path("input").write_text(stdin or "some\nlines\n")
-    said = said_by_python(words, "input")
+    expected = run_python(arguments, "input")
     shutil.rmtree("a", ignore_errors=True)  # a folder that the program makes
-    assert said_by_python([*COMPAT_ONLY, *words], "input") == said
+    assert run_python([*COMPAT_ONLY, *arguments], "input") == expected
     shutil.rmtree("a", ignore_errors=True)
-    code = run_in_child("-q", "-o", "run", *words, stdin="input", path=os.getcwd())
+    code = run_in_child("-q", "-o", "run", *arguments, stdin="input", path=os.getcwd())
     out = sorted(Path("out").read_text().split("\n"))
-    assert (Path("err").read_text(), out, code) == said
+    assert (Path("err").read_text(), out, code) == expected
 
 
 def write(path, modules):
@@ -135,24 +135,24 @@ def write(path, modules):
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_runs_as_under_python(name, tmp_path):
+def test_script_runs_as_under_python(name, tmp_path):
     write(tmp_path / "old", {"script.py": SCRIPTS[name] + "\n", "beside.py": ""})
     check_same("old/script.py", "--out", "a b", "-m", "--", "-o")
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", INVOCATIONS)
 def test_modules_folders_and_text_run_as_under_python(name, tmp_path):
     write(tmp_path, MODULES)
     zipapp.create_archive("app", "app.zip")
-    check_same(*WAYS[name], stdin=f"{WHO}\n1 / 0" if "-" in WAYS[name] else "")
+    check_same(*INVOCATIONS[name], stdin=f"{IDENTITY}\n1 / 0" if "-" in INVOCATIONS[name] else "")
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_a_process_ends_as_under_python(name):
+def test_process_ends_as_under_python(name):
     Path("script.py").write_text(ENDS[name])
-    said = said_by_python(["script.py"])
-    assert said_by_python([*COMPAT_ONLY, "script.py"]) == said
-    assert said_by_python([*RUN, "script.py"]) == said
+    expected = run_python(["script.py"])
+    assert run_python([*COMPAT_ONLY, "script.py"]) == expected
+    assert run_python([*RUN, "script.py"]) == expected
 
 
 #: A console script of a package in site-packages, which follows the standard library in sys.path.
@@ -176,10 +176,10 @@ CALLS = "import numpy, chainer.links as L; L.Linear(3, 2)(numpy.ones((2, 3), 'f'
 
 
 def test_backports_of_standard_modules_in_site_packages_are_not_imported(tmp_path):
-    """The standard library comes first, in reports, in spawned children, and in sweeps."""
+    """Reports, spawned children and sweeps import the standard library first."""
     site = tmp_path / "site-packages"
     shutil.copytree(ROOT / "chainer_profile", site / "chainer_profile")
-    shutil.copytree(ROOT / "models", site / "chainer_profile" / "models")  # as setup.py does
+    shutil.copytree(ROOT / "models", site / "chainer_profile" / "models")  # like setup.py
     for name in ("typing", "dataclasses", "contextlib", "configparser"):
         (site / f"{name}.py").write_text("raise ImportError(f'the backport {__name__}')")
     programs = {"installed.py": INSTALLED.format(site=str(site)), "calls.py": CALLS}
@@ -199,13 +199,13 @@ def test_backports_of_standard_modules_in_site_packages_are_not_imported(tmp_pat
 def test_output_to_a_full_disk_fails_as_under_python():
     Path("script.py").write_text("print('lost')")
     full = ["sh", "-c", 'exec "$@" >/dev/full', "sh"]
-    said = said_by_python(["script.py"], before=full)
-    assert "No space left on device" in said[0]
-    assert said_by_python([*COMPAT_ONLY, "script.py"], before=full) == said
+    expected = run_python(["script.py"], before=full)
+    assert "No space left on device" in expected[0]
+    assert run_python([*COMPAT_ONLY, "script.py"], before=full) == expected
 
 
-#: Modules whose imports take given times on a fake clock.
-TAKES = {
+#: Modules with imports that take known times on a fake clock.
+TIMED_MODULES = {
     "outer.py": "import timed; timed.advance(5); import inner.part; timed.advance(7)",
     "inner/__init__.py": "import timed; timed.advance(11)",
     "inner/part.py": "import timed; timed.advance(13)",
@@ -216,7 +216,7 @@ TAKES = {
 
 
 def test_import_times_are_counted_by_package(tmp_path, clock, monkeypatch):
-    write(tmp_path, TAKES)
+    write(tmp_path, TIMED_MODULES)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "timed", SimpleNamespace(advance=clock.advance))
     accounts = Accounts(clock.now_ns, clock.time_ns)
@@ -231,7 +231,7 @@ def test_import_times_are_counted_by_package(tmp_path, clock, monkeypatch):
         thread = Thread(target=__import__, args=("elsewhere",))
         thread.start()
         thread.join()
-    assert {(part.part, part.name): part.ns for part in accounts.spent()} == {
+    assert {(each.part, each.name): each.ns for each in accounts.spent()} == {
         (IMPORTS, "outer"): 5 + 7,
         (IMPORTS, "outer > inner"): 11 + 13,
         (IMPORTS, "fails"): 17,

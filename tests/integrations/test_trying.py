@@ -1,4 +1,4 @@
-"""Cures within a program: by turns in its iterations alone, and nothing stays of them."""
+"""Changes alternate between iterations of a program, and are removed afterwards."""
 
 import _tracemalloc
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ from chainer_profile.record.journal import Journal
 from tests import nets
 from tests.command import raising
 
-FAST, KEPT = Change(config=("type_check",)), Change(keep_memory=True)
+FAST, KEEP_MEMORY = Change(config=("type_check",)), Change(keep_memory=True)
 NUMPY, TORCH = Change(kernels="numpy"), Change(kernels="torch")
 MS = 1_000_000
 
@@ -41,17 +41,17 @@ def watch(clock, memory=False):
 
 @pytest.fixture
 def net(clock, monkeypatch):
-    """A linear layer that takes 20 ms, or half of that with a planted cure."""
+    """A linear layer that takes 20 ms, and 10 ms with the fake change FAST."""
 
     def forward(self, x):
         self.seen.append((chainer.config.train, self.is_fast))
-        if _tracemalloc.is_tracing():  # its memory is counted
+        if _tracemalloc.is_tracing():  # the memory pass
             self.counted.append(self.is_fast)
-        clock.advance(self.takes_ns // (1 + self.is_fast))
+        clock.advance(self.duration_ns // (1 + self.is_fast))
         return self.fc(x)
 
     model = nets.net(forward, fc=L.Linear(3, 3))
-    model.is_fast, model.seen, model.counted, model.takes_ns = False, [], [], 20 * MS
+    model.is_fast, model.seen, model.counted, model.duration_ns = False, [], [], 20 * MS
 
     @contextmanager
     def switched(change, guard):
@@ -59,13 +59,13 @@ def net(clock, monkeypatch):
         yield
         model.is_fast = False
 
-    cures = Cures(others=[FAST], untried=[Untried("b", "lacks")])
-    monkeypatch.setattr(trying, "cures_here", lambda on_gpu: cures)
+    available = Cures(others=[FAST], untried=[Untried("b", "lacks")])
+    monkeypatch.setattr(trying, "cures_here", lambda on_gpu: available)
     monkeypatch.setattr(trying, "switched", switched)
     return model
 
 
-def a_loop(model, iterations=200, hook=None):
+def run_loop(model, iterations=200, hook=None):
     optimizer = chainer.optimizers.SGD(0).setup(model)
     if hook:
         optimizer.add_hook(hook)
@@ -76,15 +76,15 @@ def a_loop(model, iterations=200, hook=None):
         F.sum(model(x)).backward()
         optimizer.update()
         if number % 40 == 39:
-            next(data)  # begins an iteration, which is none: it is for the evaluation
+            next(data)  # looks like the begin of an iteration, but belongs to the evaluation
             with chainer.using_config("train", False), chainer.no_backprop_mode():
                 model(x)
 
 
-LOOP_LINE = a_loop.__code__.co_firstlineno + 6
+LOOP_LINE = run_loop.__code__.co_firstlineno + 6
 
 
-def a_trainer(model):
+def run_trainer(model):
     data = [(np.ones(3, np.float32), np.int32(0))] * 40
     optimizer = chainer.optimizers.SGD(0).setup(L.Classifier(model))
     iterator = chainer.iterators.SerialIterator(data, 4)
@@ -92,8 +92,8 @@ def a_trainer(model):
     training.Trainer(updater, (20, "epoch"), "result").run()
 
 
-@pytest.mark.parametrize("train", [a_loop, a_trainer])
-def test_iterations_take_turns_and_nothing_else_does(clock, net, train, tmp_path, monkeypatch):
+@pytest.mark.parametrize("train", [run_loop, run_trainer])
+def test_changes_alternate_between_iterations_only(clock, net, train, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     apply = chainer.FunctionNode.apply
     with watch(clock) as program:
@@ -112,18 +112,18 @@ def test_iterations_take_turns_and_nothing_else_does(clock, net, train, tmp_path
     trials_s = 200 * 0.02 - sum(in_training) * 0.01
     assert (advice.trials, advice.trials_s) == (200, pytest.approx(trials_s))
     assert not any(is_fast for is_training, is_fast in net.seen if not is_training)
-    # The calls of every iteration were counted, and nothing counts them any more.
+    # Calls were counted in every iteration, and the counter is removed.
     works = {tuple(block.work / block.count) for block in tried.turns.blocks if block.count}
     ((calls, elements),) = works
     assert calls > 2
     assert elements > 20
     assert chainer.FunctionNode.apply is apply
-    # The layers belong to iterations without a change.
+    # The layers are of iterations without a change.
     linear = next(layer.index for layer in recording.layers if layer.function == "LinearFunction")
     assert len(recording.self_ns) > 5
     assert (recording.calls[:, linear] == 1).all()
     assert (recording.trial_ns == 20 * MS).all()
-    # The others have rows as well.
+    # The other iterations have rows, too.
     changed = program.recordings()["tried"]
     assert recording.n_trials + changed.n_trials == 200
     assert changed.n_trials == sum(in_training)
@@ -132,24 +132,24 @@ def test_iterations_take_turns_and_nothing_else_does(clock, net, train, tmp_path
     numbers = np.sort(np.concatenate([recording.iteration, changed.iteration]))
     assert numbers.tolist() == list(range(1, 201))
     assert Path(__file__).name in tried.place
-    if train is a_loop:
+    if train is run_loop:
         assert tried.place.endswith(f":{LOOP_LINE}")
 
 
 def test_calls_in_test_mode_between_tried_iterations_are_measured(clock, net):
     with watch(clock) as program:
-        a_loop(net)
+        run_loop(net)
     assert program.recordings()["test"].n_trials == 5
 
 
 @pytest.mark.parametrize("trains", [False, True])
-def test_calls_of_a_network_are_tried_until_there_is_a_training(clock, net, trains):
+def test_changes_are_tried_in_calls_until_a_training_begins(clock, net, trains):
     with watch(clock) as program:
         with chainer.using_config("train", False), chainer.no_backprop_mode():
             for _ in range(200):
                 net(np.ones((4, 3), np.float32))
         if trains:
-            a_loop(net)
+            run_loop(net)
     assert not net.is_fast
     (tried,) = program.live.trying.turns.tried()
     assert tried.wall.factor == pytest.approx(2.0)
@@ -157,51 +157,51 @@ def test_calls_of_a_network_are_tried_until_there_is_a_training(clock, net, trai
 
 
 def test_changes_are_tried_in_a_network_that_calls_functions(clock, net):
-    """A wrapper whose call only picks an action comes first in every step of this program."""
-    empty = nets.net(lambda self, x: x)
+    """Each step of this program first calls a network that runs no function."""
+    without_functions = nets.net(lambda self, x: x)
     x = np.ones((4, 3), np.float32)
     with watch(clock) as program, chainer.using_config("train", False):
         for _ in range(300):
-            empty(x)
+            without_functions(x)
             net(x)
     (tried,) = program.live.trying.turns.tried()
     assert tried.wall.factor == pytest.approx(2.0)
 
 
-def test_memory_is_counted_of_the_program_as_it_is(clock, net):
+def test_memory_is_counted_without_changes(clock, net):
     with watch(clock, memory=True) as program:
-        a_loop(net)
+        run_loop(net)
     assert program.recordings()["train"].memory is not None
     assert net.counted
     assert not any(net.counted)
 
 
-def test_an_iteration_that_ends_in_an_exception_leaves_nothing(clock, net):
+def test_exception_in_an_iteration_removes_the_change(clock, net):
     def fail_if_fast(optimizer):
         if net.is_fast and len(net.seen) > 30:
             raise KeyError("the program's own")
 
     fail_if_fast.name = "fails"
     with watch(clock) as program, pytest.raises(KeyError, match="own"):
-        a_loop(net, hook=fail_if_fast)
+        run_loop(net, hook=fail_if_fast)
     assert not net.is_fast
     assert program.live.trying.turns.tried()[0].error == ""
 
 
-# -- the cures themselves
+# -- the real changes
 
 
 def losses_of_a_program():
-    """A program with random states of its own, which it uses in every iteration."""
-    own = np.random.RandomState(3)
+    """Run a program that draws random numbers in every iteration; return its losses."""
+    generator = np.random.RandomState(3)
     np.random.seed(4)  # noqa: NPY002  (Chainer's)
     conv, norm = L.Convolution2D(3, 4, 3), L.BatchNormalization(4)
     model = L.Classifier(chainer.Sequential(conv, norm, F.dropout, F.relu, L.Linear(4)))
     optimizer = chainer.optimizers.MomentumSGD(0.01).setup(model)
     losses = []
     for _ in range(30):
-        x = own.rand(8, 3, 8, 8).astype(np.float32)
-        loss = model(x, own.randint(0, 4, 8).astype(np.int32))
+        x = generator.rand(8, 3, 8, 8).astype(np.float32)
+        loss = model(x, generator.randint(0, 4, 8).astype(np.int32))
         model.cleargrads()
         loss.backward()
         optimizer.update()
@@ -210,8 +210,8 @@ def losses_of_a_program():
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_program_has_the_same_losses_and_everything_is_taken_back(fails, clock, monkeypatch):
-    monkeypatch.setattr(turns, "BLOCK_NS", 0)  # every iteration has another change
+def test_changes_preserve_losses_and_are_removed(fails, clock, monkeypatch):
+    monkeypatch.setattr(turns, "BLOCK_NS", 0)  # the change varies in every iteration
     clock.read_ns = 50 * MS
     methods, threads = dict(vars(Convolution2DFunction)), blas_threads()
     expected = losses_of_a_program()
@@ -229,33 +229,36 @@ def test_a_program_has_the_same_losses_and_everything_is_taken_back(fails, clock
     assert (blas_threads(), chainer.config.type_check) == (threads, True)
 
 
-def test_what_a_machine_lacks_and_what_it_has(monkeypatch):
+def test_changes_available_on_a_machine(monkeypatch):
     monkeypatch.setattr(changes, "lacking", lambda: {"torch": "not installed"})
     monkeypatch.setattr(changes, "blas_threads", lambda: 4)
     monkeypatch.setattr(changes.os, "sched_getaffinity", lambda pid: range(4), raising=False)
-    cures = changes.cures_here(on_gpu=False)
-    assert [change.threads for change in cures.threads] == [1, 2]
-    assert cures.others[:2] == [NUMPY, FAST]
-    assert KEPT in cures.last
-    assert cures.untried == [Untried("PyTorch's kernels", "not installed")]
-    cures = changes.cures_here(on_gpu=True)
-    assert (cures.threads, cures.last) == ([], [])
-    assert FAST in cures.others
-    assert Change(config=("autotune",)) in cures.others
-    assert NUMPY not in cures.others
+    available = changes.cures_here(on_gpu=False)
+    assert [change.threads for change in available.threads] == [1, 2]
+    assert available.others[:2] == [NUMPY, FAST]
+    assert KEEP_MEMORY in available.last
+    assert available.untried == [Untried("PyTorch's kernels", "not installed")]
+    available = changes.cures_here(on_gpu=True)
+    assert (available.threads, available.last) == ([], [])
+    assert FAST in available.others
+    assert Change(config=("autotune",)) in available.others
+    assert NUMPY not in available.others
     with accelerate(), chainer.using_config("type_check", False):
-        cures = changes.cures_here(on_gpu=False)
-    assert not {NUMPY, FAST, KEPT} & {*cures.others, *cures.last}
-    assert {cure.why for cure in cures.untried} == {"not installed", "the program has it already"}
+        available = changes.cures_here(on_gpu=False)
+    assert not {NUMPY, FAST, KEEP_MEMORY} & {*available.others, *available.last}
+    assert {untried.why for untried in available.untried} == {
+        "not installed",
+        "the program has it already",
+    }
 
 
 FASTER = "with chainer_profile.accelerate"
-#: What to type before a program and to write into it, and the name of that.
+#: Change, environment variables, line of code, and name.
 LINES = [
     (FAST, "CHAINER_TYPE_CHECK=0", "", "type checks off"),
     (Change(config=("autotune",)), "", "chainer.config.autotune = True", "cuDNN's autotuning"),
     (NUMPY, "", f"{FASTER}(keep_memory=False):", "faster NumPy kernels"),
-    (NUMPY.with_(KEPT), "", f"{FASTER}():", "faster NumPy kernels + memory kept"),
+    (NUMPY.with_(KEEP_MEMORY), "", f"{FASTER}():", "faster NumPy kernels + memory kept"),
     (
         Change(threads=2).with_(TORCH),
         "OPENBLAS_NUM_THREADS=2",
@@ -267,9 +270,9 @@ LINES = [
 
 
 @pytest.mark.parametrize(("change", "variables", "code", "name"), LINES)
-def test_what_to_write_and_where(change, variables, code, name, clock, net, monkeypatch):
+def test_lines_to_write_for_a_change(change, variables, code, name, clock, net, monkeypatch):
     with watch(clock) as program:
-        a_loop(net, iterations=6)
+        run_loop(net, iterations=6)
     for is_needed, starts in ((False, "python"), (True, f"{TYPED} run --compat-only")):
         monkeypatch.setattr(trying, "is_needed", lambda needed=is_needed: needed)
         lines = dict(program.live.trying.lines(change, ["train.py", "a b"]))
@@ -279,16 +282,16 @@ def test_what_to_write_and_where(change, variables, code, name, clock, net, monk
     assert changes.name_of(change) == name
 
 
-def test_names_and_variables_of_kept_memory():
-    assert changes.variables(KEPT).startswith("MALLOC_MMAP_MAX_=0 ")
-    assert changes.candidate_within(NUMPY.with_(KEPT), NUMPY).name == "+ memory kept"
+def test_name_and_variables_of_keeping_memory():
+    assert changes.variables(KEEP_MEMORY).startswith("MALLOC_MMAP_MAX_=0 ")
+    assert changes.candidate_within(NUMPY.with_(KEEP_MEMORY), NUMPY).name == "+ memory kept"
 
 
-def test_the_part_of_a_training_that_has_passed():
-    """The fraction counts from the begin of this run, which may continue a snapshot."""
+def test_fraction_done_of_a_training():
+    """The fraction counts from the begin of this run, which may resume a snapshot."""
     updater = SimpleNamespace(iteration=4, epoch_detail=2.5)
-    for end, part in (((6, "iteration"), 0.5), ((3, "epoch"), 0.75)):
+    for end, fraction in (((6, "iteration"), 0.5), ((3, "epoch"), 0.75)):
         trainer = SimpleNamespace(updater=updater, stop_trigger=IntervalTrigger(*end))
-        assert fraction_done(trainer, {"iteration": 2, "epoch": 1}) == part
-    trainer.stop_trigger = lambda trainer: False  # nobody knows its end
+        assert fraction_done(trainer, {"iteration": 2, "epoch": 1}) == fraction
+    trainer.stop_trigger = lambda trainer: False  # the end is unknown
     assert fraction_done(trainer, {"iteration": 2, "epoch": 1}) is None

@@ -1,4 +1,4 @@
-"""No warning of ours is an exception in the user's code, whoever measures it."""
+"""Our warnings never become exceptions in the user's code, at any entry point."""
 
 import errno
 import warnings
@@ -26,23 +26,23 @@ X = np.ones((4, 3), np.float32)
 
 
 class Broken(ReLU):
-    """A function whose cost formula fails."""
+    """A function with a cost formula that fails."""
 
 
 chainer_profile.register_cost(Broken)(raising(ValueError("a formula with a bug")))
 
 
-def model_of():
+def make_model():
     return net(lambda self, x: Broken().apply((self.fc(x),))[0], fc=L.Linear(3, 2))
 
 
 def by_hook():
     with LayerTimerHook():
-        model_of()(X)
+        make_model()(X)
 
 
 def by_block():
-    measured, model = profiling(memory=True), model_of()
+    measured, model = profiling(memory=True), make_model()
     for _ in range(4):
         with measured:
             model(X)
@@ -51,19 +51,19 @@ def by_block():
 
 def by_decorator():
     step = profiling(memory=True)(lambda model: model(X))
-    model = model_of()
+    model = make_model()
     for _ in range(4):
         step(model)
     step.profiling.recording()
 
 
 def by_call():
-    recording = profile(model_of(), X, trials=3, warmups=1, clean_trials=1, why=True)
+    recording = profile(make_model(), X, trials=3, warmups=1, clean_trials=1, why=True)
     assert recording.n_trials == 3
 
 
 def by_trainer():
-    optimizer = chainer.optimizers.SGD().setup(L.Classifier(model_of()))
+    optimizer = chainer.optimizers.SGD().setup(L.Classifier(make_model()))
     data = chainer.datasets.TupleDataset(X, np.zeros(4, np.int32))
     iterator = chainer.iterators.SerialIterator(data, 2)
     updater = StandardUpdater(iterator, optimizer)
@@ -84,7 +84,7 @@ ENTRY_POINTS = {
 
 @pytest.fixture
 def failing(monkeypatch, folder):  # noqa: F811
-    """Every warning of ours: of a cost formula, the memory pass, ``--why``, and a full disk."""
+    """Cause all our warnings: cost formula, memory pass, ``--why``, and a full disk."""
     monkeypatch.setattr(warning, "_printed", set())
     monkeypatch.setattr(memory, "memory_use", raising(OSError("no memory")))
     monkeypatch.setattr(inside, "look_inside", raising(OSError("no sampler")))
@@ -93,11 +93,11 @@ def failing(monkeypatch, folder):  # noqa: F811
 
 
 @pytest.mark.parametrize("name", ENTRY_POINTS)
-def test_a_warning_is_a_printed_line_where_it_would_be_an_exception(name, failing, capsys):
+def test_warning_is_printed_if_it_would_be_an_exception(name, failing, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ENTRY_POINTS[name]()
-    said = capsys.readouterr().err.splitlines()
-    assert any("the cost formula of Broken failed" in line for line in said)
-    ours = [line for line in said if line.startswith("chainer-profile: ")]
+    lines = capsys.readouterr().err.splitlines()
+    assert any("the cost formula of Broken failed" in line for line in lines)
+    ours = [line for line in lines if line.startswith("chainer-profile: ")]
     assert len(ours) == len(set(ours))

@@ -1,4 +1,4 @@
-"""Runs on each of two ranks for test_two_ranks.py, and writes results to a file of the rank."""
+"""Trains on each of two ranks for test_two_ranks.py, and writes results to a file per rank."""
 
 import json
 import sys
@@ -18,11 +18,11 @@ from chainer import training
 from chainer_profile.integrations import trainer as integration
 
 warnings.simplefilter("ignore", FutureWarning)  # ChainerMN is experimental
-integration.write_reports = lambda *_: None  # which takes longest
+integration.write_reports = lambda *_: None  # reports are slow
 
 
 class Net(chainer.Chain):
-    """Two layers with others between them; the first batch makes the first layer."""
+    """Two layers with normalisation between them. The first batch initializes the first layer."""
 
     def __init__(self):
         super().__init__()
@@ -41,7 +41,7 @@ def examples():
 
 
 def train(comm, out):
-    """Train with all of ChainerMN's extensions; gives attributes that are left on the objects."""
+    """Train with all extensions of ChainerMN; return attributes left on objects, and a checksum."""
     model = L.Classifier(chainermn.links.create_mnbn_model(Net(), comm))
     inner = chainer.optimizers.MomentumSGD()
     optimizer = chainermn.create_multi_node_optimizer(inner, comm).setup(model)
@@ -58,7 +58,9 @@ def train(comm, out):
     objects = (optimizer, inner, comm, model)
     before = [{*vars(owner), "_loss_scaling_isnan"} for owner in objects]
     trainer.run()
-    left = [sorted(vars(owner).keys() - then) for owner, then in zip(objects, before, strict=True)]
+    left = [
+        sorted(vars(owner).keys() - names) for owner, names in zip(objects, before, strict=True)
+    ]
     return left, type(comm.mpi_comm).__name__, float(model.predictor.first.W.array.sum())
 
 

@@ -1,4 +1,4 @@
-"""A loop with ChainerMN, which knows nothing of a profiler: rank 1 naps in its second layer."""
+"""A ChainerMN loop without a profiler, in which rank 1 sleeps in its second layer."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Nap(chainer.FunctionNode):
-    """Hands its input on, some time later on rank 1."""
+    """Copies its input, after a delay on rank 1."""
 
     def forward(self, inputs):
         if comm.rank == 1:

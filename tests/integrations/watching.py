@@ -1,4 +1,4 @@
-"""Programs with exact times, and their profile by a fake clock."""
+"""Programs that take exact times on a fake clock, and their profile."""
 
 from contextlib import contextmanager
 
@@ -17,23 +17,23 @@ MS = 1_000_000
 
 
 class Net(chainer.Chain):
-    """A linear layer that takes 100 ns, or ``takes_ns``."""
+    """A linear layer that takes 100 ns, or ``duration_ns``."""
 
-    def __init__(self, clock, takes_ns=100):
+    def __init__(self, clock, duration_ns=100):
         super().__init__()
-        self.clock, self.takes_ns, self.fails = clock, takes_ns, False
+        self.clock, self.duration_ns, self.fails = clock, duration_ns, False
         with self.init_scope():
             self.fc = L.Linear(3, 3)
 
     def forward(self, x):
-        self.clock.advance(self.takes_ns)
+        self.clock.advance(self.duration_ns)
         if self.fails:
             raise ZeroDivisionError
         return self.fc(x)
 
 
 class Optimizer(chainer.optimizers.SGD):
-    """Its update takes 1,000 ns."""
+    """An optimizer whose update takes 1,000 ns."""
 
     def __init__(self, clock):
         super().__init__()
@@ -45,7 +45,7 @@ class Optimizer(chainer.optimizers.SGD):
 
 
 class Data(chainer.iterators.SerialIterator):
-    """A batch takes 10 ns; the end of the data 7."""
+    """An iterator that takes 10 ns per batch, and 7 ns at the end of the data."""
 
     def __init__(self, clock, **more):
         super().__init__(list(zip(X, T, strict=True)), 2, **more)
@@ -61,10 +61,10 @@ class Data(chainer.iterators.SerialIterator):
 
 
 class Watching:
-    """Watches a program by a fake clock that only the program advances: measuring is free."""
+    """Watches a program on a fake clock that only the program advances."""
 
     def __init__(self, clock, **options):
-        self.clock, self.began_ns, self.problems = clock, clock.time_ns, []
+        self.clock, self.start_ns, self.problems = clock, clock.time_ns, []
         self.accounts = Accounts(clock.now_ns, clock.time_ns)
         self.program = Program(
             self.accounts,
@@ -77,24 +77,27 @@ class Watching:
     def within(self):
         with self.program:
             yield
-        assert sum(part.ns for part in self.accounts.spent()) == self.clock.time_ns - self.began_ns
+        assert (
+            sum(account.ns for account in self.accounts.spent())
+            == self.clock.time_ns - self.start_ns
+        )
 
     @property
     def spent(self):
-        """Times and counts by account, the profiler's left out."""
-        spent = [part for part in self.accounts.spent() if part.part != budget.PROFILER]
-        return {(part.part, part.name): (part.ns, part.count) for part in spent}
+        """Times and counts by account, without the profiler's account."""
+        spent = [each for each in self.accounts.spent() if each.part != budget.PROFILER]
+        return {(each.part, each.name): (each.ns, each.count) for each in spent}
 
 
-def set_up(clock, takes_ns=100):
-    model = Net(clock, takes_ns)
+def set_up(clock, duration_ns=100):
+    model = Net(clock, duration_ns)
     optimizer = Optimizer(clock)
     optimizer.setup(model)
     return model, optimizer
 
 
 def learn(model, optimizer, cleared=None):
-    """Forward, backward and update of one iteration."""
+    """Run forward, backward and update of one iteration."""
     loss = F.sum(model(X))
     (cleared or model).cleargrads()
     loss.backward()
