@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""MNIST by a Trainer with the usual extensions, which goes on by load_npz, then by autoload."""
+"""MNIST with a Trainer and the usual extensions. Resumes by load_npz, and then by autoload."""
 
 import argparse
 import os
@@ -26,7 +26,7 @@ class MLP(chainer.Chain):
 
 
 def make_mnist(directory, n_train=2000):
-    """Writes the files that get_mnist() keeps of the data set once it was downloaded."""
+    """Write the files that get_mnist() keeps after a download."""
     chainer.dataset.set_dataset_root(directory)
     root = chainer.dataset.get_dataset_directory("pfnet/chainer/mnist")
     rng = numpy.random.RandomState(0)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""A language model with a loop of its own: a loss over several steps, cut by unchain_backward."""
+"""A language model with a custom loop: truncated backpropagation by unchain_backward."""
 
 import argparse
 import copy
