@@ -1,4 +1,4 @@
-"""The command line on a tiny network: what its tests share."""
+"""Run commands on a tiny network: helpers for tests of the command line."""
 
 import os
 import re
@@ -29,15 +29,15 @@ from chainer_profile.report.pictures.figures import Picture
 from tests import ROOT
 from tests.scripts import python
 
-#: What a run writes that ended before its trials were made, or left the limits out.
+#: Files of a run without limits of the machine.
 FILES = ["layers.csv", "layers.png", "layers.svg", "links.csv", "recording.npz"]
 FILES += ["report.html", "report.md"]
 ALL_FILES = [*FILES, "roofline.png", "roofline.svg"]
 
-# The structure pass calls the network three times; here come one warm-up and the profiled trials.
+# The structure pass calls the network three times. One warm-up and the profiled trials follow.
 FIRST_TRIAL = 5
 
-#: A file with a network of the user's own, for tests that need another process.
+#: A file with a user's network, for tests in another process.
 OWN = """
 import chainer.functions as F
 import chainer.links as L
@@ -52,7 +52,7 @@ class Net(L.Linear):
 
 
 class Net(chainer.Chain):
-    """Two layers; ``at_call`` may be replaced."""
+    """Two layers. Subclasses override ``at_call``."""
 
     def __init__(self):
         super().__init__()
@@ -71,7 +71,7 @@ class Net(chainer.Chain):
 
 
 def acting(number, act):
-    """The network that does something in one of its calls."""
+    """Make a network class that calls ``act`` in one of its calls."""
 
     class Acting(Net):
         def at_call(self, call):
@@ -82,7 +82,7 @@ def acting(number, act):
 
 
 def raising(error):
-    """What raises an error."""
+    """Make a function that raises an error."""
 
     def act(*_, **__):
         raise error
@@ -91,7 +91,7 @@ def raising(error):
 
 
 def sending(signum, times=1):
-    """What sends signals to this process."""
+    """Make a function that sends signals to this process."""
     return lambda: [os.kill(os.getpid(), signum) for _ in range(times)]
 
 
@@ -108,41 +108,41 @@ class Entry:
     std: Any = None
 
 
-#: What the commands that take a network are given, unless told otherwise: a tiny one, few trials.
+#: Default arguments of commands that take a network: a tiny network and few trials.
 _NETWORK, _FEW = ["--model", "tiny"], ["--trials", "4", "--warmups", "1"]
-USUAL = {"": [*_NETWORK, *_FEW], "engines": [*_NETWORK, *_FEW], "train": _NETWORK}
-USUAL |= dict.fromkeys(("advise", "export", "summary"), _NETWORK)
+DEFAULTS = {"": [*_NETWORK, *_FEW], "engines": [*_NETWORK, *_FEW], "train": _NETWORK}
+DEFAULTS |= dict.fromkeys(("advise", "export", "summary"), _NETWORK)
 
 
 def main(*argv, build=Net, **entry):
-    """Run a command in this process; what takes a network takes a tiny one, with few trials."""
-    word, words = ("", argv) if not argv or argv[0].startswith("-") else (argv[0], argv[1:])
-    of_folder = words and not words[0].startswith("-") and word != "export"
-    usual = [] if of_folder else USUAL.get(word, [])
-    if word == "train":
+    """Run a command in this process, by default on a tiny network with few trials."""
+    name, args = ("", argv) if not argv or argv[0].startswith("-") else (argv[0], argv[1:])
+    takes_folder = args and not args[0].startswith("-") and name != "export"
+    defaults = [] if takes_folder else DEFAULTS.get(name, [])
+    if name == "train":
         entry = {"input_shape": (3, 32, 32), "classes": 10} | entry
         build = (lambda classes: L.Linear(3072, classes)) if build is Net else build
-    registry: Mapping[str, Any] = {name: Entry(build, name, **entry) for name in ("tiny", "other")}
-    return cli.main([*([word] if word else []), *usual, *words], registry)
+    registry: Mapping[str, Any] = {each: Entry(build, each, **entry) for each in ("tiny", "other")}
+    return cli.main([*([name] if name else []), *defaults, *args], registry)
 
 
-def command(word, argv, registry=None, **more):
-    """Run one of the commands in this process without what catches its errors and signals."""
-    module = import_module(f"chainer_profile.cli.{word}")
-    nobody: Any = SimpleNamespace(signum=0, reason=str, measuring=nullcontext)
+def command(name, argv, registry=None, **more):
+    """Run a command in this process without handling its errors and signals."""
+    module = import_module(f"chainer_profile.cli.{name}")
+    no_interrupts: Any = SimpleNamespace(signum=0, reason=str, measuring=nullcontext)
     context = Context(
-        list(argv), shlex.join([*COMMAND, word, *argv]), nobody, registry or {}, **more
+        list(argv), shlex.join([*COMMAND, name, *argv]), no_interrupts, registry or {}, **more
     )
-    return int(module.run(parser_of(word).parse_args(argv), context))
+    return int(module.run(parser_of(name).parse_args(argv), context))
 
 
 def process(*argv, **more):
-    """Make a run in a process of its own, which does not measure the machine."""
+    """Run profile.py in a new process, without measuring the machine."""
     return python(ROOT / "profile.py", *argv, "--skip", "machine", **more)
 
 
 def stand_in(environment, device, seconds=0):
-    """Limits that cost no time: 200 GFLOP/s, 40 GB/s, 20 GB/s."""
+    """Return limits without measuring them: 200 GFLOP/s, 40 GB/s, 20 GB/s."""
     return MachineLimits(
         key=machine.limits_key(environment, device),
         device=device.name,
@@ -157,14 +157,14 @@ def stand_in(environment, device, seconds=0):
 
 
 class QuietMachine:
-    """In place of CpuWatch: no other program is busy."""
+    """A fake CpuWatch: no other program is busy."""
 
     def other_cpu(self):
         return 0.0
 
 
 def one_line(text):
-    """The single line of a message; fails if there are more."""
+    """Return the only line of a message, and fail if there are more."""
     lines = text.splitlines()
     assert len(lines) == 1, text
     return lines[0]
@@ -172,7 +172,7 @@ def one_line(text):
 
 @pytest.fixture
 def done(capsys):
-    """Runs a command that goes well and complains of nothing; gives what it printed."""
+    """Function that runs a successful command without warnings, and returns its output."""
 
     def run(*argv, **more):
         capsys.readouterr()
@@ -186,7 +186,7 @@ def done(capsys):
 
 @pytest.fixture
 def fails(capsys):
-    """Runs a command that fails with a code, 1 unless told; gives the one line that it says."""
+    """Function that runs a command that fails with this exit code, and returns its message."""
 
     def run(*argv, code=1, **more):
         capsys.readouterr()
@@ -200,7 +200,7 @@ def fails(capsys):
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, tmp_path_factory, monkeypatch):
-    """An empty current folder without the user's data; plots, pages and limits cost nothing."""
+    """An empty current folder without data of the user. Plots, pages and limits are fakes."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.setattr(machine, "measure_limits", stand_in)
@@ -214,10 +214,9 @@ def folder(tmp_path, tmp_path_factory, monkeypatch):
 
 @contextmanager
 def file_size_limit(nbytes):
-    """No file may grow beyond this: the next best thing to a full disk.
+    """Limit the size of files, which simulates a full disk.
 
-    Python would keep the first bytes of a module that is imported here as its compiled form, and
-    no later import of that module would work.
+    Disables bytecode files, because a truncated one would break later imports.
     """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Recordings whose differences are known: what the tests of comparisons share."""
+"""Recordings with known differences, for tests of comparisons."""
 
 from dataclasses import replace
 
@@ -13,19 +13,19 @@ CALM = Conditions(
 
 
 def conditions(factor=1.0, other_cpu=0.0):
-    """Fixed work that took so much longer, and the CPU time of other programs."""
-    took = Calibration(1e-3 * factor, 7e-4 * factor)
-    return replace(CALM, calibrations=(took, took), other_cpu=other_cpu)
+    """Conditions with slower calibrations, and CPU time of other programs."""
+    calibration = Calibration(1e-3 * factor, 7e-4 * factor)
+    return replace(CALM, calibrations=(calibration, calibration), other_cpu=other_cpu)
 
 
 def run(seed=0, n_layers=24, n_trials=200, **changes):
-    """A run on a calm machine; runs differ in their seeds."""
+    """Make a run on a quiet machine. Seeds give different times."""
     settings = {"n_clean": 40, "conditions": CALM} | changes
     return make_recording(n_layers, n_trials, seed=seed, **settings)
 
 
 def scaled(recording, factors, whole=1.0):
-    """The same run with some layers slower or faster, and the unprofiled trials by a factor."""
+    """Multiply times of some layers by factors, and times of unprofiled trials by ``whole``."""
     factor = np.ones(len(recording.layers))
     for index, value in factors.items():
         factor[index] = value
@@ -37,7 +37,7 @@ def scaled(recording, factors, whole=1.0):
 
 
 def alike(seed, n_layers=66, spread=0.01, n_trials=300):
-    """A run of the same network in another process: each layer is off by some factor, for good."""
+    """Make a run of the same network in another process, with a constant factor per layer."""
     rng = np.random.default_rng(1000 + seed)
     factors = np.exp(rng.normal(0, spread, n_layers))
     return scaled(run(seed, n_layers, n_trials), dict(enumerate(factors)))

@@ -1,4 +1,4 @@
-"""Fakes and hand-made recordings that the tests share."""
+"""Shared fakes and made-up recordings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-# As many workers as cores: a second thread of BLAS would only wait for the first one's core.
+# Tests run on all cores, so a second BLAS thread would only wait.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import hypothesis
@@ -30,9 +30,8 @@ from tests.fakes import load_cupy
 
 CALIBRATION = Calibration(1e-3, 7e-4)
 
-# Examples take as long as they take: a busy machine is no failure. CI, which checks a commit, draws
-# many, and the same ones every time, so that it fails for the commit's sake alone; runs by hand
-# draw a few new ones.
+# Examples have no deadline, because the machine may be busy. CI draws many examples, always the
+# same ones, so that only the commit can make it fail. Other runs draw a few new examples.
 hypothesis.settings.register_profile(
     "here",
     deadline=None,
@@ -45,7 +44,7 @@ hypothesis.settings.load_profile("here")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Keep the collector from the tests themselves: every measured run calls it."""
+    """Exclude the modules of the tests from garbage collection, which every measured run calls."""
     gc.disable()
     try:
         return (yield)
@@ -56,13 +55,13 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command prints into a pipe, whatever the width of the terminal of the tests."""
+    """Hide the width of the terminal from commands."""
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
 @pytest.fixture(autouse=True)
 def memory_given_back() -> Iterator[None]:
-    """A test that leaves malloc keeping memory would change the results of later tests."""
+    """Check that malloc does not keep memory after a test, which would affect later tests."""
     yield
     memory = sys.modules.get("chainer_profile.kernels.memory")
     assert memory is None or not memory.is_kept()
@@ -70,7 +69,7 @@ def memory_given_back() -> Iterator[None]:
 
 @dataclass
 class FakeClock:
-    """A clock that moves by :meth:`advance`, and by read_ns at each read."""
+    """A clock that moves by :meth:`advance`, and by ``read_ns`` at each reading."""
 
     time_ns: int = 1_000_000
     read_ns: int = 0
@@ -101,13 +100,13 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The stand-in for CuPy."""
+    """The fake CuPy."""
     return load_cupy(monkeypatch)
 
 
 @pytest.fixture
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment of a machine with one BLAS thread: no probe, no git."""
+    """An environment without BLAS libraries, so that runs do not compare numbers of threads."""
     from chainer_profile.measure import environment
 
     monkeypatch.setattr(environment, "collect", lambda *_: Environment(numpy="1"))
@@ -117,7 +116,7 @@ FUNCTIONS = ("Convolution2DFunction", "FixedBatchNormalization", "ReLU")
 
 
 def make_layers(n_layers: int) -> tuple[Layer, ...]:
-    """Layers of a chain: convolution, batch normalisation and ReLU in turn."""
+    """Make layers of a chain: convolution, batch normalisation, ReLU, and so on."""
     return tuple(
         Layer(
             index=i,
@@ -139,7 +138,7 @@ def make_recording(
     framework_ns: int = 50_000,
     **changes: Any,
 ) -> Recording:
-    """A recording with gamma-distributed times; clean blocks of 5 alternate with profiled ones."""
+    """Make a recording with gamma-distributed times and unprofiled blocks of 5 trials."""
     rng = np.random.default_rng(seed)
     scale = np.array([300_000, 100_000, 40_000])[np.arange(n_layers) % 3]
     self_ns = rng.gamma(400.0, scale / 400.0, (n_trials, n_layers)).astype(np.int64)
@@ -191,8 +190,8 @@ _X, _W = (4, 8, 6, 6), (8, 8, 3, 3)
 _CONV, _BN, _SGD = "Convolution2DFunction", "BatchNormalization", "MomentumSGD"
 _LOSS = "loss", "SoftmaxCrossEntropy"
 
-#: Phase, path and function, mean self time in us, shapes of the inputs; then more fields.
-#: A training step: 3,000 us in 25 rows.
+#: A training step of 3,000 us in 25 rows: phase, path, function, mean self time in us, input
+#: shapes, and further fields.
 _TRAINING: tuple[tuple[Any, ...], ...] = (
     ("forward", "/conv", _CONV, 200, (_X, _W), {"output_shapes": (_X,)}),
     ("forward", "/res/0/conv", _CONV, 300, (_X, _W), {}),
@@ -247,11 +246,11 @@ def make_training(
     settings: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Recording:
-    """A training step with exact means: 3,000 us in 25 rows, 700 us of framework.
+    """Make a recording of training steps with exact means.
 
-    Trials are 2 % above and below the means in turn, so that an even number has exact means.
-    Forward has 1,000 us in its rows and 300 us of framework, backward 1,800 and 250, update 200
-    and 100. Time outside of the phases adds to this, and so do 400 us of loading data.
+    Trials alternate between 2 % above and 2 % below the means, which are exact for an even number.
+    The rows take 3,000 us: 1,000 in forward, 1,800 in backward and 200 in update. Framework time is
+    300, 250 and 100 us in these phases, and 50 us outside of them. Loading data adds 400 us.
     """
     rows = (_DATA if data else ()) + _TRAINING
     layers = []
@@ -272,7 +271,7 @@ def make_training(
     values: dict[str, Any] = {
         "layers": tuple(layers),
         "self_ns": self_ns,
-        # The update is entered first: it runs the loss function.
+        # The update begins first, because it runs the loss function.
         "phases": ("update", "forward", "backward"),
         "framework_ns": framework_ns,
         "links": TRAINING_LINKS,
@@ -301,7 +300,7 @@ def make_training(
 
 @pytest.fixture(autouse=True, scope="session")
 def quick_calibration() -> Iterator[None]:
-    """The machine's speed is looked at by nobody here but the tests of that, and takes 0.1 s."""
+    """Skip calibrations, which take 0.1 s. Tests of calibrations undo this."""
     from chainer_profile.measure import calibration, iteration_writer, layer_timer
 
     with pytest.MonkeyPatch.context() as patch:

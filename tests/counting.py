@@ -1,4 +1,4 @@
-"""Counters made by hand."""
+"""Made-up counters for recordings."""
 
 from chainer_profile.record.recording import Counted, Counters
 
@@ -18,7 +18,7 @@ def counters(
     preemptions=0,
     **more,
 ):
-    """Each layer and the framework have these; system time is told of the trials alone."""
+    """Make counters with these values for each layer and phase; system time only for trials."""
     values = {
         "wall_ns": wall_us * US,
         "cpu_ns": cpu_us * US,

@@ -1,4 +1,4 @@
-"""A device's queue on a fake clock: mostly the moments when a GPU gets to its places."""
+"""A fake device queue on a fake clock."""
 
 from dataclasses import dataclass
 
@@ -6,16 +6,16 @@ import numpy as np
 
 
 class CUDARuntimeError(RuntimeError):
-    """Named and worded as CuPy's own."""
+    """A fake of CuPy's error with the same name."""
 
 
 class OutOfMemoryError(MemoryError):
-    """Named as CuPy's own."""
+    """A fake of CuPy's error with the same name."""
 
 
 @dataclass
 class FakeEvent:
-    """A place in a FakeQueue; ``time_ns`` is when the device gets there."""
+    """An event in a FakeQueue. ``time_ns`` is when the device reaches it."""
 
     queue: object
     time_ns: int | None = None
@@ -35,22 +35,22 @@ class FakeEvent:
 
 
 class FakeQueue:
-    """A device that works through its kernels one after the other, beside the host."""
+    """A device that runs kernels one after another, in parallel with the host."""
 
     def __init__(self, clock):
         self.clock = clock
-        self.end_ns = clock.time_ns  # when the device is done with all that was launched
-        self.record_ns = 0  # time that the host needs to record an event
+        self.end_ns = clock.time_ns  # when all launched kernels have ended
+        self.record_ns = 0  # time in which the host records an event
         self.events, self.holds = [], []
-        self.log = []  # events that were recorded, and waiting for the device
+        self.log = []  # records of events, and waits for the device
 
     @property
     def reached_ns(self):
-        """When the device gets to a kernel that is launched now."""
+        """When the device would start a kernel that is launched now."""
         return max(self.clock.time_ns, self.end_ns)
 
     def launch(self, duration_ns):
-        """Put a kernel of that length behind all others."""
+        """Append a kernel to the queue."""
         self.end_ns = self.reached_ns + duration_ns
 
     def new_event(self):
@@ -58,7 +58,7 @@ class FakeQueue:
         return self.events[-1]
 
     def elapsed_ms(self, start, end):
-        # CUDA refuses events that the device has not passed, and counts in single precision.
+        # CUDA refuses events that the device has not reached, and uses single precision.
         if start.time_ns is None or end.time_ns is None:
             raise CUDARuntimeError("cudaErrorInvalidResourceHandle: invalid resource handle")
         if not (start.done and end.done):

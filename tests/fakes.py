@@ -1,4 +1,4 @@
-"""The stand-in for CuPy in tests/fake_cupy: in this process, or in one where Chainer finds it."""
+"""Load the fake CuPy of tests/fake_cupy in this process, or in a new one where Chainer finds it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAKE = ROOT / "tests" / "fake_cupy"
 
 
 def load_cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The stand-in, new, in this process: ``import cupy`` gives it, but Chainer takes no GPU."""
+    """Load a new fake CuPy in this process. ``import cupy`` returns it, but Chainer uses no GPU."""
     spec = importlib.util.spec_from_file_location("cupy_stand_in", FAKE / "cupy.py")
     assert spec is not None
     assert spec.loader is not None
@@ -29,18 +29,18 @@ def load_cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def process(words: list[str], cwd: Path, **env: Any) -> subprocess.CompletedProcess[str]:
-    """A Python process; Chainer looks for CuPy only when it is imported."""
+def process(args: list[str], cwd: Path, **env: Any) -> subprocess.CompletedProcess[str]:
+    """Run Python in a new process with the fake CuPy, which Chainer finds at its import."""
     path = os.pathsep.join([str(FAKE), str(ROOT)])
     fixed = {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
-    given = {name: str(value) for name, value in env.items()}
-    return python("-W", "error::UserWarning", *words, cwd=cwd, env=fixed | given)
+    variables = {name: str(value) for name, value in env.items()}
+    return python("-W", "error::UserWarning", *args, cwd=cwd, env=fixed | variables)
 
 
 def profile(
     *words: str, cwd: Path, reports: bool = False, **env: Any
 ) -> subprocess.CompletedProcess[str]:
-    """``profile.py --gpu 0``, with few trials; drawing the reports would take longest."""
+    """Run ``profile.py --gpu 0`` with few trials, by default without reports, which are slow."""
     few = ["--gpu", "0", "--trials", "4", "--warmups", "1", "--clean-trials", "5"]
     command = [str(ROOT / "profile.py"), *few, "--skip", "machine", "--out", "run", *words]
     command += [] if reports else ["--format", "none"]

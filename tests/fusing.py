@@ -1,4 +1,4 @@
-"""Recordings of engines that do several of Chainer's layers in one node."""
+"""Recordings of engines that fuse layers of Chainer into nodes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def engine_run(
     engine: str = ENGINE,
     **changes: Any,
 ) -> Recording:
-    """What an engine would record of the same network, each node's time by a factor of its layers'.
+    """Make the recording of an engine. A node takes the time of its layers, times a factor.
 
-    Nodes name Chainer's layers that each does; one of none is the engine's own.
+    Args:
+        nodes: Indices of Chainer's layers in each node; empty for a node of the engine itself.
     """
     layers, columns = [], []
     for index, covers in enumerate(nodes):
@@ -54,12 +55,12 @@ def engine_run(
 
 
 def in_threes(n_layers: int = 24) -> list[tuple[int, ...]]:
-    """Nodes that do convolution, batch normalisation and ReLU at once."""
+    """Nodes that each fuse convolution, batch normalisation and ReLU."""
     return [(at, at + 1, at + 2) for at in range(0, n_layers, 3)]
 
 
 def chainer_run(seed: int = 1, n_layers: int = 24, **changes: Any) -> Recording:
-    """A recording of Chainer whose convolutions have by far the most operations."""
+    """Recording of Chainer in which convolutions have most of the operations."""
     recording = run(seed, n_layers, **changes)
     layers = [
         replace(layer, flops=10 if layer.index % 3 else 1000 + layer.index)

@@ -1,7 +1,7 @@
-"""What a test needs beside what the profiler needs.
+"""Optional requirements of tests.
 
-A test that misses it is skipped, but where `.ci/run` has installed it all (`TESTS_MISS_NOTHING`):
-there it fails, so that a broken installation is not taken for a passing test.
+A test without its requirement is skipped. In CI, which installs all requirements
+(`TESTS_MISS_NOTHING`), the test fails, so that a broken installation cannot pass.
 """
 
 import importlib
@@ -12,14 +12,14 @@ import pytest
 
 
 def missing(name):
-    """Skip the test, or fail it in CI."""
+    """Skip a test that lacks a requirement, or fail it in CI."""
     if os.environ.get("TESTS_MISS_NOTHING"):
         pytest.fail(f"{name} is missing, though CI installs it")
     pytest.skip(f"{name} is missing", allow_module_level=True)
 
 
 def module(name):
-    """A module of requirements-dev.txt."""
+    """Import a module of requirements-dev.txt."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -27,7 +27,7 @@ def module(name):
 
 
 def program(*names, package):
-    """The first program there is of several names; ``package`` is Debian's that has it."""
+    """Find the first available program; ``package`` is its Debian package."""
     for name in names:
         if path := shutil.which(name):
             return path

@@ -1,4 +1,4 @@
-"""Small networks whose functions take an exact time on a fake clock."""
+"""Small networks with functions that take exact times on a fake clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conftest import FakeClock
 
 
 class Wait(FunctionNode):
-    """Hands its input on after so many nanoseconds on the clock; its backward takes time, too."""
+    """Copies its input. Forward and backward take ``duration_ns`` and ``backward_ns``."""
 
     def __init__(self, clock: FakeClock, duration_ns: int, backward_ns: int = 0) -> None:
         super().__init__()
@@ -32,11 +32,11 @@ class Wait(FunctionNode):
 
 
 class LongWait(Wait):
-    """The same under another name."""
+    """A Wait with another name."""
 
 
 class Outer(Wait):
-    """Waits, calls a Wait of 30 ns within its own forward, and waits again."""
+    """Waits, calls a nested Wait of 30 ns, and waits again."""
 
     def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         self._clock.advance(self._duration_ns)
@@ -46,7 +46,7 @@ class Outer(Wait):
 
 
 class Sum(Wait):
-    """Adds its inputs up."""
+    """Adds its inputs."""
 
     def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         self._clock.advance(self._duration_ns)
@@ -54,11 +54,11 @@ class Sum(Wait):
 
 
 class Add(Sum):
-    """By its name Chainer's addition of gradients."""
+    """A Sum with the name of Chainer's addition of gradients."""
 
 
 class Nesting(Sum):
-    """Adds up, and calls a Wait of 3 ns in its backward."""
+    """A Sum whose backward calls a Wait of 3 ns."""
 
     def backward(self, indexes: tuple[int, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
         inner: Any = Wait(self._clock, 3, 4).apply(super().backward((0,), grads))
@@ -66,7 +66,7 @@ class Nesting(Sum):
 
 
 class Total(Wait):
-    """A scalar: the sum of all numbers of its input."""
+    """Sums all elements of its input."""
 
     def forward(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         self._clock.advance(self._duration_ns)
@@ -79,7 +79,7 @@ class Total(Wait):
 
 
 class Step(chainer.Link):
-    """A link that waits, with 7 ns of its own before and after the function."""
+    """A link that calls a Wait, and spends 7 ns itself."""
 
     def __init__(
         self, clock: FakeClock, forward_ns: int, cls: type[Wait] = Wait, backward_ns: int = 0
@@ -97,7 +97,7 @@ class Step(chainer.Link):
 
 
 class Weighted(Step):
-    """The same with a parameter that it adds."""
+    """A Step that adds a parameter."""
 
     def __init__(
         self, clock: FakeClock, forward_ns: int, backward_ns: int, cls: type[Wait] = Sum
@@ -108,7 +108,7 @@ class Weighted(Step):
 
 
 class Chain(chainer.Chain):
-    """first (100 ns), twice second (40 ns), and 7 ns of its own: 3 calls, 208 ns a trial."""
+    """Calls first (100 ns) and twice second (40 ns): 3 calls in 208 ns, 7 ns of them itself."""
 
     own_ns = 7
 
@@ -129,7 +129,7 @@ class Chain(chainer.Chain):
 
 
 class Trained(Chain):
-    """first (100 ns, back 200), twice second (40 ns, back 80 with 3 in it); 10 ns of its own."""
+    """A Chain with parameters. Backward takes 200 ns in first, and 80 ns per call of second."""
 
     own_ns = 10
 
@@ -152,7 +152,7 @@ class SlowRule(chainer.UpdateRule):
 
 
 class SlowOptimizer(chainer.GradientMethod):
-    """Updates every parameter in 50 ns, and looks for cleared gradients in 1 ns."""
+    """Updates each parameter in 50 ns, and checks for cleared gradients in 1 ns."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class SlowOptimizer(chainer.GradientMethod):
 
 @dataclass
 class SlowHook:
-    """A hook of an optimizer or of an update rule that does nothing for a while."""
+    """A hook of an optimizer or update rule that only takes time."""
 
     clock: FakeClock
     duration_ns: int
@@ -183,7 +183,7 @@ class SlowHook:
 
 
 def slow_loss(clock: FakeClock) -> Any:
-    """A loss function: 11 ns of its own, and a Total of 20 ns, back 30."""
+    """Make a loss that spends 11 ns, and calls a Total of 20 ns, and 30 ns in backward."""
 
     def loss(y: Any) -> Any:
         clock.advance(11)
@@ -193,7 +193,7 @@ def slow_loss(clock: FakeClock) -> Any:
 
 
 def slow_sums(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
-    """Let Chainer add up gradients in 13 ns."""
+    """Make each addition of gradients take 13 ns."""
 
     def add(*grads: Any) -> Any:
         return Add(clock, 13).apply(grads)[0]
@@ -206,7 +206,7 @@ def image(*shape: int) -> Any:
 
 
 def net(forward: Any, **links: Any) -> Any:
-    """A network of these links, by the function that is its forward."""
+    """Make a network with these links and this forward."""
 
     class Net(chainer.Chain):
         def __init__(self) -> None:
@@ -222,7 +222,7 @@ def net(forward: Any, **links: Any) -> Any:
 
 
 class MLP(chainer.Chain):
-    """Two linear layers, of 3, 4 and 2; ``does`` is done with the output of each call."""
+    """Two linear layers. ``does(y, number)`` may replace the output of a call."""
 
     def __init__(self, does: Any = None) -> None:
         super().__init__()

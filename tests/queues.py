@@ -1,4 +1,4 @@
-"""Networks that launch kernels of an exact length in a device's queue on a fake clock."""
+"""Networks that launch kernels of exact durations in a fake device queue."""
 
 import chainer
 from chainer import FunctionNode
@@ -12,32 +12,32 @@ from tests.nets import image
 
 
 def device_clock(read_ns=0):
-    """A clock with a queue."""
+    """Make a fake clock with a device queue."""
     clock = FakeClock(read_ns=read_ns)
     clock.device = FakeQueue(clock)
     return clock
 
 
 class Launcher:
-    """In the place of a clock of the networks in :mod:`tests.nets`: their time is kernels'.
+    """Replaces the clock of networks in :mod:`tests.nets`, and launches kernels instead of waiting.
 
-    The host needs so long to launch one of them.
+    A launch takes ``launch_ns`` on the host.
     """
 
     def __init__(self, clock, launch_ns):
         self._clock, self._launch_ns = clock, launch_ns
 
     def advance(self, duration_ns):
-        """Launch a kernel of that length."""
+        """Launch a kernel of this duration."""
         self._clock.advance(self._launch_ns)
         self._clock.device.launch(duration_ns)
 
 
 def follow(clock, plan, x):
-    """Follow a plan: pairs of an action and its value, in order.
+    """Run a plan, which is a sequence of actions with values.
 
-    ("host", ns) keeps the host busy, ("kernel", ns) launches one, ("wait", 0) waits for the device,
-    and ("call", plan) calls a function of that plan.
+    ("host", ns) keeps the host busy, ("kernel", ns) launches a kernel, ("wait", 0) waits for the
+    device, and ("call", plan) calls a function that runs a plan.
     """
     for kind, value in plan:
         if kind == "host":
@@ -52,7 +52,7 @@ def follow(clock, plan, x):
 
 
 class Planned(FunctionNode):
-    """A function that follows a plan, also in its backward."""
+    """A function that runs a plan in forward and backward."""
 
     def __init__(self, clock, plan):
         super().__init__()
@@ -68,11 +68,11 @@ class Planned(FunctionNode):
 
 
 class PlannedNet(chainer.Chain):
-    """A network that follows a plan, and a change in its place from one call on.
+    """A network that runs a plan, and a change instead of it from a certain call on.
 
     Attributes:
-        calls: How often it was called.
-        first_change: The first call with the change; these count from 1.
+        calls: Number of calls.
+        first_change: First call that runs the change, counted from 1.
     """
 
     def __init__(self, clock, plan, first_change=0, change=None):
@@ -88,12 +88,12 @@ class PlannedNet(chainer.Chain):
 
 
 def kernel(launch_ns, duration_ns):
-    """A function of one kernel, which the host needs so long to launch."""
+    """Plan of a function with one kernel."""
     return (("host", launch_ns), ("kernel", duration_ns))
 
 
 def calls(*plans, between_ns=0):
-    """A network that calls functions of these plans, with the host busy before each of them."""
+    """Plan of a network that calls functions with these plans, after ``between_ns`` on the host."""
     plan = ()
     for inner in plans:
         plan += (("host", between_ns), ("call", inner))
@@ -105,20 +105,20 @@ N_STRUCTURE = 3  # structure passes before the first trial
 N_HELD = 20
 BEFORE = N_STRUCTURE + 2  # calls before the first profiled trial
 
-# Launching takes 100, the kernels less, and the host is busy for 50 between the functions and for
-# 80 behind the last one. On the device's clock, from the trial's first event on:
+# Launching takes 100, and kernels take less. The host is busy for 50 before each function, and for
+# 80 after the last one. Times on the device's clock, from the first event of a trial:
 #   0    first event
 #   50   enter 0, and launched at 150: kernel until 180, leave 0
 #   200  enter 1, and launched at 300: kernel until 320, leave 1
 #   350  enter 2, and launched at 450: kernel until 500, leave 2
-#   530  last event, and all is done
+#   530  last event
 LAUNCH_BOUND = (
     *calls(kernel(100, 30), kernel(100, 20), kernel(100, 50), between_ns=50),
     ("host", 80),
 )
-# Launching takes 10, the kernels more:
+# Launching takes 10, and kernels take more:
 #   0    first event
-#   5    enter 0, and launched at 15: kernel until 315, leave 0; the host is at 15 by then
+#   5    enter 0, and launched at 15: kernel until 315, leave 0 (the host at 15)
 #   315  enter 1 (the host at 20), and launched at 30: kernel until 515, leave 1
 #   515  enter 2 (the host at 35), and launched at 45: kernel until 1015, leave 2
 #   1015 last event (the host at 50)
@@ -133,7 +133,7 @@ def asked(**changes):
 
 
 def run(model, made=None, phase="forward", loss="auto", optimizer=None, **kwargs):
-    """A run without the memory pass."""
+    """Run trials without the memory pass."""
     step = make_step(phase, model, (image(),), loss=loss, optimizer=optimizer)
     return runner.run(step, made or asked(), **({"memory": False, "clock": model.clock} | kwargs))
 
@@ -150,10 +150,10 @@ def check(recording):
         inside = recording.framework_ns.sum(axis=1)
         assert (inside >= 0).all()
         assert (inside <= recording.gap_ns.sum(axis=1) + tail).all()
-    # The host's wait for the device at the end, and the launches before.
+    # A trial has launches, and at its end a wait for the device.
     assert (recording.trial_ns >= recording.launch_ns).all()
     assert (recording.host_ns.sum(axis=1) <= recording.launch_ns).all()
-    # The device starts with the trial's first event, and all trials start with an idle device.
+    # The device is idle before the first event of a trial.
     assert (recording.trial_ns >= recording.span_ns).all()
     if recording.held_ns is not None:
         assert (recording.held_ns >= 0).all()
@@ -161,7 +161,7 @@ def check(recording):
 
 
 def fails(error):
-    """After its first function and the launch of a long kernel the network fails."""
+    """Make a change that calls the first function, launches a long kernel, and raises."""
 
     def change(model, x):
         follow(model.clock, (*model.plan[:2], ("kernel", 12345)), x)
@@ -171,5 +171,5 @@ def fails(error):
 
 
 def other_calls(*plans):
-    """The network calls functions of other plans."""
+    """Make a change that calls functions with other plans."""
     return lambda model, x: follow(model.clock, calls(*plans), x)

@@ -1,4 +1,4 @@
-"""Recordings of a training, and changes of their files, for several tests."""
+"""Recordings of a training, and functions that change recording files."""
 
 import dataclasses
 import json
@@ -43,14 +43,14 @@ def assert_same(a, b):
 
 
 def refusal(path):
-    """The message with which a file is refused: one line that names the file."""
+    """Return the one-line message about a recording file, without the file name."""
     text = refused(Recording.load, path)
     assert text.startswith((f"{path}: ", f"{path} "))
     return text.removeprefix(str(path)).removeprefix(":").removeprefix(" ")
 
 
 def trained(**changes):
-    """A recording of 4 trials of 3 rows, with the framework time of 3 phases."""
+    """Make a recording of 4 trials with 3 rows and 3 phases."""
     training = {
         "phases": ("update", "forward", "backward"),
         "framework_ns": np.arange(12, dtype=np.int64).reshape(4, 3) * 1000,
@@ -61,7 +61,7 @@ def trained(**changes):
 
 
 def on_gpu(**changes):
-    """The same on a GPU: 4 trials of 3 rows, and 2 held trials."""
+    """Make a recording on a GPU, of 4 trials with 3 rows, and 2 held trials."""
     size = 4 * 3
     gpu = Gpu(1, "A GPU", "9.0", 80 << 30, "575.1", "12.9", "12.8", "8.9.7", tf32=True)
     before = GpuState(1980, 1980, 2619, 31, 118.5, ())
@@ -82,7 +82,7 @@ def on_gpu(**changes):
 
 
 def of_rank(**changes):
-    """The same of rank 1 of 2, whose second and third row are collectives."""
+    """Make a recording of rank 1 of 2 on a GPU, in which two of three rows are collectives."""
     recording = on_gpu()
     first, *rows = recording.layers
     collectives = [dataclasses.replace(row, phase="communication") for row in rows]
@@ -99,7 +99,7 @@ def of_rank(**changes):
 
 
 def whole(recording):
-    """With all that a recording may hold."""
+    """Add all optional fields to a recording."""
     first, n = recording.layers[0], len(recording.layers)
     stacks = (
         Stack((0, 1), 1e-3, 200, row=0),
@@ -108,20 +108,20 @@ def whole(recording):
     )
     places = (Place("f", "a.py", 3, "x = y", own=True), Place("g", "b.py"))
     work = {"flops": 9, "macs": 2, "nbytes_read": 8, "nbytes_written": 8, "output_nbytes": 8}
-    of = (9,) * n, (5,) * len(recording.phases), (99,) * 2
+    values = (9,) * n, (5,) * len(recording.phases), (99,) * 2
     return dataclasses.replace(
         recording,
         layers=tuple(dataclasses.replace(layer, **work) for layer in recording.layers),
         limits=MachineLimits("k", "cpu", "now", 2, 1e11, None, 1e10, 9e9, 1 << 20),
         conditions=Conditions(40.0, 100.0, 0.1, calibrations=(Calibration(1e-3, 1e-3),) * 2),
         memory=MemoryUse((9,) * n, (1,) * n, 99, 9, 50, 0, 3, (PhaseMemory("forward", 9, -5),)),
-        counters=Counters(2, (Counted("wall_ns", *of), Counted("page_faults", *of, 0.5))),
+        counters=Counters(2, (Counted("wall_ns", *values), Counted("page_faults", *values, 0.5))),
         inside=Inside("a tool", 500, 1.0, 10, places, stacks, ("a note",)),
     )
 
 
 def rewrite(path, change_meta=None, **arrays):
-    """Change a saved file: its meta, or some of its arrays (None takes one away)."""
+    """Change the metadata or arrays of a saved file; None removes an array."""
     with np.load(path) as archive:
         content = {name: archive[name] for name in archive.files}
     if change_meta is not None:
@@ -132,7 +132,7 @@ def rewrite(path, change_meta=None, **arrays):
     np.savez(path, **content)
 
 
-#: Values for any place in JSON, though no run has written them.
+#: Values for any path in JSON that a run may not write.
 VALUES = [
     *(None, -1, 0, 1, 2**31, 2**63, -(2**63), 2**70, float("nan"), float("inf"), -0.5, 1e308),
     *("", "x", "a\nb", "\x1b[2J", [], {}, True, [-1], [None], [[1]], "/"),
@@ -140,7 +140,7 @@ VALUES = [
 
 
 def places(node, path=()):
-    """All places in JSON below a node."""
+    """All paths in JSON below a node."""
     items = node.items() if isinstance(node, dict) else enumerate(node)
     below = []
     for key, value in items:

@@ -1,4 +1,4 @@
-"""Running programs: by Python, and by the command ``run`` in a process that has all imported."""
+"""Run programs with Python, or with the command ``run`` in a fork of this process."""
 
 import gc
 import json
@@ -17,10 +17,10 @@ from chainer_profile.measure.environment import CpuWatch
 from tests import HANGS_S, ROOT
 
 
-def python(*words, before=(), env=None, stdout=subprocess.PIPE, **more):
-    """Output, errors and exit code of Python with these words, in a process of its own."""
+def python(*args, before=(), env=None, stdout=subprocess.PIPE, **more):
+    """Run Python with these arguments in a new process."""
     return subprocess.run(
-        [*before, sys.executable, *words],
+        [*before, sys.executable, *args],
         env=os.environ | {"PYTHONPATH": str(ROOT)} | (env or {}),
         stdout=stdout,
         stderr=subprocess.PIPE,
@@ -30,24 +30,26 @@ def python(*words, before=(), env=None, stdout=subprocess.PIPE, **more):
     )
 
 
-def files(place="here"):
-    """Files below a folder, but for hidden ones."""
-    return sorted(str(path.relative_to(place)) for path in Path(place).rglob("[!.]*.*"))
+def files(folder="here"):
+    """Paths of files below a folder, without hidden files."""
+    return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("[!.]*.*"))
 
 
 def run_in_child(*words, path="", stdin=os.devnull, within=nullcontext, apart=False, other_cpu=0.0):
-    """Run the command in a process of its own, which has imported everything already.
+    """Run the command ``run`` in a fork of this process, which is faster than a new interpreter.
 
-    It makes the reports itself: another interpreter would have to import everything. What it
-    says is in the files ``out`` and ``err``; the code is negative where a signal ended it.
+    The fork also makes the reports. Its output is in the files ``out`` and ``err``.
 
     Args:
-        *words: What follows ``run``.
-        path: A folder of modules.
-        stdin: A file.
-        within: What it runs in.
-        apart: Let another interpreter make the reports all the same.
-        other_cpu: Cores that other programs keep busy.
+        *words: Arguments after ``run``.
+        path: Folder with modules of the program.
+        stdin: File for the standard input.
+        within: Context manager in which the command runs.
+        apart: Make the reports in another interpreter, as usual.
+        other_cpu: Number of cores that other programs keep busy.
+
+    Returns:
+        The exit code, which is negative after a signal.
     """
     sys.stdout.flush()
     child = os.fork()
@@ -63,10 +65,10 @@ def run_in_child(*words, path="", stdin=os.devnull, within=nullcontext, apart=Fa
             sys.stdin = open(0, closefd=False)  # noqa: SIM115
             sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
             sys.path.insert(1, path)
-            # Another test may have loaded it; the first iteration of its optimizers is not timed.
+            # Another test may have loaded ChainerMN, and then first iterations are not timed.
             for name in [item for item in sys.modules if item.partition(".")[0] == "chainermn"]:
                 del sys.modules[name]
-            # A shell's background job, such as these tests may be, passes over Ctrl-C.
+            # These tests may run in a background job of a shell, which ignores Ctrl-C.
             signal.signal(signal.SIGINT, signal.default_int_handler)
             with (
                 within(),
@@ -74,7 +76,7 @@ def run_in_child(*words, path="", stdin=os.devnull, within=nullcontext, apart=Fa
                 patch.object(CpuWatch, "other_cpu", lambda self: other_cpu),
             ):
                 code = main(["run", *words])
-        except KeyboardInterrupt:  # as Python itself ends
+        except KeyboardInterrupt:  # end like Python itself
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
         finally:
@@ -86,7 +88,7 @@ def run_in_child(*words, path="", stdin=os.devnull, within=nullcontext, apart=Fa
 
 
 def _run_here(start, module, job):
-    """In place of :meth:`.Start.run`."""
+    """Replacement for :meth:`.Start.run` that runs the module in this process."""
     os.chdir(start._folder)
     with open(2, "w", closefd=False) as stderr, redirect_stdout(stderr):
         import_module(module).main(json.loads(json.dumps(job)))

@@ -1,9 +1,9 @@
-"""Sweeps for tests: cases and results by hand, and a program that stands in for profile.py.
+"""Cases and results of sweeps, and a fake profile.py.
 
-The stand-in, ``python tests/sweeping.py --model NAME ...``, writes a small recording of the case at
-once. It notes its network in ``ran.log`` of the current folder. ``SWEEP`` in the environment tells
-it to behave otherwise for some networks, as JSON: ``fail`` (with a message), ``die`` (always),
-``die once``, ``gate`` (to open the pipe ``gate`` and then to wait for ever).
+The fake program, ``python tests/sweeping.py --model NAME ...``, writes a small recording of the
+case without a run. It appends the name of its network to ``ran.log`` in the current folder. The
+variable ``SWEEP`` may set another behaviour by network, as JSON: ``fail`` (with a message), ``die``
+(always), ``die once``, ``gate`` (open the pipe ``gate`` and wait forever).
 """
 
 import argparse
@@ -28,12 +28,12 @@ from chainer_profile.record.recording import (
     Settings,
 )
 
-if __name__ != "__main__":  # the stand-in begins at once without them
+if __name__ != "__main__":  # the fake program starts faster without these imports
     from chainer_profile.analyse.case_result import CaseResult, result_of
     from chainer_profile.runs.sweep import Case
 
 PROGRAM = Path(__file__).resolve()
-#: Lets the stand-in run the cases of a process.
+#: Code that makes a process run cases with the fake program.
 STAND_IN = f"""
 from pathlib import Path
 from chainer_profile.runs import executors
@@ -67,7 +67,7 @@ def recording_of(settings, **changes):
 
 
 def make_case(model="resnet18", **changes):
-    """A case on images of 8 x 8 with 4 trials, unless the changes of its settings say otherwise."""
+    """Make a case, by default with images of 8 x 8 and 4 trials."""
     shape = changes.pop("input_shape", (3, 8, 8))
     usual = {"batchsize": 1, "device": "cpu", "phase": "forward", "trials": 4, "warmups": 1}
     asked: dict[str, Any] = {**usual, "seed": 0, "dtype": "float32", **changes}
@@ -79,24 +79,24 @@ def make_case(model="resnet18", **changes):
 
 
 def make_run(model="resnet18", mean_ms=2.0, **changes):
-    """The result of such a case, with this mean, unless its changes say otherwise."""
-    of_result = {item.name for item in fields(CaseResult)} - {"threads"}
-    case = make_case(model, **{k: v for k, v in changes.items() if k not in of_result})
+    """Make the result of a case with this mean time."""
+    result_fields = {item.name for item in fields(CaseResult)} - {"threads"}
+    case = make_case(model, **{k: v for k, v in changes.items() if k not in result_fields})
     result = result_of(f"{model}-b{case.settings.batchsize}", recording_of(case.settings), "here")
     mean_s = mean_ms / 1e3
     times = {"mean_s": mean_s, "std_s": mean_s / 10, "median_s": mean_s}
     times["fps"] = case.settings.batchsize / mean_s
-    return replace(result, **times | {k: v for k, v in changes.items() if k in of_result})
+    return replace(result, **times | {k: v for k, v in changes.items() if k in result_fields})
 
 
-#: What the stand-in is asked for, and takes into its settings.
-ASKED = dict.fromkeys(("model", "device", "phase", "dtype"), str)
-ASKED |= dict.fromkeys(("batchsize", "trials", "warmups", "seed", "threads"), int)
+#: Options of the fake program that become settings.
+OPTIONS = dict.fromkeys(("model", "device", "phase", "dtype"), str)
+OPTIONS |= dict.fromkeys(("batchsize", "trials", "warmups", "seed", "threads"), int)
 
 
 def main():
     parser = argparse.ArgumentParser()
-    for name, kind in {"input-shape": str, "out": str, **ASKED}.items():
+    for name, kind in {"input-shape": str, "out": str, **OPTIONS}.items():
         parser.add_argument(f"--{name}", type=kind)
     args, _ = parser.parse_known_args()
     with open("ran.log", "a") as log:
@@ -113,7 +113,7 @@ def main():
             signal.pause()
     shape = tuple(map(int, args.input_shape.split("x")))
     settings = Settings(
-        input_shape=(args.batchsize, *shape), **{name: vars(args)[name] for name in ASKED}
+        input_shape=(args.batchsize, *shape), **{name: vars(args)[name] for name in OPTIONS}
     )
     out = Path(args.out)
     out.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Commands on a terminal: a pseudo-terminal of a given width, with a process of its own."""
+"""Run commands on a pseudo-terminal of a given width, in a fork of this process."""
 
 import fcntl
 import io
@@ -14,24 +14,24 @@ from contextlib import suppress
 
 from tests import HANGS_S
 
-#: What a terminal does not show: colours and other codes.
+#: Escape sequences, such as colours.
 CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z\\^_])")
-#: Variables that change what is printed.
+#: Environment variables that affect the output.
 _OURS = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TERM", "COLORTERM")
 
 
 class Terminal(io.StringIO):
-    """Stands in for a stream that is a terminal; keeps what is written."""
+    """A fake terminal that stores its output."""
 
     def isatty(self):
         return True
 
 
 def on_terminal(command, width=80, environment=None):
-    """What a command writes to a terminal, standard error included, with its codes.
+    """Run a command on a terminal; return its output and errors with escape sequences.
 
     Args:
-        command: What to run, in a fork of this process.
+        command: Function to run in a fork of this process.
         width: Columns of the terminal.
         environment: Variables in place of ``TERM=xterm-256color``.
     """
@@ -54,17 +54,17 @@ def on_terminal(command, width=80, environment=None):
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            # Without what pytest would do at the end.
+            # Skip the exit handlers of pytest.
             os._exit(0)
     written = b""
-    with suppress(OSError):  # Linux's way to say that the other side is closed
-        while part := os.read(ours, 65536):
-            written += part
+    with suppress(OSError):  # Linux raises it at the end of the output
+        while data := os.read(ours, 65536):
+            written += data
     os.close(ours)
     os.waitpid(process, 0)
     return written.decode(errors="replace").replace("\r\n", "\n")
 
 
 def plain(text):
-    """The text without codes."""
+    """Text without escape sequences."""
     return CODES.sub("", text)

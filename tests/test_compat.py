@@ -1,4 +1,4 @@
-"""The edits of chainer_profile.compat: Chainer gives the results that it gave with NumPy 1.23.5."""
+"""With the edits of chainer_profile.compat, Chainer computes the results of NumPy 1.23.5."""
 
 import importlib.util
 import io
@@ -29,19 +29,19 @@ from chainermn.iterators import create_multi_node_iterator  # noqa: E402
 
 
 def run(code, *options, **env):
-    """What code prints in a fresh interpreter, and its errors."""
+    """Run code in a new interpreter; return output and errors."""
     done = python(*options, "-c", textwrap.dedent(code), env={"PYTHONWARNINGS": "", **env})
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
 
 
-def test_every_edit_finds_its_text_and_moves_no_line():
+def test_each_edit_finds_its_text_and_moves_no_line():
     for module, edits in compat.EDITS.items():
-        # By its package's folder: importing that may need what is not installed.
+        # Find the file by its package, because importing it may need more packages.
         package, *parts = module.split(".")
         folder = Path(importlib.util.find_spec(package).origin).parent
-        place = folder.joinpath(*parts)
-        path = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        stem = folder.joinpath(*parts)
+        path = stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")
         source = path.read_text(encoding="utf-8")
         for old, new in edits.items():
             assert old in source, module
@@ -49,7 +49,7 @@ def test_every_edit_finds_its_text_and_moves_no_line():
         compile(compat.edited(module, source), module, "exec")
 
 
-def test_installing_imports_nothing_and_chainer_s_import_by_threads_at_once_leaves_numpy_alone():
+def test_install_imports_nothing_and_concurrent_imports_leave_numpy_unchanged():
     out, _ = run(
         """
         import sys, threading
@@ -78,8 +78,8 @@ def test_installing_imports_nothing_and_chainer_s_import_by_threads_at_once_leav
 
 
 @pytest.mark.smoke
-def test_chainer_imported_before():
-    """A script puts back itself what Chainer misses on a current stack."""
+def test_install_after_chainer_was_imported():
+    """The script itself restores what Chainer lacks on a current stack."""
     out, _ = run(
         """
         import sys, types
@@ -110,7 +110,7 @@ def test_chainer_imported_before():
 
 
 @pytest.mark.process
-def test_an_import_of_chainer_that_failed_before_does_no_harm():
+def test_import_works_after_a_failed_import_of_chainer():
     out, _ = run(
         """
         try: import chainer
@@ -163,13 +163,13 @@ def product(*shape):
 
 
 def entropy(twice):
-    # Labels of a byte, one to be ignored, and more classes than a byte can count.
+    # Labels of one byte, an ignored label, and more classes than a byte can count.
     t = np.array([5, -1], "i1")
     return F.softmax_cross_entropy(np.zeros((2, 400), "f"), t, enable_double_backprop=twice)
 
 
 def summed(*pairs):
-    """Mean and deviation of values and their weights."""
+    """Mean and standard deviation of (value, weight) pairs."""
     summary = chainer.Summary()
     for value, weight in pairs:
         summary.add(value, weight)
@@ -179,7 +179,7 @@ def summed(*pairs):
 CATEGORIES = chainer.distributions.Categorical(p=np.array([[0.25, 0.75], [0.5, 0.5]], "f"))
 HALVES = np.float64([60000, 60000, 2048])
 STATISTICS = [HALVES.mean(), HALVES.std()]
-#: A call, the type of its result, and the values.
+#: Calls, data types of the results, and values.
 CALLS = [
     (lambda: F.as_strided(np.arange(6, dtype="f"), (2, 3), (1, 1)), "f4", [[0, 1, 2], [1, 2, 3]]),
     (lambda: image("bilinear", True), "f4", [0, 1 / 3, 2 / 3, 1]),
@@ -204,7 +204,7 @@ CALLS = [
     (lambda: entropy(False), "f4", np.log(400)),
     (lambda: entropy(True), "f4", np.log(400)),
     (lambda: F.det(np.array([[2, 1], [1, 3]], "f")), "f4", 5),
-    # Sums of NumPy's scalars are kept in float64.
+    # Sums of NumPy scalars are in float64.
     (lambda: summed(*((np.float16(x), np.float16(1)) for x in HALVES)), "f8", STATISTICS),
     (lambda: summed((1.0, np.float16(2048)), (4.0, np.float16(1)))[0], "f8", 2052 / 2049),
 ]
@@ -236,7 +236,7 @@ def test_calls_give_the_old_results_without_a_warning():
         F.split_axis(np.ones((4, 4), "f"), [1, 9], np.int64(0))
 
 
-def test_requirements_of_tests_are_looked_up():
+def test_requirements_of_chainers_tests_are_checked():
     for requirement, holds in (("numpy>=1.10", True), ("numpy>=99", False), ("no-such", False)):
         function = testing.with_requires("numpy>=1.10", requirement)(lambda: None)
         assert getattr(function, "__unittest_skip__", False) is not holds
@@ -265,7 +265,7 @@ def unconnected(x, ratio):
     return F.simplified_dropconnect(x, np.eye(3), ratio=ratio, mask=np.ones((4, 3, 3), bool))
 
 
-#: Functions and their arguments: a float64 leaves float32, a float16 loses no digits.
+#: Functions and arguments. float64 scalars keep float32 arrays; float16 scalars lose no digits.
 SCALARS = [
     (lambda x, e: F.fixed_batch_normalization(x, ONES, ZEROS, ZEROS, ONES, e), X, 1e-3),
     (renormalised, X, 1e-3, 1.5, 0.25),
@@ -276,21 +276,21 @@ SCALARS = [
 ]
 
 
-def test_scalars_of_numpy_are_as_python_s():
-    for at, (function, given, *numbers) in enumerate(SCALARS):
-        kind = np.float64 if given.dtype == np.float32 else np.float16
+def test_numpy_scalars_behave_like_python_numbers():
+    for at, (function, array, *numbers) in enumerate(SCALARS):
+        kind = np.float64 if array.dtype == np.float32 else np.float16
 
         def results(convert):
-            x = chainer.Variable(given.copy())  # noqa: B023
+            x = chainer.Variable(array.copy())  # noqa: B023
             y = function(x, *(convert(kind(number)) for number in numbers))  # noqa: B023
             y.grad = np.arange(y.size, dtype=y.dtype).reshape(y.shape)
             y.backward()
             return y.array, x.grad
 
-        for got, expected in zip(results(kind), results(float), strict=True):
-            assert got.dtype == given.dtype, at
+        for result, expected in zip(results(kind), results(float), strict=True):
+            assert result.dtype == array.dtype, at
             tolerance = 0 if kind is np.float64 else 1e-12
-            np.testing.assert_allclose(got, expected, rtol=tolerance, err_msg=str(at))
+            np.testing.assert_allclose(result, expected, rtol=tolerance, err_msg=str(at))
 
 
 # Serializers.
@@ -304,7 +304,7 @@ def loaded(saved, value):
         return chainer.serializers.NpzDeserializer(npz)("key", value)
 
 
-def test_serialisers(tmp_path):
+def test_serializers_load_scalars_and_empty_arrays(tmp_path):
     value = np.zeros(2, "u1")
     assert loaded(np.int64(3), value) is value
     assert value.tolist() == [3, 3]
@@ -323,12 +323,12 @@ def test_serialisers(tmp_path):
         with h5py.File(tmp_path / "file", "w") as file:
             file["key"] = np.array([saved])
             from_file = chainer.serializers.HDF5Deserializer(file)("key", value)
-        for got in (loaded(np.array([saved]), value), from_file):
-            assert (got, type(got)) == (saved, type(value))
+        for value_loaded in (loaded(np.array([saved]), value), from_file):
+            assert (value_loaded, type(value_loaded)) == (saved, type(value))
 
 
 class FromRank0:
-    """A communicator of ChainerMN's on rank 1 of 2, to which rank 0 sends this."""
+    """A fake ChainerMN communicator on rank 1 of 2, which receives these objects from rank 0."""
 
     rank, size = 1, 2
 
@@ -341,22 +341,22 @@ class FromRank0:
     gather_obj = bcast_obj = lambda self, x: self.bcast(x, 0)
 
 
-def test_chainermn_on_the_cpu():
+def test_chainermn_works_on_the_cpu():
     with pytest.warns(FutureWarning, match="experimental"):
         iterator = create_multi_node_iterator(None, FromRank0(np.float32([24]), np.float32([-1])))
     assert iterator.dataset_size == 24
     # Without ChainerX.
-    own = chainer.Variable(np.array(3, "f"))
-    trainer = SimpleNamespace(observation={"main/loss": own}, updater=SimpleNamespace(iteration=1))
+    loss = chainer.Variable(np.array(3, "f"))
+    trainer = SimpleNamespace(observation={"main/loss": loss}, updater=SimpleNamespace(iteration=1))
     ObservationAggregator(FromRank0(None, 2.5), "main/loss")(trainer)
     assert trainer.observation["main/loss"] == 2.5
 
 
 def test_chainermn_unpacks_a_gradient_of_another_type():
-    pytest.importorskip("mpi4py")  # which other Pythons do without
+    pytest.importorskip("mpi4py")  # some Pythons of CI lack it
     from chainermn.communicators._memory_utility import unpack_params
 
-    # Of double precision, from a buffer of single precision.
+    # The parameter is in double precision, and the buffer in single precision.
     param = chainer.Parameter(np.zeros(2))
     param.grad = np.zeros(2)
     buffer = SimpleNamespace(to_device=lambda array, size, offset, stream: array.fill(size))
@@ -386,12 +386,12 @@ CUPY_13 = CUPY_14.replace("14.2.0", "13.6.0")
         (CUPY_14, -1, True, 0),
         (CUPY_13, -1, True, 0),
         (CUPY_14, 1, True, 0),
-        # CuPy 13 may have cuDNN, so here Chainer says, as ever, that it has not.
+        # CuPy 13 may have cuDNN, so Chainer warns as usual that it is missing.
         (CUPY_13, 1, True, 1),
     ],
     ids=["no libraries", "14, no driver", "13, no driver", "14", "13 without cuDNN"],
 )
-def test_cpu_run_with_a_cupy_that_cannot_work(cupy, devices, available, lines, tmp_path):
+def test_cpu_run_with_a_broken_cupy(cupy, devices, available, lines, tmp_path):
     (tmp_path / "cupy.py").write_text(f"from __future__ import annotations\n{cupy}")
     out, err = run(
         f"""
@@ -414,7 +414,7 @@ def test_cpu_run_with_a_cupy_that_cannot_work(cupy, devices, available, lines, t
     ("version", "missing", "is_needed"),
     [("1.26.4", "", False), ("2.0.0", "", True), ("1.26.4", "pkg_resources", True)],
 )
-def test_it_is_needed_where_chainer_does_not_import(version, missing, is_needed, monkeypatch):
+def test_compat_is_needed_if_chainer_cannot_be_imported(version, missing, is_needed, monkeypatch):
     monkeypatch.setattr(np, "__version__", version)
     monkeypatch.setattr(compat.importlib.util, "find_spec", lambda name: name != missing or None)
     assert compat.is_needed() == is_needed

@@ -1,4 +1,4 @@
-"""Imports of each module, seen in fresh processes and in the sources."""
+"""Imports of packages and commands, checked in new processes."""
 
 import inspect
 import json
@@ -10,12 +10,14 @@ import chainer_profile
 from tests import ROOT
 from tests.scripts import python
 
-#: Modules of other rooms that those read the types of that never see Chainer or a GPU.
-READ = "engines.catalogue engines.engine_recording engines.protocol engines.results runs.folder"
+#: Modules of other packages with types that these packages use.
+MODULES_WITH_TYPES = (
+    "engines.catalogue engines.engine_recording engines.protocol engines.results runs.folder"
+)
 
 
 def loaded_by(code):
-    """The top-level names that a fresh process has imported after some code."""
+    """Top-level names of the modules that code imports in a new process."""
     code = f"{code}\nimport json, sys\nprint(json.dumps(list(sys.modules)))"
     done = python("-c", code, cwd=ROOT)
     assert done.returncode == 0, done.stderr
@@ -23,17 +25,17 @@ def loaded_by(code):
 
 
 def test_packages_after_measuring_need_no_chainer():
-    """No module of these rooms imports Chainer, CuPy or the networks."""
+    """No module in these packages imports Chainer, CuPy or the networks."""
     package = ROOT / "chainer_profile"
-    names = READ.split()
-    for room in ("basics", "record", "analyse", "comparison", "ranks", "report"):
-        for path in sorted((package / room).rglob("*.py")):
+    names = MODULES_WITH_TYPES.split()
+    for name in ("basics", "record", "analyse", "comparison", "ranks", "report"):
+        for path in sorted((package / name).rglob("*.py")):
             names.append(".".join(path.relative_to(package).with_suffix("").parts))
     every = "\n".join(f"import chainer_profile.{name.removesuffix('.__init__')}" for name in names)
     assert not loaded_by(every) & {"chainer", "cupy", "models"}
 
 
-def test_importing_is_light():
+def test_imports_load_no_large_packages():
     heavy = {"numpy", "pandas", "scipy", "matplotlib", "rich", "chainer", "cupy", "PIL"}
     for code, others in (
         ("import chainer_profile", {"models", *heavy}),
@@ -46,16 +48,16 @@ def test_importing_is_light():
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     ["--list-models", "report RUN", "report RUN/chainer", "compare RUN/chainer RUN/onnxruntime"],
 )
-def test_commands_that_measure_nothing_need_no_chainer(words, tmp_path):
+def test_commands_without_measuring_need_no_chainer(arguments, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(ROOT / "reports/samples/engines-resnet20-cpu-b1", run)
-    argv = words.replace("RUN", str(run)).split()
+    argv = arguments.replace("RUN", str(run)).split()
     code = f"from chainer_profile.__main__ import main\nassert main({argv!r}) == 0"
-    # A report of one run takes no SciPy either, whose import would be a fifth of its time.
-    without = {"scipy"} if words == "report RUN/chainer" else set()
+    # A report of one run does not import SciPy, which would take a fifth of its time.
+    without = {"scipy"} if arguments == "report RUN/chainer" else set()
     assert not loaded_by(code) & {"chainer", "cupy", *without}
 
 

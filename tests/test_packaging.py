@@ -1,4 +1,4 @@
-"""Requirements in several files agree; and the build, git's content, and the fetched sdist."""
+"""Requirements agree in all files; the sdist of Chainer is checked; files in git."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def requirements(name):
 
 @pytest.fixture
 def backend(monkeypatch):
-    """The module that builds Chainer."""
-    # Only building needs it.
+    """The build backend of packaging/chainer."""
+    # Only a build needs setuptools.
     monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(build_meta=None))
     spec = spec_from_file_location("backend", ROOT / "packaging/chainer/build_backend.py")
     module = module_from_spec(spec)
@@ -40,23 +40,23 @@ def backend(monkeypatch):
     return module
 
 
-def test_requirements_are_those_of_the_project_and_its_extras_and_locked(backend):
+def test_requirements_files_equal_the_project_and_the_lock(backend):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     chainer, *others = project["dependencies"]
     assert chainer == f"chainer=={backend.VERSION}"
     assert ["./packaging/chainer", *others] == requirements("requirements.txt")
     for extra in ("dev", "gpu", "gpu-cuda13"):
-        asked = project["optional-dependencies"][extra]
-        assert asked == requirements(f"requirements-{extra}.txt"), extra
+        extra_requirements = project["optional-dependencies"][extra]
+        assert extra_requirements == requirements(f"requirements-{extra}.txt"), extra
     lock = (ROOT / "requirements-dev.lock").read_text()
-    for wanted in map(Requirement, [*others, *requirements("requirements-dev.txt")]):
-        locked = re.findall(rf"^{re.escape(wanted.name)}==([^\s;]+)", lock, re.MULTILINE)
+    for requirement in map(Requirement, [*others, *requirements("requirements-dev.txt")]):
+        locked = re.findall(rf"^{re.escape(requirement.name)}==([^\s;]+)", lock, re.MULTILINE)
         assert locked
-        assert list(wanted.specifier.filter(locked)) == locked, wanted
+        assert list(requirement.specifier.filter(locked)) == locked, requirement
     assert f"## {chainer_profile.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_an_sdist_that_was_tampered_with_runs_nothing(backend, tmp_path, monkeypatch, capfd):
+def test_modified_sdist_of_chainer_is_not_run(backend, tmp_path, monkeypatch, capfd):
     setup = f"open({str(tmp_path / 'ran')!r}, 'w')\nimport setuptools\nsetuptools.setup()\n"
     index = tmp_path / "index" / f"chainer-{backend.VERSION}.tar.gz"
     index.parent.mkdir()
@@ -69,12 +69,12 @@ def test_an_sdist_that_was_tampered_with_runs_nothing(backend, tmp_path, monkeyp
     with pytest.raises(subprocess.CalledProcessError):
         backend._unpacked_sdist(str(tmp_path))
     assert not (tmp_path / "ran").exists()
-    said = capfd.readouterr().err
-    assert backend.SHA256 in said
-    assert hashlib.sha256(index.read_bytes()).hexdigest() in said
+    stderr = capfd.readouterr().err
+    assert backend.SHA256 in stderr
+    assert hashlib.sha256(index.read_bytes()).hexdigest() in stderr
 
 
-def test_git_holds_text_pictures_and_recordings_and_nothing_that_is_built_or_large():
+def test_git_has_no_built_large_or_other_binary_files():
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("no checkout of git")
     git = ["git", "-C", str(ROOT)]
