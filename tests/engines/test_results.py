@@ -34,7 +34,8 @@ from chainer_profile.record.recording import (
     Conditions,
     Settings,
 )
-from chainer_profile.report.content.engines import overview, report, to_file
+from chainer_profile.report.content.engine_table import engines_csv
+from chainer_profile.report.content.engines import overview, report
 from chainer_profile.report.writers import markdown
 from tests.command import Net
 from tests.engines.fake_engines import (
@@ -250,7 +251,7 @@ def report_or_refuse(path, json_path, change):
     path.write_text(json.dumps(content))
     try:
         run = recorded(read_json(path), {})
-        to_file(run, {})
+        engines_csv(run, {})
         markdown.write(report(run, {}))
         list(overview(run, {}))
     except ProfileError as error:

@@ -88,8 +88,9 @@ def test_forward_pass_on_a_gpu(folder):
     path.unlink()
     write_reports(folder / "run", summarise(recording), only=["report.md", "layers.png"])
     assert path.read_text() == report
-    rows = list(csv.DictReader((folder / "run" / "layers.csv").open()))
-    assert all(float(row["host_ms"]) > 0 and float(row["busy_ms"]) > 0 for row in rows)
+    *layers, framework = csv.DictReader((folder / "run" / "layers.csv").open())
+    assert all(float(row["host_ms"]) > 0 and float(row["busy_ms"]) > 0 for row in layers)
+    assert framework["function"] == "framework"
 
 
 def test_training_step_on_a_gpu(folder):
