@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from chainer_profile.advice.changes import Candidate
-from chainer_profile.advice.results import Tried
-from chainer_profile.advice.trying import Trial
+from chainer_profile.advice.results import ChangeResult
+from chainer_profile.advice.trying import Experiment
 from chainer_profile.advice.worker import BLOCK
 from chainer_profile.analyse.findings import Change
 
@@ -71,15 +71,15 @@ class Simulated:
         pass
 
 
-def simulated(seed: int, seconds: float) -> list[Tried]:
+def simulated(seed: int, seconds: float) -> list[ChangeResult]:
     machine = Machine(seed)
-    trial = Trial(
+    trial = Experiment(
         CANDIDATES, partial(Simulated, machine), seconds=seconds, now=lambda: machine.now_s
     )
     return [tried for tried in trial.run()[0] if tried.candidate.name in PLANTED]
 
 
-def show(cases: list[list[Tried]]) -> bool:
+def show(cases: list[list[ChangeResult]]) -> bool:
     """Print what came out; returns whether all targets are kept."""
     kept = True
     print(f"{'change':8} {'true':>6} {'called':>12} {'mean':>7} {'sd':>7} {'off 5 %':>8}")

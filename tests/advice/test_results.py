@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from chainer_profile.advice.changes import AS_IT_IS, WALL, Candidate, candidate_within
 from chainer_profile.advice.results import (
     Advice,
+    ChangeResult,
     LayerGain,
-    Tried,
     gain,
     ranked,
     read_advice,
@@ -31,7 +31,7 @@ CANDIDATE = Candidate("accelerate()", "why", "how", Change(kernels="numpy"))
 
 def tried(factor, low, high, pairs=8, confirmed=True):
     speedup = Speedup(factor, low, high)
-    return Tried(CANDIDATE, wall=speedup, cpu=speedup, pairs=pairs, confirmed=confirmed)
+    return ChangeResult(CANDIDATE, wall=speedup, cpu=speedup, pairs=pairs, confirmed=confirmed)
 
 
 def test_the_interval_of_a_gain():
@@ -60,7 +60,9 @@ def test_a_gain_scales_turns_round_and_lies_in_its_interval(ratios, scale):
 def alone(change, factor, against=AS_IT_IS, low=1.05):
     """A change that was measured: its factor is certain where the interval begins above 1."""
     candidate = candidate_within(change, against)
-    return Tried(candidate, Speedup(factor, low, 3.0), pairs=9, confirmed=True, before_s=factor)
+    return ChangeResult(
+        candidate, Speedup(factor, low, 3.0), pairs=9, confirmed=True, before_s=factor
+    )
 
 
 ONE, FAST, CHECKS = Change(threads=1), Change(kernels="numpy"), Change(config=("type_check",))
@@ -105,7 +107,7 @@ def test_what_helps_what_is_not_known_and_when_no_more_is_measured():
         (tried(0.8, math.nan, math.nan, pairs=1), False, True),
         (tried(0.8, 0.7, 0.9), False, False),
         (replace(good, error="crashed"), False, False),
-        (Tried(CANDIDATE), False, False),
+        (ChangeResult(CANDIDATE), False, False),
         (threads, True, False),
         (replace(threads, candidate=CANDIDATE), False, False),
     ):

@@ -1,4 +1,4 @@
-"""Changes take turns with the network as it is, on a clock that the test turns."""
+"""Changes take turns with the unchanged network, on a clock that the test sets."""
 
 import random
 from functools import partial
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from chainer_profile.advice.changes import AS_IT_IS, CPU, WALL, Candidate, summed
-from chainer_profile.advice.trying import Trial
+from chainer_profile.advice.trying import Experiment
 from chainer_profile.advice.worker import BLOCK, CHECK, LAYERS, READY, WorkerError
 from chainer_profile.analyse.findings import Change
 from tests.refusing import refusal
@@ -54,7 +54,7 @@ def candidate(name, **changes):
 
 def tried(world, *candidates, seconds=100.0, at_once=9):
     """What came of each, by name, and the trial; of a word is a change of that engine."""
-    trial = Trial(
+    trial = Experiment(
         [candidate(each) if isinstance(each, str) else each for each in candidates],
         world.start,
         seconds=seconds,

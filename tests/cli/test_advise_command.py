@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from chainer_profile.advice.changes import AS_IT_IS, Possible
+from chainer_profile.advice.changes import AS_IT_IS, Capabilities
 from chainer_profile.advice.results import read_advice
 from chainer_profile.advice.worker import BLOCK, READY, WorkerError
 from chainer_profile.analyse.findings import Change
@@ -52,8 +52,10 @@ def starts(folder, monkeypatch):
     """Sets what starts a process, given its threads and its change, and what may be tried."""
 
     def starts(start, missing=("torch",), threads=1):
-        possible = Possible(dict.fromkeys(missing, "not installed"), threads=threads, cores=threads)
-        monkeypatch.setattr(advise, "_possible", lambda _: possible)
+        capabilities = Capabilities(
+            dict.fromkeys(missing, "not installed"), threads=threads, cores=threads
+        )
+        monkeypatch.setattr(advise, "_capabilities", lambda _: capabilities)
         monkeypatch.setattr(advise, "_start", lambda words, threads, stop, to: start(threads, to))
 
     RUN.mkdir()

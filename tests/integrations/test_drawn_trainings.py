@@ -17,8 +17,8 @@ from chainer.training import extensions
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from chainer_profile.advice import turns
-from chainer_profile.advice.changes import Cures, cures_here
+from chainer_profile.advice import interleaved
+from chainer_profile.advice.changes import PlannedChanges, plan_changes
 from chainer_profile.integrations import trying
 from chainer_profile.integrations.program import Program
 from chainer_profile.measure import iteration_writer
@@ -282,7 +282,9 @@ def watched_results_of(plan, tries):
     assert problems == []
     assert len(watching.recordings()["train"].trial_ns) <= plan.iterations
     trying = None if watching.live is None else watching.live.trying
-    return results, set() if trying is None else {block.change for block in trying.turns.blocks}
+    return results, set() if trying is None else {
+        block.change for block in trying.interleaved.blocks
+    }
 
 
 def assert_same_bits(results, expected):
@@ -303,8 +305,8 @@ def assert_same_bits(results, expected):
 @pytest.fixture(autouse=True, scope="module")
 def _each_iteration_is_a_block():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(turns, "BLOCK_NS", 0)
-        patch.setattr(turns, "BLOCK_PART", 0)
+        patch.setattr(interleaved, "BLOCK_NS", 0)
+        patch.setattr(interleaved, "BLOCK_PART", 0)
         patch.setattr(iteration_writer, "cost_of_a_call", lambda now_ns: 0.0)
         patch.setattr(iteration_writer, "window_ns", lambda now_ns, device: 0.0)
         yield
@@ -312,9 +314,9 @@ def _each_iteration_is_a_block():
 
 def exact_changes(on_gpu):
     """Changes that do not round otherwise: neither other kernels nor other numbers of threads."""
-    cures = cures_here(on_gpu)
-    others = [change for change in cures.others if not change.kernels]
-    return Cures(others=others, last=cures.last)
+    planned = plan_changes(on_gpu)
+    others = [change for change in planned.others if not change.kernels]
+    return PlannedChanges(others=others, last=planned.last)
 
 
 #: Long enough for all stages of what is tried.
@@ -330,7 +332,7 @@ def test_a_drawn_training_has_the_same_bits_within_run_and_where_changes_are_tri
     assert_same_bits(results, expected)
     assert not tried
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trying, "cures_here", exact_changes)
+        patch.setattr(trying, "plan_changes", exact_changes)
         results, tried = watched_results_of(plan, tries=True)
     assert_same_bits(results, expected)
     if plan is LONG:

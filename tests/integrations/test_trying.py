@@ -1,4 +1,4 @@
-"""Cures within a program: by turns in its iterations alone, and nothing stays of them."""
+"""Changes interleaved in a running program: only iterations have them, and none remains."""
 
 import _tracemalloc
 from contextlib import contextmanager
@@ -14,8 +14,8 @@ from chainer import training
 from chainer.functions.connection.convolution_2d import Convolution2DFunction
 from chainer.training.triggers import IntervalTrigger
 
-from chainer_profile.advice import changes, turns
-from chainer_profile.advice.changes import AS_IT_IS, Cures, blas_threads
+from chainer_profile.advice import changes, interleaved
+from chainer_profile.advice.changes import AS_IT_IS, PlannedChanges, blas_threads
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.words import TYPED
@@ -41,7 +41,7 @@ def watch(clock, memory=False):
 
 @pytest.fixture
 def net(clock, monkeypatch):
-    """A linear layer that takes 20 ms, or half of that with a planted cure."""
+    """A linear layer that takes 20 ms, or half of that with a planted change."""
 
     def forward(self, x):
         self.seen.append((chainer.config.train, self.is_fast))
@@ -54,14 +54,14 @@ def net(clock, monkeypatch):
     model.is_fast, model.seen, model.counted, model.takes_ns = False, [], [], 20 * MS
 
     @contextmanager
-    def switched(change, guard):
+    def applied(change, guard):
         model.is_fast = change == FAST
         yield
         model.is_fast = False
 
-    cures = Cures(others=[FAST], untried=[Untried("b", "lacks")])
-    monkeypatch.setattr(trying, "cures_here", lambda on_gpu: cures)
-    monkeypatch.setattr(trying, "switched", switched)
+    planned = PlannedChanges(others=[FAST], untried=[Untried("b", "lacks")])
+    monkeypatch.setattr(trying, "plan_changes", lambda on_gpu: planned)
+    monkeypatch.setattr(trying, "applied", applied)
     return model
 
 
@@ -113,7 +113,7 @@ def test_iterations_take_turns_and_nothing_else_does(clock, net, train, tmp_path
     assert (advice.trials, advice.trials_s) == (200, pytest.approx(trials_s))
     assert not any(is_fast for is_training, is_fast in net.seen if not is_training)
     # The calls of every iteration were counted, and nothing counts them any more.
-    works = {tuple(block.work / block.count) for block in tried.turns.blocks if block.count}
+    works = {tuple(block.work / block.count) for block in tried.interleaved.blocks if block.count}
     ((calls, elements),) = works
     assert calls > 2
     assert elements > 20
@@ -131,9 +131,9 @@ def test_iterations_take_turns_and_nothing_else_does(clock, net, train, tmp_path
     assert [layer.path for layer in changed.layers] == [layer.path for layer in recording.layers]
     numbers = np.sort(np.concatenate([recording.iteration, changed.iteration]))
     assert numbers.tolist() == list(range(1, 201))
-    assert Path(__file__).name in tried.place
+    assert Path(__file__).name in tried.location
     if train is a_loop:
-        assert tried.place.endswith(f":{LOOP_LINE}")
+        assert tried.location.endswith(f":{LOOP_LINE}")
 
 
 def test_calls_in_test_mode_between_tried_iterations_are_measured(clock, net):
@@ -151,7 +151,7 @@ def test_calls_of_a_network_are_tried_until_there_is_a_training(clock, net, trai
         if trains:
             a_loop(net)
     assert not net.is_fast
-    (tried,) = program.live.trying.turns.tried()
+    (tried,) = program.live.trying.interleaved.tried()
     assert tried.wall.factor == pytest.approx(2.0)
     assert program.live.trying.kind.name == ("train" if trains else "test")
 
@@ -185,10 +185,10 @@ def test_an_iteration_that_ends_in_an_exception_leaves_nothing(clock, net):
     with watch(clock) as program, pytest.raises(KeyError, match="own"):
         a_loop(net, hook=fail_if_fast)
     assert not net.is_fast
-    assert program.live.trying.turns.tried()[0].error == ""
+    assert program.live.trying.interleaved.tried()[0].error == ""
 
 
-# -- the cures themselves
+# -- the changes themselves
 
 
 def losses_of_a_program():
@@ -211,7 +211,7 @@ def losses_of_a_program():
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_program_has_the_same_losses_and_everything_is_taken_back(fails, clock, monkeypatch):
-    monkeypatch.setattr(turns, "BLOCK_NS", 0)  # every iteration has another change
+    monkeypatch.setattr(interleaved, "BLOCK_NS", 0)  # every iteration has another change
     clock.read_ns = 50 * MS
     methods, threads = dict(vars(Convolution2DFunction)), blas_threads()
     expected = losses_of_a_program()
@@ -223,30 +223,33 @@ def test_a_program_has_the_same_losses_and_everything_is_taken_back(fails, clock
     advice = program.live.trying.advice(["t.py"])
     errors = {tried.candidate.change.kernels: tried.error for tried in advice.tried if tried.error}
     assert errors == ({"numpy": "MemoryError: no room"} if fails else {})
-    kernels = {block.change.kernels for block in program.live.trying.turns.blocks}
+    kernels = {block.change.kernels for block in program.live.trying.interleaved.blocks}
     assert fails or kernels == {"", "numpy"}
     assert dict(vars(Convolution2DFunction)) == methods
     assert (blas_threads(), chainer.config.type_check) == (threads, True)
 
 
 def test_what_a_machine_lacks_and_what_it_has(monkeypatch):
-    monkeypatch.setattr(changes, "lacking", lambda: {"torch": "not installed"})
+    monkeypatch.setattr(changes, "missing_requirements", lambda: {"torch": "not installed"})
     monkeypatch.setattr(changes, "blas_threads", lambda: 4)
     monkeypatch.setattr(changes.os, "sched_getaffinity", lambda pid: range(4), raising=False)
-    cures = changes.cures_here(on_gpu=False)
-    assert [change.threads for change in cures.threads] == [1, 2]
-    assert cures.others[:2] == [NUMPY, FAST]
-    assert KEPT in cures.last
-    assert cures.untried == [Untried("PyTorch's kernels", "not installed")]
-    cures = changes.cures_here(on_gpu=True)
-    assert (cures.threads, cures.last) == ([], [])
-    assert FAST in cures.others
-    assert Change(config=("autotune",)) in cures.others
-    assert NUMPY not in cures.others
+    planned = changes.plan_changes(on_gpu=False)
+    assert [change.threads for change in planned.threads] == [1, 2]
+    assert planned.others[:2] == [NUMPY, FAST]
+    assert KEPT in planned.last
+    assert planned.untried == [Untried("PyTorch's kernels", "not installed")]
+    planned = changes.plan_changes(on_gpu=True)
+    assert (planned.threads, planned.last) == ([], [])
+    assert FAST in planned.others
+    assert Change(config=("autotune",)) in planned.others
+    assert NUMPY not in planned.others
     with accelerate(), chainer.using_config("type_check", False):
-        cures = changes.cures_here(on_gpu=False)
-    assert not {NUMPY, FAST, KEPT} & {*cures.others, *cures.last}
-    assert {cure.why for cure in cures.untried} == {"not installed", "the program has it already"}
+        planned = changes.plan_changes(on_gpu=False)
+    assert not {NUMPY, FAST, KEPT} & {*planned.others, *planned.last}
+    assert {change.why for change in planned.untried} == {
+        "not installed",
+        "the program has it already",
+    }
 
 
 FASTER = "with chainer_profile.accelerate"
@@ -275,12 +278,12 @@ def test_what_to_write_and_where(change, variables, code, name, clock, net, monk
         lines = dict(program.live.trying.lines(change, ["train.py", "a b"]))
         command = f"{variables} {starts} train.py 'a b'" if variables else ""
         assert lines.get("before the command", "") == command
-    assert lines.get(program.live.trying.place, "") == code
-    assert changes.name_of(change) == name
+    assert lines.get(program.live.trying.location, "") == code
+    assert changes.combined_name(change) == name
 
 
 def test_names_and_variables_of_kept_memory():
-    assert changes.variables(KEPT).startswith("MALLOC_MMAP_MAX_=0 ")
+    assert changes.environment_variables(KEPT).startswith("MALLOC_MMAP_MAX_=0 ")
     assert changes.candidate_within(NUMPY.with_(KEPT), NUMPY).name == "+ memory kept"
 
 

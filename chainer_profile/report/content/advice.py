@@ -19,7 +19,7 @@ from chainer_profile.report.tables import Column, Table
 from chainer_profile.report.text import model_name, printable, script_name, settings_text
 
 if TYPE_CHECKING:
-    from chainer_profile.advice.results import Advice, LossChange, Tried
+    from chainer_profile.advice.results import Advice, ChangeResult, LossChange
     from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.engines.results import Speedup
     from chainer_profile.report.document import Block, Words
@@ -134,7 +134,7 @@ def _instructions(advice: Advice) -> Iterator[Words]:
             yield where, code(words)
 
 
-def _program_rows(advice: Advice) -> list[Tried]:
+def _program_rows(advice: Advice) -> list[ChangeResult]:
     """The changes that help, with all of them together last."""
     whole = together(advice.tried)
     if whole is None:
@@ -157,7 +157,7 @@ def _program_time(advice: Advice, program: ProgramTime | None) -> Callable[[floa
 
 
 def _program_columns(seconds: Callable[[float], str] | None) -> tuple[Column, ...]:
-    def of_program(tried: Tried) -> str | None:
+    def of_program(tried: ChangeResult) -> str | None:
         if seconds is None:
             return None
         about = "" if tried.pairs else "about "
@@ -269,14 +269,14 @@ def what_helped(advice: Advice) -> Words:
     return (f"{verdict(advice)} To keep it: ", *keeping(best))
 
 
-def keeping(tried: Tried) -> Words:
+def keeping(tried: ChangeResult) -> Words:
     """The code or command that keeps a change, and why it helps."""
     than = "" if tried.candidate.against == AS_IT_IS else "the other rows include it"
     reason = "; ".join(filter(None, (tried.candidate.reason, than)))
     return code(tried.candidate.keep), f" ({reason})" if reason else ""
 
 
-def _gain_words(tried: Tried, advice: Advice) -> Words:
+def _gain_words(tried: ChangeResult, advice: Advice) -> Words:
     """A change without a significant gain, with its gain, interval and number of pairs."""
     figures = f"{_factor_text(tried.gain)}, {_interval_text(tried.gain)}, "
     if advice.script:

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from chainer_profile.advice.changes import AS_IT_IS, Cures
-from chainer_profile.advice.turns import BLOCK_NS, WARM_UP, Turns
+from chainer_profile.advice.changes import AS_IT_IS, PlannedChanges
+from chainer_profile.advice.interleaved import BLOCK_NS, WARM_UP, InterleavedExperiment
 from chainer_profile.analyse.findings import Change
 
 MS = 1_000_000
@@ -42,26 +42,30 @@ class Program:
     def run(self, iterations, threads=(), others=(), last=(), measured=True, **more):
         """What came of each change, by that and by what it is held against."""
         work = {"work": self.work.copy} if measured else {}
-        turns = Turns(Cures(threads, others, last), self.switch, draw=self.draw, **work, **more)
+        experiment = InterleavedExperiment(
+            PlannedChanges(threads, others, last), self.switch, draw=self.draw, **work, **more
+        )
         drift = 0.0
         for number in range(1, iterations + 1):
             drift = 0.99 * drift + self.rng.normal(0, 0.04)
             length = self.rng.integers(1, 40) / 20 if self.lengths else 1.0
-            turns.begin()
+            experiment.begin()
             self.on.append(self.now)
             speed = self.speed(self.now, number) if self.speed else 1.0
             ms = self.takes_ms * length * np.exp(drift) * self.rng.lognormal(0, self.noise) / speed
             if self.loss:
-                turns.note_loss(np.array(self.loss(self.now) + self.rng.normal(0, 0.1)))
+                experiment.note_loss(np.array(self.loss(self.now) + self.rng.normal(0, 0.1)))
             self.work += (30 * length, 1e6 * length, 5e5)
-            turns.end(int(ms * MS))
-        turns.close()
+            experiment.end(int(ms * MS))
+        experiment.close()
         assert self.now is AS_IT_IS
-        return results(turns)
+        return results(experiment)
 
 
-def results(turns):
-    return {(tried.candidate.change, tried.candidate.against): tried for tried in turns.tried()}
+def results(experiment):
+    return {
+        (tried.candidate.change, tried.candidate.against): tried for tried in experiment.tried()
+    }
 
 
 def gains(change, factor):
@@ -218,23 +222,25 @@ def test_a_method_that_raises_gives_way_to_the_one_it_replaces():
         yield
         methods.pop()
 
-    turns = Turns(Cures(others=[BROKEN, USELESS]), switch)
+    experiment = InterleavedExperiment(PlannedChanges(others=[BROKEN, USELESS]), switch)
     for _ in range(100):
-        turns.begin()
+        experiment.begin()
         with pytest.raises(TypeError, match="bad operand") as raised:
             methods[-1]("as the program's own method does")
         assert raised.value.__context__ is None
         assert [methods[-1](-1), methods[-1](2)] == [1, 2]
-        turns.end(60 * MS)
+        experiment.end(60 * MS)
     assert len(calls) == 2  # it is out from then on
-    assert results(turns)[BROKEN, AS_IT_IS].error == "MemoryError: too large"
-    assert results(turns)[USELESS, AS_IT_IS].pairs > 5
+    assert results(experiment)[BROKEN, AS_IT_IS].error == "MemoryError: too large"
+    assert results(experiment)[USELESS, AS_IT_IS].pairs > 5
 
 
 def test_too_few_iterations_tell_nothing_and_the_rest_is_not_begun():
-    turns = Turns(Cures([SINGLE], [FAST], [KEEPING]), Program().switch)
+    experiment = InterleavedExperiment(
+        PlannedChanges([SINGLE], [FAST], [KEEPING]), Program().switch
+    )
     for _ in range(1 + WARM_UP):
-        turns.begin()
-        turns.end(60 * MS)
-    assert [tried.wall for tried in turns.tried()] == [None]
-    assert turns.not_begun() == [FAST, KEEPING]
+        experiment.begin()
+        experiment.end(60 * MS)
+    assert [tried.wall for tried in experiment.tried()] == [None]
+    assert experiment.not_begun() == [FAST, KEEPING]
