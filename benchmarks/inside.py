@@ -37,7 +37,7 @@ from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.inside import look_inside
 from chainer_profile.measure.steps import make_step
 from chainer_profile.networks.loading import build_model, find_model
-from chainer_profile.record.inside import Place
+from chainer_profile.record.inside import StackFrame
 from models.registry import REGISTRY
 
 now_ns = time.perf_counter_ns
@@ -86,7 +86,7 @@ class Planted:
                     if hasattr(statement, block):
                         setattr(statement, block, planted(getattr(statement, block)))
                 line = texts[statement.lineno - 1].strip()
-                name, cause, _ = part_of([Place(function.__name__, file, 1, line)])
+                name, cause, _ = part_of([StackFrame(function.__name__, file, 1, line)])
                 if isinstance(statement, ast.Assign | ast.AugAssign) and cause not in ("", CALLS):
                     begin, end = "_begin = _planted.begin()", f"_planted.end(_begin, {name!r})"
                     timed += [*ast.parse(begin).body, statement, *ast.parse(end).body]
