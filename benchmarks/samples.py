@@ -30,7 +30,7 @@ from chainer_profile.report.content.profile import ReportTitle
 from chainer_profile.runs import engines
 from chainer_profile.runs.folder import RECORDING, load_run
 from chainer_profile.runs.formats import FILES
-from chainer_profile.runs.write import in_folder, write_reports
+from chainer_profile.runs.write import with_folder_name, write_reports
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "reports" / "samples"
@@ -101,7 +101,7 @@ def make(sample: str, place: Path, names: Collection[str] | None = None) -> set[
         if not is_of_program(sample):
             args = parser_of("profile").parse_args(command(sample)[1:])
             formats, title = args.formats, ReportTitle(args.title, args.author, args.course)
-        summary = in_folder(summarise(load_run(folder)), Path("reports", "samples", sample))
+        summary = with_folder_name(summarise(load_run(folder)), Path("reports", "samples", sample))
         made = set(write_reports(place, summary, formats, title, only=names, run=folder))
     for path in made:
         if path.suffix == ".png":

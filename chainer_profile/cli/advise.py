@@ -142,8 +142,8 @@ def _advise(
     from chainer_profile.record.recording import COMPLETE
     from chainer_profile.report.content.advice import section
     from chainer_profile.runs.folder import load_run
+    from chainer_profile.runs.output_files import write
     from chainer_profile.runs.write import write_reports
-    from chainer_profile.runs.written import write
 
     recording = load_run(folder)
     summary = summarise(recording)

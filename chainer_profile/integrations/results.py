@@ -18,7 +18,7 @@ from chainer_profile.record.budget import ADVICE, BUDGET, Budget, write_json
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import JOURNAL, RunFolder, take_folder
-from chainer_profile.runs.written import write
+from chainer_profile.runs.output_files import write
 
 if TYPE_CHECKING:
     from chainer_profile.advice.results import Advice
