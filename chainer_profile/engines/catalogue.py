@@ -145,9 +145,9 @@ def find_engine(name: str) -> Engine:
         nearest = difflib.get_close_matches(name.lower(), ENGINES, n=1)
         hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(ENGINES)}."
         raise UsageError(f"unknown engine {name!r}: {hint} Your own engine is {_OWN}.")
-    from chainer_profile.networks.loading import importable, own_code
+    from chainer_profile.networks.loading import import_own_code, importable
 
-    module, folder = own_code(name, "engine", f"engine is {_OWN}")
+    module, folder = import_own_code(name, "engine", f"engine is {_OWN}")
     make = getattr(module, attribute, None)
     if make is None:
         raise UsageError(f"engine {name}: {place} has no {attribute!r}")

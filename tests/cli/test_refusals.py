@@ -58,7 +58,7 @@ REFUSED = f"""
 2 | --input photo.png | a picture has 1 or 3 channels, height and width, but the network takes 3: us
 2 | --model tinny | unknown model 'tinny': did you mean tiny? Your own network is package.module:Cal
 2 | --model zzz | unknown model 'zzz': known are tiny, other. Your own network is package.module:Cal
-2 | --model absent:Net | module 'absent' is neither here nor installed: your own network is package.
+2 | --model absent:Net | module 'absent' is neither in this folder nor installed: your own network
 2 | --model absent.py:Net | model absent.py:Net: there is no file absent.py
 2 | --model os.path:nothing | os.path has no 'nothing', and it contains no network
 2 | --columns peek | argument --columns: unknown column of the layer table: 'peek' (did you mean pea

@@ -78,7 +78,7 @@ def test_arrays_of_files(tmp_path):
 #: Arguments that do not fit, and the message about each.
 NO_FIT = [
     ("MLP --model-args 1,2,3 --input-shape 784", "too many positional arguments"),
-    ("MLP --model-args open('x') --input-shape 784", "open('x')\": give numbers"),
+    ("MLP --model-args open('x') --input-shape 784", "open('x')\": give literals"),
     ("ResNet50 --input-shape 3x64x64", "--input-shape SHAPE --input-shape one:int32:1000"),
     (
         "MLP --model-args 5 --input-shape 784 --input-shape one:int32:5",
