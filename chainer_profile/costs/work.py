@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from chainer_profile.basics.checks import flag, shown
+from chainer_profile.basics.checks import flag, short_repr
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.words import BACKWARD, FORWARD, UPDATE
 from chainer_profile.costs import formulas
@@ -102,7 +102,7 @@ def register_cost(cls: type, *, backward: bool = False) -> Callable[[FormulaT], 
     """
     if not isinstance(cls, type) or not _has_work(cls):
         raise UsageError(
-            f"register_cost({shown(cls)}): give the class of a function, an update rule or a hook"
+            f"register_cost({short_repr(cls)}): give the class of a function, an update rule or a hook"
         )
     if is_a(cls, *_FUNCTIONS):
         phase = BACKWARD if flag("backward", backward) else FORWARD
@@ -113,7 +113,7 @@ def register_cost(cls: type, *, backward: bool = False) -> Callable[[FormulaT], 
 
     def register(formula: FormulaT) -> FormulaT:
         if not callable(formula):
-            raise UsageError(f"the formula of {cls.__name__} is {shown(formula)}: give a function")
+            raise UsageError(f"the formula of {cls.__name__} is {short_repr(formula)}: give a function")
         _users[phase, cls] = formula
         return formula
 
