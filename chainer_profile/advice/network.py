@@ -17,7 +17,7 @@ from chainer_profile.basics.units import format_scientific
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.equality import difference, host_copies, tolerance
 from chainer_profile.engines.protocol import Network, flat_arrays
-from chainer_profile.engines.race import Race, choose
+from chainer_profile.engines.race import Race, make_contestants
 from chainer_profile.kernels.accelerate import Accelerated, accelerate
 from chainer_profile.measure import configuration, runner
 from chainer_profile.measure.arguments import Arguments
@@ -159,7 +159,7 @@ class _EngineNetwork:
 
     def __init__(self, network: Network, name: str, batchsize: int) -> None:
         self._network, self._name, self.batchsize = network, name, batchsize
-        _, contestant = choose([name])
+        _, contestant = make_contestants([name])
         if contestant.error:
             raise WorkerError(contestant.error)
         self._engine = contestant.engine
@@ -170,7 +170,7 @@ class _EngineNetwork:
 
     def check(self) -> str:
         """Compare the outputs with Chainer's, and describe a difference; empty if they agree."""
-        contestants = choose([BASELINE, self._name])
+        contestants = make_contestants([BASELINE, self._name])
         race = Race(contestants, self._network, trials=1, warmups=0)
         race.run()
         engine = contestants[1]

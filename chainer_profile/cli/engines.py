@@ -28,7 +28,7 @@ _MAX_LAYER_TRIALS = 200
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """Run a network under the engines; the exit code is 4 if an engine's outputs are wrong."""
-    contestants = race.choose(args.engines)
+    contestants = race.make_contestants(args.engines)
     source = asked.find_source(args, context)
     batch = asked.read_input(args, source)
     given = Arguments(asked.arrays_by_position(batch), {})

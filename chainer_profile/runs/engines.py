@@ -14,7 +14,7 @@ from chainer_profile.engines.results import (
     EnginesRun,
     folder_names,
     read_json,
-    recorded,
+    with_recorded_fields,
     write_json,
 )
 from chainer_profile.record.recording import Recording
@@ -71,7 +71,7 @@ def read_run(folder: Path) -> tuple[EnginesRun, dict[str, Recording]]:
         for engine in run.engines
         if engine.folder and (folder / engine.folder / RECORDING).exists()
     }
-    return recorded(run, recordings), recordings
+    return with_recorded_fields(run, recordings), recordings
 
 
 def write_reports(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]) -> list[str]:

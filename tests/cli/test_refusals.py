@@ -104,7 +104,7 @@ REFUSED = f"""
 2 | engines --engines onnx-runtime | unknown engine 'onnx-runtime': did you mean onnxruntime?
 2 | engines --engines onnxruntime:OpenVINO | unknown engine 'onnxruntime:OpenVINO': execution prov
 2 | engines --engines own:Absent | engine own:Absent: own has no 'Absent'
-2 | engines --engines own:Net | engine own:Net is not an engine: it lacks prepare, run, layers
+2 | engines --engines own:Net | engine own:Net is not an engine: it has no prepare, run, layers
 2 | engines --engines chainer-fast --load-engine there.onnx | --load-engine there.onnx: none of the
 2 | engines --engines own:Fast,own:Wrong --load-engine there.bin | --load-engine there.bin could be
 1 | engines --engines own:fail | engine own:fail: cannot be made: ValueError: no network today

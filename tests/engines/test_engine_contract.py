@@ -101,7 +101,7 @@ def test_files_and_models_that_are_not_of_this_network(tmp_path):
         (network("branches"), "the file contains another network: its layer 1 is"),
         (network("residual", images(3, 8, 8, 8)), "of 2x8x8x8, but the network's are 3x8x8x8"),
         (replace(net, layers=net.layers[:1]), "layers, but the network has 1"),
-        (replace(net, device="gpu:0"), "leave out --gpu"),
+        (replace(net, device="gpu:0"), "omit --gpu"),
     ):
         assert expected in refusal(engine.load, other, path)
     for content in (path.read_bytes()[:200], b"something else", b"", b"\x08\x07" * 9):
@@ -212,9 +212,9 @@ def test_nodes_that_run_elsewhere_are_counted_and_none_at_all_is_refused():
         assert said.startswith(f"none of its nodes runs on {OPENVINO}")
     if "AzureExecutionProvider" in onnxruntime.get_available_providers():  # it runs nothing
         said = refusal(OnnxRuntimeEngine("AzureExecutionProvider").prepare, network())
-        assert said.endswith("ONNX Runtime would take CPUExecutionProvider")
+        assert said.endswith("ONNX Runtime would use CPUExecutionProvider")
     engine = OnnxRuntimeEngine("CUDAExecutionProvider")
-    assert "GPU's nodes begin" in refusal(engine.layers, (), 1, error=EngineError)
+    assert "the launch of a GPU's nodes" in refusal(engine.layers, (), 1, error=EngineError)
 
 
 def test_a_subgraph_is_one_node_that_does_all_layers_or_says_nothing():
@@ -225,4 +225,4 @@ def test_a_subgraph_is_one_node_that_does_all_layers_or_says_nothing():
     (node,) = engine._nodes([subgraph], Path("none"))
     assert node.layers == tuple(range(len(net.layers)))
     said = refusal(engine._nodes, [subgraph, ("1_ReLU@/", "Relu")], Path("none"), error=EngineError)
-    assert said == "its subgraphs do not say which layers they compute"
+    assert said == "the layers of its subgraphs are unknown"

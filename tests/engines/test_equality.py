@@ -62,7 +62,7 @@ def test_chainers_intermediates_tell_the_layer_that_differs():
     assert worst(within).endswith(said)
     # Layers that are not shown are not blamed.
     for got in ({}, {0: result[0]}, {0: np.zeros(7)}):
-        assert "in fused layers" in worst(got)
+        assert "fused layers cause" in worst(got)
 
 
 # Inputs and parameters that hide nothing.

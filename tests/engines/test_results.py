@@ -24,8 +24,8 @@ from chainer_profile.engines.results import (
     Speedup,
     main_layer,
     read_json,
-    recorded,
     speedup,
+    with_recorded_fields,
     write_json,
 )
 from chainer_profile.measure import calibration
@@ -103,8 +103,11 @@ BAD = {
     "not int64 nanoseconds": {"node_ns": np.ones((4, 2))},
     "(4, 3) and (4,) for 2 nodes": {"node_ns": np.ones((4, 3), np.int64)},
     "for 2 nodes": {"node_ns": np.ones((0, 2), np.int64), "run_ns": np.ones(0, np.int64)},
-    "became of layer 3": {"nodes": GOOD.nodes[:1], "node_ns": GOOD.node_ns[:, :1]},
-    "it names layer 6, of 6 layers": {"gone": (6,)},
+    "layer 3 is neither in a node nor gone": {
+        "nodes": GOOD.nodes[:1],
+        "node_ns": GOOD.node_ns[:, :1],
+    },
+    "it names layer 6, but there are 6 layers": {"gone": (6,)},
 }
 
 
@@ -171,7 +174,7 @@ def test_what_goes_wrong_is_said_and_keeps_the_others(reference, monkeypatch):
     fake = partial(FakeEngine, reference.clock, 100)
     run, recordings, _ = measured(reference, fake(given=fused(0)))
     assert list(recordings) == ["chainer"]
-    engine_result, why = run.engines[1], "it does not say what became of layer 1"
+    engine_result, why = run.engines[1], "layer 1 is neither in a node nor gone"
     assert engine_result.note == f"the times of its nodes are unusable: {why}"
     assert (engine_result.folder, len(engine_result.clean_ns)) == ("", 12)
     reference.fails_at = reference.calls + 10
@@ -185,7 +188,7 @@ def test_what_goes_wrong_is_said_and_keeps_the_others(reference, monkeypatch):
         return chainer.grad([self.fc(x)], [x])[0] * 2
 
     monkeypatch.setattr(Net, "forward", gradient)
-    assert "in its forward pass, which no engine can do" in refusal(measured, reference)
+    assert "in its forward pass, which engines cannot do" in refusal(measured, reference)
 
 
 # -- their file
@@ -199,7 +202,7 @@ def test_a_run_is_the_same_when_read_again(tmp_path):
     made["chainer"] = replace(made["chainer"], conditions=Conditions(other_cpu=0.5))
     for kept in (made, {}, {"fast": made["fast"]}):
         path.write_text(write_json(run, kept))
-        again = recorded(read_json(path), kept)
+        again = with_recorded_fields(read_json(path), kept)
         assert write_json(again, {}) == write_json(run, {})
         assert (again.settings, again.environment) == (run.settings, run.environment)
         for before, after in zip(run.engines, again.engines, strict=True):
