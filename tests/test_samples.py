@@ -47,7 +47,7 @@ def assert_same(kept, made):
 def test_files_are_made_from_the_recordings(sample, tmp_path, monkeypatch):
     # How few the colours are is looked at by no comparison of pictures; one sample has them.
     if sample != "resnet20-cpu-b32-train":
-        monkeypatch.setattr(samples, "in_few_colours", lambda path: None)
+        monkeypatch.setattr(samples, "reduce_colours", lambda path: None)
     made = samples.make(sample, tmp_path)
     assert made == {name for name in KEPT[sample] if not samples.is_source(name)}
     for folder, names in ((tmp_path, made), (SAMPLES / sample, set(KEPT[sample]))):
