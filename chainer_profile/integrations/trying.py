@@ -73,7 +73,7 @@ class Trying:
         self._counting.undo()
 
     def advice(self, words: Sequence[str]) -> results.Advice | None:
-        """The results so far; None without any trial. ``words`` is the program's command line."""
+        """The results so far; None without trials. ``words`` are the arguments of the program."""
         described = self.kind.described()
         if described is None:
             return None
@@ -96,7 +96,7 @@ class Trying:
         )
 
     def lines(self, change: Change, words: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Yield how to keep a change: where to write a line, and the line."""
+        """Yield the lines that keep a change, each after its location."""
         if set_before := environment_variables(change):
             command = command_to_start(shlex.join(words), is_needed())
             yield BEFORE, f"{set_before} {command}"

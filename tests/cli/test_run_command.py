@@ -168,7 +168,7 @@ def test_a_full_disk_keeps_the_trials_that_fit_and_says_at_once_how_to_recover_t
     at_once = (
         f"profile.py: the trials cannot be written: {folder}/recording.journal: File too large: "
         "from now on trials are kept in memory, and lost if the program is killed; "
-        f"{again} {folder} recovers those before\n"
+        f"{again} {folder} recovers the earlier trials\n"
     )
     assert at_once in said()
     at_end = " ".join(said().replace(at_once, "").split())
