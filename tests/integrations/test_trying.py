@@ -164,7 +164,7 @@ def test_changes_are_tried_in_a_network_that_calls_functions(clock, net):
         for _ in range(300):
             empty(x)
             net(x)
-    (tried,) = program.live.trying.turns.tried()
+    (tried,) = program.live.trying.interleaved.tried()
     assert tried.wall.factor == pytest.approx(2.0)
 
 
