@@ -22,7 +22,7 @@ from chainer_profile.engines.catalogue import ENGINES
 #: programs disturb it least.
 CPU, WALL = "CPU time", "wall"
 #: No change: the network or program as the user wrote it.
-AS_IT_IS = Change()
+UNCHANGED = Change()
 #: The position in which a user writes an environment variable.
 BEFORE = "before the command"
 
@@ -226,17 +226,17 @@ class Candidate:
     reason: str  #: Why it could help, in one line.
     keep: str  #: Code or command that keeps the change.
     change: Change
-    #: The change that it is compared with. If this is not :data:`AS_IT_IS`, the profiled run
+    #: The change that it is compared with. If this is not :data:`UNCHANGED`, the profiled run
     #: already has ``change``.
-    against: Change = AS_IT_IS
+    against: Change = UNCHANGED
     decides: str = CPU  #: The time to compare: :data:`CPU` or :data:`WALL`.
     alone: bool = True  #: Whether it excludes others, as kernels and engines exclude each other.
 
 
-def candidate_within(change: Change, against: Change) -> Candidate:
+def candidate_for_program(change: Change, against: Change) -> Candidate:
     """Make a candidate for a running program, named by its difference from ``against``."""
     name, reason = combined_name(change), ""
-    if against != AS_IT_IS:
+    if against != UNCHANGED:
         added = {
             part.name: getattr(change, part.name)
             for part in fields(Change)
@@ -310,15 +310,15 @@ def _thread_candidates(capabilities: Capabilities) -> Iterator[Candidate | Untri
         reason, keep = f"the run used one of {cores}", "without --threads 1"
         yield replace(fewer, name=every.name, reason=reason, keep=keep, change=every)
     else:
-        yield replace(fewer, reason=f"{reason}; the run used one", change=AS_IT_IS, against=every)
+        yield replace(fewer, reason=f"{reason}; the run used one", change=UNCHANGED, against=every)
 
 
-def summed(promising: Sequence[Candidate]) -> list[Candidate]:
+def combine(promising: Sequence[Candidate]) -> list[Candidate]:
     """Combine the best exclusive change with each change that excludes no other.
 
     The candidates must be ranked. Returns an empty list if there is nothing to combine.
     """
-    on_unchanged = [candidate for candidate in promising if candidate.against == AS_IT_IS]
+    on_unchanged = [candidate for candidate in promising if candidate.against == UNCHANGED]
     best = [candidate for candidate in on_unchanged if candidate.alone][:1]
     parts = [*best, *(candidate for candidate in on_unchanged if not candidate.alone)]
     if not best or len(parts) < 2:

@@ -21,7 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from chainer_profile.advice.changes import AS_IT_IS, Guard, PlannedChanges, Wrap, candidate_within
+from chainer_profile.advice.changes import (
+    UNCHANGED,
+    Guard,
+    PlannedChanges,
+    Wrap,
+    candidate_for_program,
+)
 from chainer_profile.advice.results import ChangeResult, settled
 from chainer_profile.advice.rounds import Block, compare_in_rounds, set_weights
 from chainer_profile.analyse.findings import Change
@@ -97,12 +103,12 @@ class InterleavedExperiment:
         if self._on != self._block.change:
             self._switch_to(self._block.change)
         self._work_before = self.work()
-        return not (self._is_warming or self._block is None) or self._on not in (None, AS_IT_IS)
+        return not (self._is_warming or self._block is None) or self._on not in (None, UNCHANGED)
 
     @property
     def is_changed(self) -> bool:
         """Whether a change is switched on."""
-        return self._on not in (None, AS_IT_IS)
+        return self._on not in (None, UNCHANGED)
 
     def note_loss(self, loss: Any) -> None:
         """Note the array on which the iteration calls backward; a single number is a loss."""
@@ -239,23 +245,23 @@ class InterleavedExperiment:
     def _stages(self) -> Iterator[list[Change]]:
         """Yield the variants of each stage, chosen by the results of the stages before it."""
         planned = self.planned
-        yield from self._stage_of(AS_IT_IS, planned.threads)
-        base = self._best_with(AS_IT_IS, planned.threads)
+        yield from self._stage_of(UNCHANGED, planned.threads)
+        base = self._best_with(UNCHANGED, planned.threads)
         yield from self._stage_of(base, planned.others)
         chosen = self._best_with(base, [change for change in planned.others if change.kernels])
         for change in planned.others:
             if not change.kernels and self._helps(base.with_(change), base):
                 chosen = chosen.with_(change)
-        if chosen != AS_IT_IS:
-            yield from self._stage_of(AS_IT_IS, [chosen])
+        if chosen != UNCHANGED:
+            yield from self._stage_of(UNCHANGED, [chosen])
         for change in planned.last:
             whole = chosen.with_(change)
-            if chosen == AS_IT_IS:
-                yield from self._stage_of(AS_IT_IS, [whole])
+            if chosen == UNCHANGED:
+                yield from self._stage_of(UNCHANGED, [whole])
             else:
                 self._pairs.setdefault((whole, chosen), self._stage)
                 self._wholes[whole] = chosen
-                yield from self._stage_of(AS_IT_IS, [whole], chosen)
+                yield from self._stage_of(UNCHANGED, [whole], chosen)
 
     def _stage_of(
         self, base: Change, changes: Iterable[Change], *others: Change
@@ -288,7 +294,7 @@ class InterleavedExperiment:
 
         Uses all rounds if there are too few of these.
         """
-        candidate = candidate_within(change, against)
+        candidate = candidate_for_program(change, against)
         result = compare_in_rounds(self.blocks, candidate, self._pairs[change, against])
         if result is None or result.pairs < LEAST_ROUNDS:
             result = compare_in_rounds(self.blocks, candidate) or ChangeResult(candidate)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from chainer_profile.advice.changes import AS_IT_IS, CPU, Candidate
+from chainer_profile.advice.changes import CPU, UNCHANGED, Candidate
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.describe import student_quantile
@@ -68,8 +68,8 @@ class ChangeResult:
     """
 
     candidate: Candidate
-    wall: Speedup | None = None  #: By wall time; None if nothing was measured.
-    cpu: Speedup | None = None  #: By CPU time of all threads.
+    wall: Speedup | None = None  #: Speed-up in wall time; None if nothing was measured.
+    cpu: Speedup | None = None  #: Speed-up in CPU time of all threads.
     pairs: int = 0  #: Number of pairs of processes, or of rounds, that were compared.
     #: Whether the processes started after the first look had chosen the change. A gain from the
     #: first look itself would be biased by that choice.
@@ -104,7 +104,7 @@ class Advice:
 
     tried: tuple[ChangeResult, ...]  #: Changes that help come first, the best one at the top.
     untried: tuple[Untried, ...] = ()
-    settings: Settings = field(default_factory=Settings)  #: Of the unchanged network.
+    settings: Settings = field(default_factory=Settings)  #: Settings of the unchanged network.
     environment: Environment = field(default_factory=Environment)
     budget_s: float = 0.0
     took_s: float = 0.0
@@ -163,7 +163,7 @@ def ranked(tried: Sequence[ChangeResult]) -> tuple[ChangeResult, ...]:
 def best_of(tried: Sequence[ChangeResult]) -> ChangeResult | None:
     """The most helpful change; a change that the run already has only if no other helps."""
     helping = [change for change in tried if change.helps]
-    best = next((change for change in helping if change.candidate.against == AS_IT_IS), None)
+    best = next((change for change in helping if change.candidate.against == UNCHANGED), None)
     return best or next(iter(helping), None)
 
 
@@ -174,10 +174,10 @@ def together(tried: Sequence[ChangeResult]) -> ChangeResult | None:
     """
     helping = [change for change in tried if change.helps]
     # The best change is added last, so it replaces changes that it excludes.
-    whole = reduce(Change.with_, (each.candidate.change for each in reversed(helping)), AS_IT_IS)
+    whole = reduce(Change.with_, (each.candidate.change for each in reversed(helping)), UNCHANGED)
     for each in tried:
         pair = each.candidate.change, each.candidate.against
-        if pair == (whole, AS_IT_IS) and each.gain and not each.error:
+        if pair == (whole, UNCHANGED) and each.gain and not each.error:
             return each if len(helping) > 1 else None
     best = best_of(helping)
     if best is None or best.gain is None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from chainer_profile.advice import results
-from chainer_profile.advice.changes import AS_IT_IS, WALL, Candidate, summed
+from chainer_profile.advice.changes import UNCHANGED, WALL, Candidate, combine
 from chainer_profile.advice.worker import BLOCK, CHECK, LAYERS, READY, WorkerError
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
@@ -173,7 +173,7 @@ class Experiment:
             if results.promising(look.gain):
                 state.is_chosen, state.first_groups, state.groups = True, state.groups, []
                 chosen.append(look)
-        sums = summed([look.candidate for look in results.ranked(chosen)])
+        sums = combine([look.candidate for look in results.ranked(chosen)])
         self._states += [_CandidateState(candidate, is_chosen=True) for candidate in sums]
 
     def _groups(
@@ -220,7 +220,7 @@ class Experiment:
             self._time_layers()
             for state in states:
                 change = state.candidate.change
-                if not (state.checked or state.error or change == AS_IT_IS or self._stop()):
+                if not (state.checked or state.error or change == UNCHANGED or self._stop()):
                     wrong = self._ask(CHECK, change)
                     state.checked, state.error = True, state.error or wrong or ""
         finally:
@@ -257,8 +257,8 @@ class Experiment:
             self._workers.pop(change).close()
             if request == LAYERS:
                 return None
-            if change == AS_IT_IS:
-                self.ended = f"the network as it is: {error}"
+            if change == UNCHANGED:
+                self.ended = f"the unchanged network failed: {error}"
                 if all(not (state.is_chosen or state.groups) for state in self._states):
                     raise ProfileError(self.ended) from error
                 return None

@@ -13,7 +13,7 @@ VERSION = "0.3.0"
 
 
 def _command() -> tuple[str, ...]:
-    """The command that started this program, or one that can start it."""
+    """The command that started this program, or that another program could use to start it."""
     started = Path(sys.argv[0]).stem if sys.argv else ""
     argv = sys.orig_argv
     if "-m" in argv and argv[argv.index("-m") + 1 :][:1] == ["chainer_profile"]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from chainer_profile.advice.changes import AS_IT_IS, PlannedChanges
+from chainer_profile.advice.changes import UNCHANGED, PlannedChanges
 from chainer_profile.advice.interleaved import BLOCK_NS, WARM_UP, InterleavedExperiment
 from chainer_profile.analyse.findings import Change
 
@@ -28,16 +28,16 @@ class Program:
         self.takes_ms, self.noise, self.lengths = takes_ms, noise, lengths
         self.speed, self.loss, self.draw = speed, loss, np.random.default_rng(1000 + seed)
         self.rng = np.random.default_rng(seed)
-        self.now, self.work, self.switches = AS_IT_IS, np.zeros(3), 0
+        self.now, self.work, self.switches = UNCHANGED, np.zeros(3), 0
         self.on = []  # the change of each iteration
 
     @contextmanager
     def switch(self, change, guard):
-        assert self.now is AS_IT_IS
+        assert self.now is UNCHANGED
         self.now = replace(change)
         self.switches += 1
         yield
-        self.now = AS_IT_IS
+        self.now = UNCHANGED
 
     def run(self, iterations, threads=(), others=(), last=(), measured=True, **more):
         """What came of each change, by that and by what it is held against."""
@@ -58,7 +58,7 @@ class Program:
             self.work += (30 * length, 1e6 * length, 5e5)
             experiment.end(int(ms * MS))
         experiment.close()
-        assert self.now is AS_IT_IS
+        assert self.now is UNCHANGED
         return results(experiment)
 
 
@@ -77,7 +77,7 @@ def test_a_useless_change_is_seldom_told_as_a_gain_and_one_that_helps_within_its
     widths = []
     for seed in range(40):
         tried = Program(seed, speed=gains(FAST, 1.3)).run(400, others=[USELESS, FAST])
-        useless, fast = tried[USELESS, AS_IT_IS], tried[FAST, AS_IT_IS]
+        useless, fast = tried[USELESS, UNCHANGED], tried[FAST, UNCHANGED]
         wrong += useless.helps
         held += fast.wall.low <= 1.3 <= fast.wall.high
         widths.append(np.log(fast.wall.high / fast.wall.low))
@@ -95,7 +95,7 @@ def test_slow_iterations_among_others_count():
     # Every third iteration takes twice as long: 4/3 of the time, whose median is as it was.
     for takes_ms in (20, 80):
         tried = Program(takes_ms=takes_ms, speed=speed).run(600, others=[THIRD])
-        slower = tried[THIRD, AS_IT_IS].wall
+        slower = tried[THIRD, UNCHANGED].wall
         assert slower.high < 1
         assert slower.factor == pytest.approx(0.75, abs=0.06)
 
@@ -106,7 +106,7 @@ def test_lengths_that_differ_are_within_the_interval_which_their_work_narrows():
         held, width = 0, []
         for seed in range(20):
             program = Program(seed, 150, lengths=True, speed=gains(FAST, 1.3))
-            fast = program.run(150, others=[FAST], measured=measured)[FAST, AS_IT_IS].wall
+            fast = program.run(150, others=[FAST], measured=measured)[FAST, UNCHANGED].wall
             held += fast.low <= 1.3 <= fast.high
             width.append(np.log(fast.high / fast.low))
         assert held >= 17
@@ -117,27 +117,27 @@ def test_lengths_that_differ_are_within_the_interval_which_their_work_narrows():
 def test_rounds_have_a_block_of_each_variant_in_an_order_that_is_drawn():
     program = Program(noise=0)
     program.run(2000, others=[USELESS, FAST])
-    blocks = [AS_IT_IS]
+    blocks = [UNCHANGED]
     for change in program.on[WARM_UP:]:
         if change != blocks[-1]:
             blocks.append(change)
-    assert set(program.on[:WARM_UP]) == {AS_IT_IS}
+    assert set(program.on[:WARM_UP]) == {UNCHANGED}
     rounds = [tuple(blocks[at : at + 3]) for at in range(0, 30, 3)]
     assert len(set(rounds)) > 2
-    counts = [program.on.count(change) for change in (AS_IT_IS, USELESS, FAST)]
+    counts = [program.on.count(change) for change in (UNCHANGED, USELESS, FAST)]
     assert min(counts) > 0.25 * sum(counts)
     # A block is longer in a long program.
     assert program.switches < 2000 * 20 * MS / BLOCK_NS / 2
 
 
 def test_the_first_short_iteration_behind_a_switch_does_not_count():
-    before = [AS_IT_IS]
+    before = [UNCHANGED]
 
     def speed(now, number):
         before.append(now)
         return 0.1 if before[-2] != now == FAST else 1.0
 
-    fast = Program(noise=0, speed=speed).run(400, others=[FAST])[FAST, AS_IT_IS]
+    fast = Program(noise=0, speed=speed).run(400, others=[FAST])[FAST, UNCHANGED]
     assert fast.wall.factor == pytest.approx(1, abs=0.02)
 
 
@@ -145,7 +145,7 @@ def test_the_luck_of_the_rounds_that_chose_a_change_does_not_count():
     def speed(now, number):
         return 2.0 if now == FAST and number < 100 else 1.0
 
-    fast = Program(noise=0.02, speed=speed).run(1500, others=[FAST])[FAST, AS_IT_IS]
+    fast = Program(noise=0.02, speed=speed).run(1500, others=[FAST])[FAST, UNCHANGED]
     assert fast.wall.factor == pytest.approx(1, abs=0.02)
 
 
@@ -158,14 +158,14 @@ def test_threads_come_first_the_others_beside_them_and_what_lasts_at_the_end():
     tried = program.run(1500, threads=[SINGLE], others=[USELESS, FAST], last=[KEEPING])
     beside, both = SINGLE.with_(FAST), SINGLE.with_(FAST).with_(KEEPING)
     for change, against, factor in (
-        (SINGLE, AS_IT_IS, 3),
+        (SINGLE, UNCHANGED, 3),
         (beside, SINGLE, 2),
-        (beside, AS_IT_IS, 6),
+        (beside, UNCHANGED, 6),
     ):
         assert tried[change, against].wall.factor == pytest.approx(factor, rel=0.15)
     # Memory that is kept changes nothing, and the whole is not told with it.
     assert tried[both, beside].wall.factor == pytest.approx(1, rel=0.15)
-    assert (both, AS_IT_IS) not in tried
+    assert (both, UNCHANGED) not in tried
     first = {change: program.on.index(change) for change in (SINGLE, SINGLE.with_(USELESS), both)}
     assert list(first) == sorted(first, key=first.get)
 
@@ -180,7 +180,7 @@ def test_a_program_whose_end_is_known_comes_to_all_stages():
 def test_losses_of_both_are_compared():
     def loss_of(change, seed=0, **losses):
         program = Program(seed, loss=lambda now: losses["other" if now == change else "own"])
-        return program.run(600, others=[USELESS, FAST])[change, AS_IT_IS].loss
+        return program.run(600, others=[USELESS, FAST])[change, UNCHANGED].loss
 
     higher = loss_of(FAST, own=2.0, other=2.2)
     assert higher.differs
@@ -190,7 +190,7 @@ def test_losses_of_both_are_compared():
     assert abs(same.part) < 0.02
     assert same.high - same.part < 0.03
     assert loss_of(FAST, own=2.0, other=np.nan).differs
-    assert Program().run(200, others=[FAST])[FAST, AS_IT_IS].loss is None
+    assert Program().run(200, others=[FAST])[FAST, UNCHANGED].loss is None
 
 
 def test_a_change_that_cannot_be_switched_on_is_out():
@@ -204,7 +204,7 @@ def test_a_change_that_cannot_be_switched_on_is_out():
 
     program.switch = fails
     tried = program.run(400, others=[BROKEN, USELESS])
-    broken, useless = tried[BROKEN, AS_IT_IS], tried[USELESS, AS_IT_IS]
+    broken, useless = tried[BROKEN, UNCHANGED], tried[USELESS, UNCHANGED]
     assert (broken.error, broken.wall) == ("ImportError: no such kernels", None)
     assert useless.pairs > 5
 
@@ -231,8 +231,8 @@ def test_a_method_that_raises_gives_way_to_the_one_it_replaces():
         assert [methods[-1](-1), methods[-1](2)] == [1, 2]
         experiment.end(60 * MS)
     assert len(calls) == 2  # it is out from then on
-    assert results(experiment)[BROKEN, AS_IT_IS].error == "MemoryError: too large"
-    assert results(experiment)[USELESS, AS_IT_IS].pairs > 5
+    assert results(experiment)[BROKEN, UNCHANGED].error == "MemoryError: too large"
+    assert results(experiment)[USELESS, UNCHANGED].pairs > 5
 
 
 def test_too_few_iterations_tell_nothing_and_the_rest_is_not_begun():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.advice.changes import AS_IT_IS, WALL, Candidate, candidate_within
+from chainer_profile.advice.changes import UNCHANGED, WALL, Candidate, candidate_for_program
 from chainer_profile.advice.results import (
     Advice,
     ChangeResult,
@@ -57,9 +57,9 @@ def test_a_gain_scales_turns_round_and_lies_in_its_interval(ratios, scale):
     assert turned.low == pytest.approx(1 / own.high)
 
 
-def alone(change, factor, against=AS_IT_IS, low=1.05):
+def alone(change, factor, against=UNCHANGED, low=1.05):
     """A change that was measured: its factor is certain where the interval begins above 1."""
-    candidate = candidate_within(change, against)
+    candidate = candidate_for_program(change, against)
     return ChangeResult(
         candidate, Speedup(factor, low, 3.0), pairs=9, confirmed=True, before_s=factor
     )

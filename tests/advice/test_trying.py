@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from chainer_profile.advice.changes import AS_IT_IS, CPU, WALL, Candidate, summed
+from chainer_profile.advice.changes import CPU, UNCHANGED, WALL, Candidate, combine
 from chainer_profile.advice.trying import Experiment
 from chainer_profile.advice.worker import BLOCK, CHECK, LAYERS, READY, WorkerError
 from chainer_profile.analyse.findings import Change
@@ -146,7 +146,7 @@ def test_what_fails_is_out_and_the_others_go_on():
 
 def test_the_network_itself_must_run():
     world = World({("", READY): WorkerError("has no such layer")})
-    assert "as it is: has no such layer" in refusal(tried, world, "fast")
+    assert "the unchanged network failed: has no such layer" in refusal(tried, world, "fast")
     # Where it fails later, what was measured stays.
     world = World(fast=0.5e-3)
 
@@ -156,7 +156,7 @@ def test_the_network_itself_must_run():
 
     world.at_block = late
     changes, trial = tried(world, "fast")
-    assert trial.ended == "the network as it is: out of memory"
+    assert trial.ended == "the unchanged network failed: out of memory"
     assert (changes["fast"].helps, changes["fast"].pairs) == (True, 4)
 
 
@@ -168,12 +168,12 @@ def test_sums_of_what_helps_alone_are_tried_too():
     assert both.helps
     assert both.gain.factor == pytest.approx(2.5)
     # They are of one that takes others' place and the rest; not of what is held against others.
-    held = Candidate("one thread", "", "", AS_IT_IS, against=Change(threads=2), alone=False)
+    held = Candidate("one thread", "", "", UNCHANGED, against=Change(threads=2), alone=False)
     first, second = Candidate("torch", "", "how", Change(kernels="torch")), candidate("second")
-    (both,) = summed([held, first, second, batch])
+    (both,) = combine([held, first, second, batch])
     assert (both.name, both.keep, both.decides) == ("torch + batch", "how; more", CPU)
     assert both.change == Change(kernels="torch", batchsize=4)
-    assert summed([first, second]) == summed([batch]) == []
+    assert combine([first, second]) == combine([batch]) == []
 
 
 def test_a_larger_batch_is_exported_with_an_engine():
@@ -181,9 +181,9 @@ def test_a_larger_batch_is_exported_with_an_engine():
     engine = Candidate("engine", "why", f"{command} 4", Change(engine="onnxruntime"))
     batch = Candidate("batch", "why", "-b 16", Change(batchsize=16), alone=False)
     threads = Candidate("threads", "why", "X=1 before", Change(threads=1), alone=False)
-    (both,) = summed([engine, batch, threads])
+    (both,) = combine([engine, batch, threads])
     assert both.keep == f"{command} 16; X=1 before"
-    (both,) = summed([engine, threads])
+    (both,) = combine([engine, threads])
     assert both.keep == f"{command} 4; X=1 before"
 
 
@@ -205,7 +205,7 @@ def test_layers_of_chainers_own_changes():
 
 def test_what_is_held_against_something_else_has_processes_of_its_own():
     threads = Change(engine="two")
-    single = Candidate("one thread", "why", "how", AS_IT_IS, threads, WALL, alone=False)
+    single = Candidate("one thread", "why", "how", UNCHANGED, threads, WALL, alone=False)
     world = World(two=3e-3, fast=0.5e-3)
     changes, _ = tried(world, "fast", single)
     assert world.began[:4] == ["", "fast", "two", ""]

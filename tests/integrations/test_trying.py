@@ -15,7 +15,7 @@ from chainer.functions.connection.convolution_2d import Convolution2DFunction
 from chainer.training.triggers import IntervalTrigger
 
 from chainer_profile.advice import changes, interleaved
-from chainer_profile.advice.changes import AS_IT_IS, PlannedChanges, blas_threads
+from chainer_profile.advice.changes import UNCHANGED, PlannedChanges, blas_threads
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.words import TYPED
@@ -265,7 +265,7 @@ LINES = [
         f'{FASTER}("torch", threads=2, keep_memory=False):',
         "2 BLAS threads + PyTorch's kernels",
     ),
-    (AS_IT_IS, "", "", ""),
+    (UNCHANGED, "", "", ""),
 ]
 
 
@@ -284,7 +284,7 @@ def test_what_to_write_and_where(change, variables, code, name, clock, net, monk
 
 def test_names_and_variables_of_kept_memory():
     assert changes.environment_variables(KEPT).startswith("MALLOC_MMAP_MAX_=0 ")
-    assert changes.candidate_within(NUMPY.with_(KEPT), NUMPY).name == "+ memory kept"
+    assert changes.candidate_for_program(NUMPY.with_(KEPT), NUMPY).name == "+ memory kept"
 
 
 def test_the_part_of_a_training_that_has_passed():

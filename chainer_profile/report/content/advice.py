@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chainer_profile.advice.changes import AS_IT_IS, BEFORE, CPU
+from chainer_profile.advice.changes import UNCHANGED, BEFORE, CPU
 from chainer_profile.advice.results import LEAST_GAIN, TOGETHER, best_of, together
 from chainer_profile.analyse.program import own_ns
 from chainer_profile.basics import units
@@ -118,7 +118,7 @@ def _program_gains(advice: Advice, program: ProgramTime | None) -> Iterator[Bloc
         return
     table = _program_columns(_program_time(advice, program))
     yield Table(table, _program_rows(advice), f"What makes {_subject(advice)} faster")
-    if any(tried.candidate.against != AS_IT_IS for tried in advice.helping):
+    if any(tried.candidate.against != UNCHANGED for tried in advice.helping):
         yield text("A change with + is added to others and compared with them.", below=True)
     for words in _instructions(advice):
         yield text(*words, below=True)
@@ -208,7 +208,7 @@ def verdict(advice: Advice, program: ProgramTime | None = None) -> str:
         after, before = map(seconds or units.format_duration, (best.after_s, best.before_s))
         took = f"{whole} takes {after} instead of {before}."
         return f"With {name} a {trial} is {factor} as fast ({sure}): {took}"
-    than = "" if best.candidate.against == AS_IT_IS else " as with BLAS's own choice"
+    than = "" if best.candidate.against == UNCHANGED else " as with BLAS's own choice"
     before, after = map(units.format_duration, (best.before_s, best.after_s))
     by = f"wall time, {sure}"
     if best.candidate.decides == CPU:  # the times that follow are wall times
@@ -271,7 +271,7 @@ def what_helped(advice: Advice) -> Words:
 
 def keeping(tried: ChangeResult) -> Words:
     """The code or command that keeps a change, and why it helps."""
-    than = "" if tried.candidate.against == AS_IT_IS else "the other rows include it"
+    than = "" if tried.candidate.against == UNCHANGED else "the other rows include it"
     reason = "; ".join(filter(None, (tried.candidate.reason, than)))
     return code(tried.candidate.keep), f" ({reason})" if reason else ""
 
