@@ -102,7 +102,8 @@ def register_cost(cls: type, *, backward: bool = False) -> Callable[[FormulaT], 
     """
     if not isinstance(cls, type) or not _has_work(cls):
         raise UsageError(
-            f"register_cost({short_repr(cls)}): give the class of a function, an update rule or a hook"
+            f"register_cost({short_repr(cls)}): give the class of a function, an update rule or a "
+            "hook"
         )
     if is_a(cls, *_FUNCTIONS):
         phase = BACKWARD if flag("backward", backward) else FORWARD
@@ -113,7 +114,9 @@ def register_cost(cls: type, *, backward: bool = False) -> Callable[[FormulaT], 
 
     def register(formula: FormulaT) -> FormulaT:
         if not callable(formula):
-            raise UsageError(f"the formula of {cls.__name__} is {short_repr(formula)}: give a function")
+            raise UsageError(
+                f"the formula of {cls.__name__} is {short_repr(formula)}: give a function"
+            )
         _users[phase, cls] = formula
         return formula
 

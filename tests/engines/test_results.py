@@ -222,7 +222,7 @@ def test_an_engine_without_a_version_has_none_when_read_again(tmp_path):
     unnamed = replace(made["fast"], settings=replace(SETTINGS, engine="fast"))
     made["fast"] = replace(unnamed, environment=ENVIRONMENT)
     path.write_text(write_json(make_run(), made))
-    again = recorded(read_json(path), made)
+    again = with_recorded_fields(read_json(path), made)
     assert [engine.version for engine in again.engines] == [ENVIRONMENT.chainer, ""]
 
 
@@ -245,7 +245,7 @@ def shown_or_refused(path, place, change):
     change(node, place[-1])
     path.write_text(json.dumps(content))
     try:
-        run = recorded(read_json(path), {})
+        run = with_recorded_fields(read_json(path), {})
         to_file(run, {})
         markdown.write(report(run, {}))
         list(overview(run, {}))

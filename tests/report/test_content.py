@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks.ranks import training as training_of_ranks
-from chainer_profile.advice.changes import UNCHANGED, CPU, WALL
+from chainer_profile.advice.changes import CPU, UNCHANGED, WALL
 from chainer_profile.advice.results import Advice, best_of
 from chainer_profile.analyse.largest_parts import MOST_ROWS
 from chainer_profile.analyse.program import ProgramTime, program_findings

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chainer_profile.advice.changes import UNCHANGED, BEFORE, CPU
+from chainer_profile.advice.changes import BEFORE, CPU, UNCHANGED
 from chainer_profile.advice.results import LEAST_GAIN, TOGETHER, best_of, together
 from chainer_profile.analyse.program import own_ns
 from chainer_profile.basics import units
