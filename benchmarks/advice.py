@@ -1,10 +1,10 @@
-"""How well ``profile.py advise`` tells changes that help from those that do not.
+"""Measure how often ``profile.py advise`` is right about a change, with simulated times.
 
     python -m benchmarks.advice --simulate 300
 
-Times are simulated, three minutes a case. A change makes the network 1.05, 1.1 or 1.3 times as
-fast; useless changes do nothing. Targets: all changes of 5 % and more are found, at most 5 % of the
-useless ones called, gains of another case agree to 5 %.
+A case is three simulated minutes. Some changes make the network 1.05, 1.1 or 1.3 times as fast;
+others have no effect. Targets: all gains of 5 % and more are found, at most 5 % of the useless
+changes are called helpful, and gains of different cases agree to 5 %.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from typing import Any
 import numpy as np
 
 from chainer_profile.advice.changes import Candidate
-from chainer_profile.advice.results import Tried
-from chainer_profile.advice.trying import Trial
+from chainer_profile.advice.results import ChangeResult
+from chainer_profile.advice.trying import Experiment
 from chainer_profile.advice.worker import BLOCK
 from chainer_profile.analyse.findings import Change
 
-#: How many times as fast each change makes it: the planted ones, and useless ones.
+#: Speed-up of each change, 1 for useless changes.
 PLANTED = {"5 %": 1.05, "10 %": 1.10, "30 %": 1.30, "none 1": 1.0, "none 2": 1.0, "none 3": 1.0}
 CANDIDATES = [Candidate(name, "planted", "", Change(engine=name), alone=False) for name in PLANTED]
 
 
 class Machine:
-    """Time that passes while processes run on a machine that others use, too.
+    """Simulates the time of processes on a shared machine.
 
-    Others come and go: for some tenths of a second all runs take longer, and single blocks are hit
-    beside that. A process's memory lies better or worse. The parameters are those of the machine
-    where the project was made.
+    Other programs slow all runs down for some tenths of a second, and single blocks in addition.
+    Each process has its own speed, because memory addresses differ. The parameters fit the machine
+    on which the project was developed.
     """
 
     def __init__(self, seed: int) -> None:
@@ -42,7 +42,7 @@ class Machine:
         self._until_s, self._slow = 0.0, 1.0
 
     def pass_by(self, seconds: float) -> float:
-        """A block of so many seconds without anybody else; gives how long it took."""
+        """Simulate a block that takes ``seconds`` on an idle machine; return its time."""
         if self.now_s >= self._until_s:
             self._until_s = self.now_s + self.rng.exponential(0.4)
             self._slow = 1.0 + 0.4 * (self.rng.random() < 0.5) + 0.1 * self.rng.random()
@@ -71,34 +71,34 @@ class Simulated:
         pass
 
 
-def simulated(seed: int, seconds: float) -> list[Tried]:
+def simulated(seed: int, seconds: float) -> list[ChangeResult]:
     machine = Machine(seed)
-    trial = Trial(
+    experiment = Experiment(
         CANDIDATES, partial(Simulated, machine), seconds=seconds, now=lambda: machine.now_s
     )
-    return [tried for tried in trial.run()[0] if tried.candidate.name in PLANTED]
+    return [result for result in experiment.run()[0] if result.candidate.name in PLANTED]
 
 
-def show(cases: list[list[Tried]]) -> bool:
-    """Print what came out; returns whether all targets are kept."""
-    kept = True
+def show(cases: list[list[ChangeResult]]) -> bool:
+    """Print the results; return whether all targets are met."""
+    all_met = True
     print(f"{'change':8} {'true':>6} {'called':>12} {'mean':>7} {'sd':>7} {'off 5 %':>8}")
     for name, true in PLANTED.items():
-        of_change = (each for case in cases for each in case if each.candidate.name == name)
-        called = [tried for tried in of_change if tried.helps]
-        gains = np.array([tried.gain.factor for tried in called if tried.gain])
+        results = (each for case in cases for each in case if each.candidate.name == name)
+        called = [result for result in results if result.helps]
+        gains = np.array([result.gain.factor for result in called if result.gain])
         pairs = np.abs(gains[1:] / gains[:-1] - 1)
         far = float((pairs > 0.05).mean()) if len(pairs) else math.nan
         rate = len(called) / max(1, len(cases))
-        kept &= rate >= 1 if true > 1 else rate <= 0.05
+        all_met &= rate >= 1 if true > 1 else rate <= 0.05
         mean, spread = (gains.mean(), gains.std()) if len(gains) else (math.nan, math.nan)
         print(
             f"{name:8} {true:6.3f} {len(called):5} of {len(cases):4} {mean:7.3f} "
             f"{spread:7.3f} {far:8.1%}"
         )
-    useless = [tried for case in cases for tried in case if PLANTED[tried.candidate.name] == 1]
-    print(f"useless ones called: {sum(tried.helps for tried in useless)} of {len(useless)}")
-    return kept
+    useless = [each for case in cases for each in case if PLANTED[each.candidate.name] == 1]
+    print(f"useless changes called: {sum(each.helps for each in useless)} of {len(useless)}")
+    return all_met
 
 
 def main() -> int:

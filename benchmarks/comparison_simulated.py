@@ -1,10 +1,10 @@
-"""Whether comparisons keep their promises, shown by runs made of random numbers.
+"""Measure how often comparisons are wrong, with simulated runs.
 
     python -m benchmarks.comparison_simulated [--comparisons 400]
 
-The runs are of a ResNet20 whose code is the same, or has one layer or everything slower by 5 %, and
-differ from process to process by what ``docs/compare.md`` says: a trial by 3 % in common, layers by
-1 %, batch normalization by 5 % and functions of a few microseconds by 10 % of their own.
+The runs simulate a ResNet20 with equal code, or with one layer or all layers slower by 5 %. The
+differences between processes are those in ``docs/compare.md``: 3 % for all layers together, and in
+addition 1 % per layer, 5 % for batch normalization and 10 % for functions of a few microseconds.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from chainer_profile.record.recording import (
     Recording,
 )
 
-#: Standard deviations of the logarithm of a run's time: of a trial, and of layers beyond that.
+#: Standard deviations between runs of the logarithm of time: common to a trial, and for layers in
+#: addition.
 TRIAL, OTHERS, NORMALIZATION, SMALL = 0.03, 0.01, 0.05, 0.10
-#: Functions of a ResNet20, how many of them, their times and how these spread.
+#: Functions of a ResNet20: name, number of layers, time in ns, standard deviation between runs.
 FUNCTIONS = (
     ("Convolution2DFunction", 21, 116e3, OTHERS),
     ("FixedBatchNormalization", 21, 22e3, NORMALIZATION),
@@ -38,7 +39,7 @@ FUNCTIONS = (
     ("Reshape", 1, 4e3, SMALL),
     ("LinearFunction", 1, 15.7e3, OTHERS),
 )
-#: How much the trials of a run scatter.
+#: Standard deviation between the trials of a run.
 WITHIN = 0.05
 TRIALS, CLEAN_TRIALS = 200, 40
 SIDES = (1, 2, 3, 5)
@@ -50,7 +51,7 @@ CALM = Conditions(
 
 @cache
 def network() -> tuple[tuple[Layer, ...], np.ndarray, np.ndarray]:
-    """Layers, their times in ns, and their spreads. Every seventh has another shape."""
+    """Layers, their times in ns, and their standard deviations. Every seventh has another shape."""
     rows = [
         (Layer(0, f"/{function}/{i}", function, input_shapes=((1, 16 << i // 7, 8, 8),)), time, own)
         for function, count, time, own in FUNCTIONS
@@ -64,7 +65,7 @@ def network() -> tuple[tuple[Layer, ...], np.ndarray, np.ndarray]:
 
 
 def run(rng: np.random.Generator, slower: dict[int, float] | float = 1.0) -> Recording:
-    """A run of the network in a process of its own; some layers, or all, are slower by factors."""
+    """Simulate a run of the network. ``slower`` has a factor for some layers, or for all."""
     layers, times, spreads = network()
     factors = np.full(len(layers), 1.0 if isinstance(slower, dict) else slower)
     if isinstance(slower, dict):
@@ -89,7 +90,7 @@ def run(rng: np.random.Generator, slower: dict[int, float] | float = 1.0) -> Rec
 def compared(
     rng: np.random.Generator, size: int, slower: dict[int, float] | float = 1.0
 ) -> Comparison:
-    """So many runs of the code, compared with as many of another."""
+    """Compare ``size`` simulated runs with as many runs of slower code."""
     return compare(
         Side("A", tuple(run(rng) for _ in range(size))),
         Side("B", tuple(run(rng, slower) for _ in range(size))),
@@ -98,19 +99,16 @@ def compared(
 
 @dataclass(frozen=True)
 class Called:
-    """What comparisons of the same code say: parts of layers, and of comparisons."""
+    """Fractions of false verdicts in comparisons of equal code."""
 
-    #: Called different.
-    layers: float
-    #: Call some layer so, or the trial.
-    any_layer: float
-    trial: float
-    #: A gate of 5 % fails.
-    gate: float
+    layers: float  #: Layers that are called different.
+    any_layer: float  #: Comparisons that call some layer different.
+    trial: float  #: Comparisons that call the trial different.
+    gate: float  #: Comparisons that fail a gate of 5 %.
 
 
 def same_code(size: int, comparisons: int) -> Called:
-    """Compare the same code with itself so many times, by so many runs a side."""
+    """Compare equal code, with ``size`` runs on each side."""
     rng = np.random.default_rng([0, size])
     made = [compared(rng, size) for _ in range(comparisons)]
     called = np.array([len(comparison.changed) for comparison in made])
@@ -123,7 +121,7 @@ def same_code(size: int, comparisons: int) -> Called:
 
 
 def slower_code(function: str, size: int, comparisons: int, effect: float = EFFECT) -> float:
-    """The part of comparisons that find one layer of a function slower; else the trial."""
+    """Fraction of comparisons that find a slower layer of a function, or else a slower trial."""
     rng = np.random.default_rng([1, size])
     index = next((layer.index for layer in network()[0] if layer.function == function), None)
     hits = 0

@@ -2,11 +2,11 @@
 
     python -m benchmarks.coverage
 
-For every kind of trials it makes 10,000 runs of 100 and of 1,000 trials, 1,000 runs of 10,000
+For every kind of trials it simulates 10,000 runs of 100 and of 1,000 trials, 1,000 runs of 10,000
 trials, and 600 runs that ``--until-ci`` ends. An interval should contain the median in 95 % of the
-runs. A row fails if that is not within 93 to 98 %, or below 90 % where ``--until-ci`` ends the
-runs; two standard errors are allowed for the number of runs. Slow drifts are judged at 10,000
-trials only: fewer trials do not show how far the machine drifts. It takes about two minutes.
+runs. A row fails outside 93 to 98 %, or below 90 % for runs that ``--until-ci`` ends; two standard
+errors are allowed for the number of runs. Slow drifts are tested only at 10,000 trials, because
+fewer trials do not show the range of a drift. It takes about two minutes.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from chainer_profile.basics.describe import (
 )
 
 TYPICAL_NS = 1e6
-#: Parts of the runs whose interval should contain the median; the last if the rule ends the runs.
+#: Limits of the fraction of intervals that contain the median; the last for ``--until-ci``.
 LEAST, MOST, LEAST_ENDED = 0.93, 0.98, 0.90
-#: Number of trials of a run -> number of runs.
+#: Number of runs, by the number of trials of a run.
 RUNS = {100: 10_000, 1_000: 10_000, 10_000: 1_000}
 RUNS_ENDED = 600
 WANTED = (0.05, 0.02, 0.01)
 MOST_TRIALS = 400_000
-#: Runs that are simulated together, which bounds the memory.
+#: Number of runs that are simulated together, which bounds the memory.
 AT_ONCE = 200
 WIDTH, CELL = 30, 7
 
-#: Standard normal numbers, (..., trials), and as many uniform ones -> times as multiples.
+#: Converts standard normal and uniform random numbers, each (..., trials), to relative times.
 Kind = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
 
 def correlated(rho: float) -> Kind:
-    """Times that vary by 5 %, each one correlated with the one before."""
+    """Make times that vary by 5 %, with a correlation of successive times."""
 
     def times(normal: NDArray[np.float64], _: NDArray[np.float64]) -> NDArray[np.float64]:
         return 1 + 0.05 * _autoregressive(normal, rho)
@@ -57,9 +57,9 @@ def correlated(rho: float) -> Kind:
 
 
 def drifting(level: float, rho: float, noise: float) -> Kind:
-    """Times that vary by ``noise``, around a median that drifts by ``level``.
+    """Make times that vary by ``noise``, around a median that drifts by ``level``.
 
-    ``rho`` is the correlation of the drift from trial to trial. Both are standard deviations.
+    Both are standard deviations. ``rho`` is the correlation of the drift from trial to trial.
     """
 
     def times(normal: NDArray[np.float64], chance: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -76,10 +76,10 @@ def _autoregressive(normal: NDArray[np.float64], rho: float) -> NDArray[np.float
 
 
 def disturbed(part: float, times_slower: float, length: float) -> tuple[Kind, float]:
-    """Times that vary by 2 %, and their median. A ``part`` of them is slower.
+    """Make times that vary by 2 %, some of them slower; return their median, too.
 
-    ``length`` is the mean number of successive slow trials. A trial begins or ends a disturbance by
-    a chance of its own. All others are as the one before.
+    ``part`` is the fraction of slow trials, ``length`` the mean number of successive slow trials.
+    Disturbances begin and end at random.
     """
     ends = 1 / length
     begins = ends * part / (1 - part)
@@ -102,7 +102,7 @@ def disturbed(part: float, times_slower: float, length: float) -> tuple[Kind, fl
 
 
 SLOW, TIMES_SLOWER = 0.01, 20
-#: Trials by name, and their true median.
+#: Kinds of trials by name, with their true median.
 KINDS: dict[str, tuple[Kind, float]] = {
     "independent, normal (5 %)": (lambda normal, _: 1 + 0.05 * normal, 1.0),
     "independent, lognormal (50 %)": (lambda normal, _: np.exp(0.5 * normal), 1.0),
@@ -117,7 +117,7 @@ KINDS: dict[str, tuple[Kind, float]] = {
     "two modes: 40 % 1.3 times": disturbed(0.4, 1.3, 5),
 }
 
-#: Drifts that only many trials show, by name, and their true median.
+#: Drifts that only many trials show, by name, with their true median.
 SLOW_DRIFTS: dict[str, tuple[Kind, float]] = {
     "drift 5 %, r = 0.99": (drifting(0.05, 0.99, 0.05), 1.0),
     "drift 5 %, r = 0.998": (drifting(0.05, 0.998, 0.05), 1.0),
@@ -126,14 +126,15 @@ SLOW_DRIFTS: dict[str, tuple[Kind, float]] = {
 
 
 def trials(kind: Kind, rng: np.random.Generator, shape: int | tuple[int, int]) -> NDArray[np.int64]:
-    """Trials in whole nanoseconds, (trials,) or (runs, trials)."""
+    """Draw trials in nanoseconds, (trials,) or (runs, trials)."""
     return (TYPICAL_NS * kind(rng.standard_normal(shape), rng.random(shape))).astype(np.int64)
 
 
 def of_length(name: str, count: int, runs: int) -> tuple[float, float]:
-    """Median half width of the intervals of runs of ``count`` trials, and the part that is right.
+    """Simulate runs of ``count`` trials.
 
-    The half width is a fraction of the true median.
+    Returns the median half width of their intervals, as a fraction of the true median, and the
+    fraction of the intervals that contain the true median.
     """
     kind, typical = (KINDS | SLOW_DRIFTS)[name]
     rng = np.random.default_rng(count)
@@ -148,13 +149,13 @@ def of_length(name: str, count: int, runs: int) -> tuple[float, float]:
 
 
 def stopped(kind: Kind, wanted: float, rng: np.random.Generator) -> NDArray[np.int64] | None:
-    """The trials of a run that ends when they are enough; None if they never are."""
+    """Simulate a run with ``--until-ci``; None if it reaches the largest number of trials."""
     rule = PreciseEnough(wanted)
     run, count = trials(kind, rng, 2 * FIRST_LOOK), FIRST_LOOK
     seed = int(rng.integers(2**32))
     while count <= MOST_TRIALS:
         if count > len(run):
-            # The same numbers again and more of them, so that the correlation does not break.
+            # A new, longer series, because a concatenation would break the correlation.
             run = trials(kind, np.random.default_rng(seed), 4 * count)
         if rule.reached(run[:count]):
             return run[:count]
@@ -163,7 +164,10 @@ def stopped(kind: Kind, wanted: float, rng: np.random.Generator) -> NDArray[np.i
 
 
 def ended(name: str, wanted: float, runs: int) -> tuple[float, float]:
-    """Median number of trials of runs that the rule ends, and the part whose interval is right."""
+    """Simulate runs with ``--until-ci``.
+
+    Returns the median number of trials, and the fraction of intervals with the true median.
+    """
     kind, typical = KINDS[name]
     rng = np.random.default_rng(0)
     made = [run for _ in range(runs) if (run := stopped(kind, wanted, rng)) is not None]
@@ -173,13 +177,13 @@ def ended(name: str, wanted: float, runs: int) -> tuple[float, float]:
 
 
 def within(right: float, runs: int, least: float, most: float = 1.0) -> bool:
-    """Whether ``right`` of ``runs`` is within the limits, give or take two standard errors."""
+    """Whether the fraction ``right`` of ``runs`` is within the limits, plus two standard errors."""
     error = 2 * float(np.sqrt(right * (1 - right) / runs))
     return least - error <= right <= most + error
 
 
 def rows(part: float) -> Iterator[tuple[str, ...]]:
-    """Cells of the table: the kind, two for each count and each wanted width, and a verdict."""
+    """Yield the cells of the table; ``part`` is the fraction of the runs to simulate."""
     for name in KINDS | SLOW_DRIFTS:
         slow, cells, good = name in SLOW_DRIFTS, [name], True
         for count, runs in RUNS.items():
@@ -197,7 +201,7 @@ def rows(part: float) -> Iterator[tuple[str, ...]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--part", type=float, default=1.0, help="part of the runs to make")
+    parser.add_argument("--part", type=float, default=1.0, help="fraction of the runs to simulate")
     part = parser.parse_args().part
     head = ["kind of trials", *(f"{count:,} trials" for count in RUNS)]
     head += [f"until {wanted:.0%}" for wanted in WANTED]

@@ -1,11 +1,11 @@
-"""Everything that is to be seen on a GPU, one command after the other.
+"""Run all checks that need a GPU, one after the other.
 
     python -m benchmarks.gpu_acceptance [--gpu 0] [--out DIR] [--only NAME ...]
 
-``truth`` plants kernels of a known length (``truth_gpu.py``), ``overhead`` is the table of what
-profiling costs (``overhead.py --gpu 0``); both say their figures on the terminal. Each other case
-is a ``profile.py`` command with a folder of its own. A case that has a recording is passed over, so
-the whole can be begun again where it ended. What failed is listed at the end.
+``truth`` plants kernels of known length (``truth_gpu.py``). ``overhead`` measures the overhead of
+profiling (``overhead.py --gpu 0``). Both print their figures. Each other case is a ``profile.py``
+command with a separate folder. Cases with a recording are skipped, so an interrupted run can be
+continued. The last line has the cases that failed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> int:
         command += ["--limit", "5", "--out", str(folder)] if "profile.py" in command else []
         if subprocess.run(command, cwd=ROOT).returncode:
             failed.append(name)
-    print(f"failed: {', '.join(failed)}" if failed else "all is done")
+    print(f"failed: {', '.join(failed)}" if failed else "all cases passed")
     return len(failed) > 0
 
 

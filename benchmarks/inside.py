@@ -1,11 +1,11 @@
-"""What ``--why`` tells against timers that are planted in the functions themselves.
+"""Compare the shares of ``--why`` with timers in the functions themselves.
 
     python -m benchmarks.inside --batchsize 1 32
     python -m benchmarks.inside --known 20 60 200 4000
 
-``im2col_cpu`` and the lines of ``numpy.tensordot`` and of batch normalisation get a clock read
-before and behind them, in trials that take turns with the pass inside the layers. ``--known`` does
-the same for layers of four lines that take about so many microseconds.
+Timers surround ``im2col_cpu`` and the lines of ``numpy.tensordot`` and of batch normalisation.
+Trials with timers alternate with the pass inside the layers. ``--known`` does the same for layers
+of four lines that take about this number of microseconds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from chainer_profile.basics.replacements import Replacements
 from chainer_profile.measure.inside import look_inside
 from chainer_profile.measure.steps import make_step
 from chainer_profile.networks.loading import build_model, find_model
-from chainer_profile.record.inside import Place
+from chainer_profile.record.inside import StackFrame
 from models.registry import REGISTRY
 
 now_ns = time.perf_counter_ns
@@ -47,7 +47,7 @@ BN = "chainer/functions/normalization/batch_normalization.py"
 
 
 class Planted:
-    """Timers in functions; what the timers take themselves is taken out of the whole."""
+    """Timers in functions. Subtracts the time of the timers themselves from the total."""
 
     def __init__(self) -> None:
         self.layer = ""
@@ -60,7 +60,7 @@ class Planted:
         self._inner = [0]
 
     def whole(self, function: Any, name: str) -> Any:
-        """The function with one timer around it."""
+        """Wrap a function with a timer."""
 
         def timed(*args: Any, **kwargs: Any) -> Any:
             begin = self.begin()
@@ -72,7 +72,7 @@ class Planted:
         return timed
 
     def lines(self, function: Any, file: str) -> Any:
-        """The function with a timer around every line that does arithmetic on arrays or copies."""
+        """Compile a function with a timer around every line that computes or copies arrays."""
         function = inspect.unwrap(function)
         source = textwrap.dedent(inspect.getsource(function))
         defined: Any = ast.parse(source).body[0]
@@ -86,7 +86,7 @@ class Planted:
                     if hasattr(statement, block):
                         setattr(statement, block, planted(getattr(statement, block)))
                 line = texts[statement.lineno - 1].strip()
-                name, cause, _ = part_of([Place(function.__name__, file, 1, line)])
+                name, cause, _ = part_of([StackFrame(function.__name__, file, 1, line)])
                 if isinstance(statement, ast.Assign | ast.AugAssign) and cause not in ("", CALLS):
                     begin, end = "_begin = _planted.begin()", f"_planted.end(_begin, {name!r})"
                     timed += [*ast.parse(begin).body, statement, *ast.parse(end).body]
@@ -105,7 +105,7 @@ class Planted:
         return now_ns()
 
     def end(self, begin: int, name: str) -> None:
-        """It ends; what began within it is not a part of it."""
+        """End a timer, and add its time without nested timers."""
         took = now_ns() - begin
         self.spent[self.layer, name] += took - self._inner.pop()
         self._inner[-1] += took
@@ -144,7 +144,7 @@ class FourLines(chainer.FunctionNode):
 
 
 class FourLineNet(chainer.Chain):
-    """Eight layers of about so many microseconds; their lines have some 40, 30, 20 and 5 %."""
+    """Eight layers of about ``us`` microseconds; their lines take about 40, 30, 20 and 5 %."""
 
     def __init__(self, us: float) -> None:
         super().__init__()
@@ -160,9 +160,9 @@ class FourLineNet(chainer.Chain):
 
 @contextmanager
 def planted(lines: bool) -> Iterator[Planted]:
-    """Timers in the functions; without lines those of NumPy are timed as a whole."""
+    """Plant timers in functions, around each of their lines or around the whole function."""
     timers = Planted()
-    places = (
+    functions = (
         (np, "tensordot", "numpy/_core/numeric.py", "numpy.tensordot"),
         (bn, "_x_hat", BN, "_x_hat"),
         (bn, "_apply_bn_fwd", BN, "_apply_bn_fwd"),
@@ -170,7 +170,7 @@ def planted(lines: bool) -> Iterator[Planted]:
     with Replacements() as replacements, Hook(timers):
         windows = timers.whole(conv.im2col_cpu, "im2col's copy of windows")
         replacements.put(conv, "im2col_cpu", windows)
-        for owner, name, file, part in places:
+        for owner, name, file, part in functions:
             stock = getattr(owner, name)
             new = timers.lines(stock, file) if lines else timers.whole(stock, part)
             replacements.put(owner, name, new)
@@ -179,7 +179,7 @@ def planted(lines: bool) -> Iterator[Planted]:
 
 
 def measured(model: Any, x: Any, rounds: int, seconds: float) -> Iterator[tuple[Any, Counter[Key]]]:
-    """The summary of a pass inside the layers and the timers' times, round by round."""
+    """For each round, run the pass inside the layers, and trials with timers."""
     recording = chainer_profile.profile(model, x, trials=10, warmups=3, memory=False)
     medians_s = np.median(recording.self_ns, axis=0) * 1e-9
     step = make_step("forward", model, (x,))
@@ -197,7 +197,7 @@ def measured(model: Any, x: Any, rounds: int, seconds: float) -> Iterator[tuple[
 
 
 def compare(title: str, model: Any, x: Any, rounds: int, seconds: float) -> None:
-    """Print both shares, and how often that of the timers is beyond the interval of the pass."""
+    """Print both shares, and how often the share by timers is outside the interval of the pass."""
     summaries, timed = zip(*measured(model, x, rounds, seconds), strict=True)
     shares = [
         {(each.name, part.name): part for each in summary.inside.functions for part in each.parts}
@@ -209,7 +209,7 @@ def compare(title: str, model: Any, x: Any, rounds: int, seconds: float) -> None
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     layer_us = statistics.median(np.median(recording.self_ns, axis=0)) / 1e3
     print(f"\nPython {python}, {title}, layers of {layer_us:.0f} us, {inside.method}, ", end="")
-    print(f"samples that tell as much as one: {inside.repeats:.1f}; {'; '.join(inside.notes)}")
+    print(f"samples per independent sample: {inside.repeats:.1f}; {'; '.join(inside.notes)}")
     for function, name in sorted({key for spent in timed for key in spent if key[1]}):
         key = function, name
         by_timer = statistics.median(spent[key] / spent[function, ""] for spent in timed)
@@ -224,14 +224,14 @@ def compare(title: str, model: Any, x: Any, rounds: int, seconds: float) -> None
         if counts:
             worst = max(worst, abs(by_pass - by_timer) * 100)
         print(
-            f"{function:25.25} {name:60.60} timers {by_timer:6.1%}  told {by_pass:6.1%}"
+            f"{function:25.25} {name:60.60} timers {by_timer:6.1%}  --why {by_pass:6.1%}"
             f"{'  *' if counts else ''}"
         )
     framework = summaries[-1].inside.framework
     kinds = [part.share for part in framework.parts] if framework else []
-    added = f"add up to {sum(kinds):.4%}" if kinds else "were seen too seldom to tell"
+    added = f"add up to {sum(kinds):.4%}" if kinds else "have too few samples"
     print(f"framework's kinds {added}; largest difference {worst:.1f} points; ", end="")
-    print(f"{beyond} of {intervals} intervals do not hold the timers' share")
+    print(f"{beyond} of {intervals} intervals do not contain the share by timers")
 
 
 def main() -> None:

@@ -3,9 +3,9 @@
     python -m benchmarks.overhead [--rounds 100] [--cpu] [--gpu 0]
 
 Blocks of trials with and without profiling alternate in one process, with one BLAS thread. The
-table shows the median of the paired ratios with its 95 % interval. Aggregation and the journal
-count, too. ``--cpu`` compares CPU time, in place of
-wall time. ``--gpu`` measures on a GPU: ResNet20 at batch 1 and 128, and ResNet50 at batch 32.
+table shows the median of the paired ratios with its 95 % interval. They include aggregation and the
+journal. ``--cpu`` compares CPU time instead of wall time. ``--gpu`` measures on a GPU: ResNet20 at
+batch 1 and 128, and ResNet50 at batch 32.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from models import REGISTRY
 
 TIMER_HOOK = "TimerHook"
 _WARM_UPS = 3
-#: Seconds of a block of trials, about.
+#: Approximate length of a block of trials in seconds.
 _BLOCK_S = 0.3
 
-#: Makes a number of trials, profiled in one way.
+#: Runs a number of trials, profiled in one way.
 Way = Callable[[int], object]
 
 
@@ -64,7 +64,7 @@ class Case:
     clock: Clock = HOST_CLOCK
 
     def plain(self, count: int) -> None:
-        """Trials without profiling."""
+        """Run trials without profiling."""
         for _ in range(count):
             self.trial()
 
@@ -75,7 +75,7 @@ class Case:
 
 
 def network(name: str, batchsize: int = 1, phase: str = "forward", gpu: int | None = None) -> Case:
-    """A network of the registry with random images."""
+    """Make a case of a network of the registry with random images."""
     np.random.seed(0)  # noqa: NPY002  (Chainer's initialisers draw from it)
     entry = REGISTRY[name]
     shape = entry.input_shape
@@ -88,7 +88,7 @@ def network(name: str, batchsize: int = 1, phase: str = "forward", gpu: int | No
 
 
 class Empty(chainer.Chain):
-    """As many calls as ResNet20 makes, of a function that does nothing."""
+    """Calls a function that does nothing, as often as ResNet20 calls functions."""
 
     def forward(self, x: Any) -> Any:
         for _ in range(66):
@@ -122,7 +122,7 @@ class LanguageModel(chainer.Chain):
 
 
 def language_model() -> Case:
-    """A training step of two LSTMs over 35 steps."""
+    """Make a case of a training step of two LSTMs over 35 steps."""
     model = LanguageModel()
     optimizer = chainer.optimizers.SGD(0.1).setup(model)
     optimizer.add_hook(chainer.optimizer_hooks.GradientClipping(5.0))
@@ -136,7 +136,7 @@ def language_model() -> Case:
 
 @contextmanager
 def trials_of(case: Case, count: int) -> Iterator[Trials]:
-    """The trials of ``profile()``, with their journal in a file."""
+    """Open the trials of ``profile()``, with their journal in a file."""
     session = StepSession(case.step, case.clock)
     session.learn()
     settings = Settings(trials=count)
@@ -161,7 +161,7 @@ def layer_timer_hook(case: Case) -> Way:
     def way(count: int) -> None:
         with hook:
             case.plain(count)
-        hook.total_time()  # adds up what was logged
+        hook.total_time()  # aggregates the log
 
     return way
 
@@ -174,15 +174,15 @@ def profiling(case: Case) -> Way:
             with block:
                 case.trial()
         assert block._iterations is not None
-        block._iterations.times()  # adds up and writes what was logged
-        return model  # a variable that holds the network
+        block._iterations.times()  # aggregates the log and writes the journal
+        return model  # keeps the network alive
 
     return way
 
 
 @contextmanager
 def ways_of(case: Case) -> Iterator[dict[str, Way]]:
-    """The ways of profiling a case."""
+    """Open all ways of profiling a case."""
     with trials_of(case, 1) as trials:
         yield {
             TIMER_HOOK: timer_hook(case),
@@ -192,13 +192,17 @@ def ways_of(case: Case) -> Iterator[dict[str, Way]]:
         }
 
 
-# -- what they add
+# -- overhead
 
 
 def added(
     case: Case, rounds: int, now: Callable[[], float]
 ) -> tuple[float, dict[str, NDArray[np.float64]]]:
-    """Median seconds of a plain trial, and the part of it that each way adds, by round."""
+    """Measure the overhead of each way.
+
+    Returns the median seconds of an unprofiled trial, and by way the overhead in each round, as a
+    fraction of an unprofiled trial.
+    """
     with ways_of(case) as ways:
         case.plain(_WARM_UPS)
         count = max(1, round(_BLOCK_S / timed(case.plain, 1, time.perf_counter)))
@@ -220,7 +224,7 @@ def added(
 
 
 def timed(way: Way, count: int, now: Callable[[], float]) -> float:
-    """Seconds of a block of trials."""
+    """Run a block of trials; return its seconds."""
     begin = now()
     way(count)
     return now() - begin
@@ -230,7 +234,10 @@ def timed(way: Way, count: int, now: Callable[[], float]) -> float:
 
 
 def agreement(case: Case, rounds: int, count: int = 10) -> tuple[Recording, NDArray[np.float64]]:
-    """Trials of ``profile()``, and TimerHook's mean seconds of each layer, in blocks in turn."""
+    """Run alternating blocks of trials under ``profile()`` and TimerHook.
+
+    Returns the recording, and TimerHook's mean seconds of each layer.
+    """
     timer = TimerHook()
     with trials_of(case, rounds * count) as trials:
         for number in range(rounds):
@@ -244,18 +251,18 @@ def agreement(case: Case, rounds: int, count: int = 10) -> tuple[Recording, NDAr
 
 
 def print_agreement(case: Case, rounds: int, least_us: int) -> None:
-    """Print how far the means of layers are from TimerHook's."""
+    """Print the largest difference of a layer's mean time from TimerHook's."""
     recording, theirs = agreement(case, rounds)
     large = theirs > least_us * 1e-6
-    off = np.abs(recording.self_ns.mean(axis=0)[large] * 1e-9 / theirs[large] - 1)
+    differences = np.abs(recording.self_ns.mean(axis=0)[large] * 1e-9 / theirs[large] - 1)
     print(
-        f"{case.name}: means differ from TimerHook's by {off.max(initial=0):.2%} at most "
+        f"{case.name}: means differ from TimerHook's by at most {differences.max(initial=0):.2%} "
         f"({large.sum()} layers above {least_us} us)"
     )
     if recording.gap_ns is not None and recording.span_ns is not None:
         inside = recording.self_ns.sum(axis=1) + recording.gap_ns.sum(axis=1)
         rest = (1 - inside / recording.span_ns).max()
-        print(f"{case.name}: layers and the gaps between them leave {rest:.3%} of a trial at most")
+        print(f"{case.name}: layers and gaps are at least {1 - rest:.3%} of a trial")
 
 
 # -- the table
@@ -273,14 +280,16 @@ def row(*cells: str) -> None:
 
 
 def print_rows(case: Case, rounds: int, now: Callable[[], float]) -> None:
-    """Print what each way adds to a case."""
+    """Print the overhead of each way for a case."""
     plain_s, parts = added(case, rounds, now)
     row(case.name, "none", f"{plain_s * 1e3:.3f} ms", "")
-    of_timer = float(np.median(parts[TIMER_HOOK]))
+    timer_overhead = float(np.median(parts[TIMER_HOOK]))
     for name, values in parts.items():
         low, high = median_interval(values)
         middle = float(np.median(values))
-        row("", name, f"{middle:+.2%} ({low:+.2%} to {high:+.2%})", f"{middle / of_timer:.2f}")
+        row(
+            "", name, f"{middle:+.2%} ({low:+.2%} to {high:+.2%})", f"{middle / timer_overhead:.2f}"
+        )
 
 
 def cases(gpu: int | None) -> Iterator[Case]:

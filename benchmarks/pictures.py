@@ -17,27 +17,27 @@ _WIDTH, _HEIGHT, _SCALE = 1180, 900, 1.5
 
 
 def save_screenshot(page: Page, name: str) -> None:
-    """Save a picture of the window, in few colours."""
+    """Save a screenshot with 128 colours."""
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     PICTURES.mkdir(parents=True, exist_ok=True)
     picture.quantize(128).save(PICTURES / name, optimize=True)
 
 
 def page_of(sample: str, folder: str, name: str = "report.html") -> str:
-    """Address of a sample's page, which is made for this."""
-    place = Path(folder, sample)
-    place.mkdir()
-    samples.make(sample, place, (name,))
-    return (place / name).as_uri()
+    """Make a sample's page in a folder; return its address."""
+    target = Path(folder, sample)
+    target.mkdir()
+    samples.make(sample, target, (name,))
+    return (target / name).as_uri()
 
 
 def show(page: Page, section: str) -> None:
-    """Bring a section to the top of the window."""
+    """Scroll to a section."""
     page.evaluate("(id) => document.getElementById(id).scrollIntoView()", section)
 
 
 def main() -> None:
-    """Open the pages of samples, and take their pictures."""
+    """Open the pages of samples, and save screenshots."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         path = shutil.which("chromium") or shutil.which("google-chrome")
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])

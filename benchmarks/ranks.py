@@ -1,12 +1,11 @@
-"""How long it takes to put the recordings of many ranks together, and what stragglers are found.
+"""Measure how long the merge of many ranks takes, and how often stragglers are found.
 
     python -m benchmarks.ranks [--sizes 2,8,256] [--rows 250] [--iterations 30] [--trainings 40]
 
-The recordings are made of random numbers: every rank differs from the others as processes do
-(``comparison_simulated.py``), iterations scatter by 5 %, and nobody leaves an all-reduce before the
-last has come. Of each size a folder is written and read as ``profile.py report`` does, in a process
-of its own that tells its time and its largest memory. Then stragglers are planted, or none, in
-trainings of 2, 4 and 8 ranks, and what is found is counted.
+The recordings are simulated: ranks differ as processes do (``comparison_simulated.py``), iterations
+vary by 5 %, and an all-reduce ends when the last rank has arrived. For each size a fresh process
+reads a folder as ``profile.py report`` does, and prints its time and peak memory. Then the
+stragglers found in trainings of 2, 4 and 8 ranks are counted, with and without planted ones.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from benchmarks.comparison_simulated import NORMALIZATION, OTHERS, SMALL, TRIAL,
 from chainer_profile.ranks.merging import Ranks, merge
 from chainer_profile.record.recording import Layer, Rank, Recording, Settings
 
-#: Functions of a block, their times in ns, and how processes differ in them.
+#: Functions of a block: name, time in ns, standard deviation between processes.
 FUNCTIONS = (
     ("Convolution2DFunction", 2e6, OTHERS),
     ("BatchNormalization", 4e5, NORMALIZATION),
     ("ReLU", 1e5, SMALL),
 )
-#: Time in ns to move a gradient once all have come, and between two rows.
+#: Time in ns to move a gradient after all ranks have arrived, and between two rows.
 MOVING, BETWEEN = 2e5, 5e3
 
 
 def rows(count: int) -> tuple[Layer, ...]:
-    """Rows of a training step: a fifth each of parameters to move and of their updates."""
+    """Make the rows of a training step. A fifth are collectives, another fifth are updates."""
     blocks = max(1, count // 11)
     made: list[tuple[str, str, str, int | None]] = []
     for phase in ("forward", "backward"):
@@ -63,17 +62,25 @@ def training(
     iterations: int = 30,
     *,
     seed: int = 0,
-    # Milliseconds that a layer takes longer on a rank, by rank and index, once in so many
-    # iterations; and factors of whole ranks.
     planted_ms: Mapping[tuple[int, int], float] | None = None,
     every: int = 1,
     slow: Mapping[int, float] | None = None,
-    # How often an iteration of a rank is held up for 4 ms, wherever it is then; and how likely a
-    # layer takes 15 ms longer in an iteration, on any rank.
     interrupted: Mapping[int, float] | None = None,
     paused: Mapping[int, float] | None = None,
 ) -> dict[str, Recording]:
-    """The recordings of all ranks of one training, by the names of their folders."""
+    """Simulate a training; return the recordings of all ranks, by the names of their folders.
+
+    Args:
+        size: Number of ranks.
+        n_rows: Approximate number of rows.
+        iterations: Number of iterations.
+        seed: Seed of the random numbers.
+        planted_ms: Additional milliseconds of a layer on a rank, by rank and index of the layer.
+        every: Period of the iterations with this additional time.
+        slow: Factor on all times of a rank.
+        interrupted: Mean number of interruptions of 4 ms per iteration of a rank.
+        paused: Probability that a layer takes 15 ms longer in an iteration, on any rank.
+    """
     rng = np.random.default_rng(seed)
     layers = rows(n_rows)
     times = {name: (ns, spread) for name, ns, spread in FUNCTIONS}
@@ -134,7 +141,7 @@ def training(
 
 
 def merge_folder(folder: Path) -> None:
-    """Read a folder, put it together and judge it; print seconds and MiB."""
+    """Read and merge the ranks in a folder, and find stragglers; print seconds and MiB."""
     from chainer_profile.runs.folder import read_ranks
 
     began = time.perf_counter()
@@ -152,7 +159,7 @@ def merge_folder(folder: Path) -> None:
 
 
 def found_in(ranks: Ranks) -> list[tuple[int, int, float]]:
-    """Rank, index of the layer and milliseconds an iteration of all that straggles."""
+    """Rank, index of the layer and milliseconds per iteration of all stragglers."""
     return [
         (ranks.ranks[each.rank].number, ranks.computing[each.layer], each.costs_s * 1e3)
         for each in ranks.judged.stragglers
@@ -160,20 +167,20 @@ def found_in(ranks: Ranks) -> list[tuple[int, int, float]]:
 
 
 def simulate(trainings: int) -> None:
-    """Count what is found where something is planted, and where nothing is."""
+    """Count the stragglers found with and without planted ones."""
     for size in (2, 4, 8):
         noises: dict[str, dict[str, Any]] = {
             "nothing planted": {},
-            "all ranks held up 0.3 times an iteration": {
+            "all ranks interrupted 0.3 times an iteration": {
                 "interrupted": dict.fromkeys(range(size), 0.3)
             },
-            "one rank held up 3 times an iteration": {"interrupted": {0: 3.0}},
+            "one rank interrupted 3 times an iteration": {"interrupted": {0: 3.0}},
             "two layers of any rank pause in a fifth": {"paused": {0: 0.2, 7: 0.2}},
         }
-        for held_up, noise in noises.items():
+        for description, noise in noises.items():
             trained = (training(size, seed=seed, **noise) for seed in range(trainings))
             false = sum(bool(found_in(merge(recordings))) for recordings in trained)
-            print(f"{size} ranks, {held_up}: something found in {false} of {trainings}")
+            print(f"{size} ranks, {description}: stragglers found in {false} of {trainings}")
         for milliseconds, every in ((10.0, 1), (30.0, 1), (100.0, 1), (15.0, 5)):
             right, errors = 0, []
             for seed in range(trainings):
@@ -185,11 +192,11 @@ def simulate(trainings: int) -> None:
                 right += costs_ms.keys() == {where}
                 if where in costs_ms:
                     errors.append(abs(costs_ms[where] * every / milliseconds - 1))
-            off = 100 * max(errors, default=np.nan)
+            error = 100 * max(errors, default=np.nan)
             print(
                 f"{size} ranks, {milliseconds:g} ms planted in one iteration of {every}: found at "
-                f"its rank and layer in {len(errors)} of {trainings}, off by {off:.1f} % at most; "
-                f"nothing else in {right}"
+                f"its rank and layer in {len(errors)} of {trainings}, largest error {error:.1f} %; "
+                f"no other straggler in {right}"
             )
 
 

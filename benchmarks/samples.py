@@ -1,10 +1,10 @@
-"""Makes the samples in reports/samples again, from the recordings that are there.
+"""Makes the samples in reports/samples again, from their recordings.
 
     python -m benchmarks.samples                        # all of them
     python -m benchmarks.samples resnet20-cpu-b1        # one
     python -m benchmarks.samples --measure              # run the commands in the recordings first
 
-Of what a run writes, :data:`KEPT` names the files that a sample keeps; all others go.
+:data:`KEPT` has the files of each sample; other files of a run are deleted.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from chainer_profile.report.content.profile import ReportTitle
 from chainer_profile.runs import engines
 from chainer_profile.runs.folder import RECORDING, load_run
 from chainer_profile.runs.formats import FILES
-from chainer_profile.runs.write import in_folder, write_reports
+from chainer_profile.runs.write import with_folder_name, write_reports
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "reports" / "samples"
 
-#: report.md, and what it shows and links to.
+#: report.md, and the files that it shows or links.
 _ENGINE = (RECORDING, "report.md", "layers.csv", "links.csv", "layers.png")
 _RUN = (*_ENGINE, "roofline.png")
 _TRIED = (*_RUN, ADVICE, "advice.md")
@@ -45,7 +45,7 @@ _ENGINES = (
     *(f"onnxruntime/{file}" for file in _ENGINE),
 )
 _PROGRAM = (*_RUN, BUDGET)
-#: The files that each sample keeps.
+#: The files of each sample.
 KEPT: dict[str, tuple[str, ...]] = {
     "resnet20-cpu-b1": _ALL,
     "resnet20-cpu-b32-train": _TRIED,
@@ -55,7 +55,7 @@ KEPT: dict[str, tuple[str, ...]] = {
 
 
 def is_source(name: str) -> bool:
-    """Whether a file was measured; the others are made from such files."""
+    """Whether a file contains measurements; other files are made from these."""
     return Path(name).name in (RESULTS, RECORDING, ADVICE, BUDGET)
 
 
@@ -64,12 +64,12 @@ def is_of_engines(sample: str) -> bool:
 
 
 def is_of_program(sample: str) -> bool:
-    """Whether a sample is the run of a program, which is not part of this project."""
+    """Whether a sample is a run of a program, which is not part of this project."""
     return BUDGET in KEPT[sample]
 
 
 def command(sample: str) -> list[str]:
-    """The words of the command that measured a sample, from ``profile.py`` on."""
+    """The command that measured a sample, from ``profile.py`` on."""
     folder = SAMPLES / sample
     if is_of_engines(sample):
         settings = engines.read_run(folder)[0].settings
@@ -79,46 +79,52 @@ def command(sample: str) -> list[str]:
     return words[words.index(PROG) :]
 
 
-def make(sample: str, place: Path, names: Collection[str] | None = None) -> set[str]:
-    """Make files of a sample again from its recordings, by default those that it keeps."""
+def make(sample: str, target: Path, names: Collection[str] | None = None) -> set[str]:
+    """Make files of a sample from its recordings; return their names relative to ``target``.
+
+    Args:
+        sample: Name of the sample.
+        target: The folder for the files.
+        names: The files to make. Default: all files of the sample.
+    """
     folder = SAMPLES / sample
     names = KEPT[sample] if names is None else names
     if is_of_engines(sample):
         run, recordings = engines.read_run(folder)
-        made = {place / name for name in engines.write_reports(place, run, recordings)}
+        made = {target / name for name in engines.write_reports(target, run, recordings)}
         for path in [path for path in made if path.name not in names]:
             path.unlink()
             made.remove(path)
         for engine in run.engines:
             begin = f"{engine.folder}/"
-            own = {name.removeprefix(begin) for name in names if name.startswith(begin)}
-            if engine.name in recordings and not all(map(is_source, own)):
-                make_folder(place / begin)
+            files = {name.removeprefix(begin) for name in names if name.startswith(begin)}
+            if engine.name in recordings and not all(map(is_source, files)):
+                make_folder(target / begin)
                 summary = summarise(recordings[engine.name])
-                made |= set(write_reports(place / begin, summary, only=own))
+                made |= set(write_reports(target / begin, summary, only=files))
     else:
         formats, title = (), None
         if not is_of_program(sample):
             args = parser_of("profile").parse_args(command(sample)[1:])
             formats, title = args.formats, ReportTitle(args.title, args.author, args.course)
-        summary = in_folder(summarise(load_run(folder)), Path("reports", "samples", sample))
-        made = set(write_reports(place, summary, formats, title, only=names, run=folder))
+        summary = with_folder_name(summarise(load_run(folder)), Path("reports", "samples", sample))
+        made = set(write_reports(target, summary, formats, title, only=names, run=folder))
     for path in made:
         if path.suffix == ".png":
-            in_few_colours(path)
-    return {path.relative_to(place).as_posix() for path in made}
+            reduce_colours(path)
+    return {path.relative_to(target).as_posix() for path in made}
 
 
-def in_few_colours(path: Path) -> None:
-    """Write a picture again with a palette of 256 colours, which takes 40 % of the bytes."""
+def reduce_colours(path: Path) -> None:
+    """Reduce a picture to a palette of 256 colours, which needs 40 % of the bytes."""
     picture = Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE)
     picture.save(path, optimize=True)
 
 
 def measure(sample: str) -> None:
-    """Run the command that measured a sample again; it replaces the sample's files."""
+    """Run the command of a sample again, which replaces its files."""
     if is_of_program(sample):
-        print("is kept: reports/samples/README.md says how it was measured")
+        print("not measured again: reports/samples/README.md has the command")
         return
     words = [sys.executable, *command(sample)]
     subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
@@ -126,11 +132,11 @@ def measure(sample: str) -> None:
         words = [sys.executable, PROG, "advise", str(SAMPLES / sample), "--force", "-q"]
         subprocess.run(words, cwd=ROOT, check=True)
     for path in (SAMPLES / sample).rglob(RECORDING):
-        in_fewer_bytes(path)
+        compress(path)
 
 
-def in_fewer_bytes(path: Path) -> None:
-    """Compress a recording again, in three quarters of the bytes and many times the time."""
+def compress(path: Path) -> None:
+    """Compress a recording with bzip2: three quarters of the bytes, but much slower."""
     with zipfile.ZipFile(path) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
     with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_BZIP2) as archive:
@@ -152,7 +158,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     for sample in args.samples:
         if sample not in KEPT:
-            parser.error(f"there is no sample {sample}: it is one of {', '.join(KEPT)}")
+            parser.error(f"there is no sample {sample}: choose {', '.join(KEPT)}")
     for sample in args.samples or KEPT:
         print(sample, flush=True)
         try:

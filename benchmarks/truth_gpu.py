@@ -1,11 +1,10 @@
-"""Whether a GPU's times are true: kernels of a known length, planted in chosen layers.
+"""Test the times of a GPU with kernels of known length in some layers.
 
     python -m benchmarks.truth_gpu [--gpu 0] [--trials 100]
 
-Each planted function launches one kernel that looks at the GPU's own clock until its time is over,
-in its forward and another one in its backward. What such a function takes with no time to pass
-(launch and end of a kernel) is measured beside the others, and taken off. The exit code is 1 where
-a figure misses its target.
+A planted function launches one kernel in its forward and one in its backward. The kernel waits on
+the GPU's clock for a given time. A function with a time of 0 measures the launch and end of a
+kernel, which are subtracted. The exit code is 1 if a figure misses its target.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from chainer_profile.measure.devices import move_to_gpu
 from chainer_profile.record.recording import Recording
 from chainer_profile.report.text import environment_lines, gpu_rows
 
-#: Microseconds in forward and in backward. Behind the first the host is ahead of the GPU, so that
-#: no layer's time holds waiting; the last shows what a kernel takes beside its time.
+#: Microseconds in forward and in backward. After the first function the host is ahead of the GPU,
+#: so no layer's time contains waits. The last one measures the constant time of a kernel.
 PLANTED_US = {
     "ahead": (5000, 5000),
     "short": (50, 200),
@@ -43,7 +42,7 @@ WITHIN, WHOLE_WITHIN = 0.02, 0.01
 
 
 class Figure(NamedTuple):
-    """What was measured, and whether it is as it should be."""
+    """A measured figure and its target."""
 
     name: str
     value: str
@@ -52,7 +51,7 @@ class Figure(NamedTuple):
 
 
 class Planted(chainer.FunctionNode):
-    """A function that gives what it takes, and has the GPU pass its time."""
+    """An identity function that keeps the GPU busy for a given time."""
 
     def __init__(self, queue: DeviceQueue, lengths_us: tuple[int, int]) -> None:
         super().__init__()
@@ -69,7 +68,7 @@ class Planted(chainer.FunctionNode):
 
 
 class Plant(chainer.Chain):
-    """A layer with a planted function behind it."""
+    """A layer followed by a planted function."""
 
     def __init__(self, lengths_us: tuple[int, int]) -> None:
         super().__init__()
@@ -85,7 +84,7 @@ class Plant(chainer.Chain):
 
 
 class Network(chainer.Chain):
-    """The plants, one behind the other."""
+    """A sequence of plants."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,7 +109,7 @@ def measure(gpu: int, trials: int) -> Recording:
 
 
 def figures(recording: Recording) -> Iterator[Figure]:
-    """What a recording of this network says, against what was planted."""
+    """Compare a recording of this network with the planted times."""
     rows = {
         (layer.path.strip("/"), layer.phase): layer.index
         for layer in recording.layers
@@ -134,15 +133,15 @@ def figures(recording: Recording) -> Iterator[Figure]:
                     continue
                 # The first layer of all waits for the host.
                 judged = way != "from event to event" or (name, phase) != ("ahead", "forward")
-                off = (times_s[row] - floor_s) / length_s - 1
-                shown = f"{times_s[row] * 1e6:.2f} us, {off * 100:+.2f} %"
+                error = (times_s[row] - floor_s) / length_s - 1
+                value = f"{times_s[row] * 1e6:.2f} us, {error * 100:+.2f} %"
                 target = f"{lengths_us[at]} us +/- {WITHIN * 100:.0f} %" if judged else ""
-                yield Figure(label, shown, target, not judged or abs(off) <= WITHIN)
+                yield Figure(label, value, target, not judged or abs(error) <= WITHIN)
     yield from _sums(recording)
 
 
 def _sums(recording: Recording) -> Iterator[Figure]:
-    """Whether the parts of a trial add up, as far as they are measured one by one."""
+    """Check that the separately measured parts of a trial add up."""
     use = device_use(recording)
     assert use is not None
     all_s = sum(map(sum, PLANTED_US.values())) * 1e-6
@@ -151,8 +150,7 @@ def _sums(recording: Recording) -> Iterator[Figure]:
         ("time on the GPU / wall time", use.span_s, use.trial_s),
         ("busy layers / time on the GPU, held", use.busy_s or 0.0, use.held_span_s or 1.0),
     ):
-        off = part / whole - 1
-        holds = -WHOLE_WITHIN <= off <= 0.001
+        holds = -WHOLE_WITHIN <= part / whole - 1 <= 0.001
         yield Figure(name, f"{part / whole * 100:.2f} %", "99 to 100 %", holds)
     share = all_s / use.span_s
     yield Figure("planted / time on the GPU", f"{share * 100:.2f} %", "<= 100 %", share <= 1.0)
@@ -161,7 +159,7 @@ def _sums(recording: Recording) -> Iterator[Figure]:
 
 
 def show(figures: Iterator[Figure]) -> bool:
-    """Print figures as rows; whether all of them hold."""
+    """Print figures as rows; return whether all targets are met."""
     good = True
     for name, value, target, holds in figures:
         print(f"| {name:44} | {value:34} | {target:14} | {'' if holds else 'MISSED':6} |")

@@ -12,15 +12,16 @@ if sys.version_info < (3, 10):  # noqa: UP036  (a clone is run as it is, without
     version = ".".join(map(str, sys.version_info[:3]))
     raise ImportError(f"chainer-profile needs Python 3.10 or newer; this is Python {version}")
 
-# `python -m` puts the current folder first, where a file typing.py is none that we mean.
+# `python -m` puts the current folder first. A file typing.py there must not replace the standard
+# module.
 if sys.argv[:1] == ["-m"]:
-    _place = sys.path.pop(0)
+    _current_folder = sys.path.pop(0)
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from chainer_profile import compat
-from chainer_profile.basics import began as began  # before anything that takes time
+from chainer_profile.basics import began as began  # before slow imports
 from chainer_profile.basics import views
 from chainer_profile.basics.words import VERSION
 
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
-# Public names are imported when they are used: `--help` must not wait for pandas and Chainer.
-_HOMES = {
+# Modules of public names, which are imported at first use: `--help` must not wait for Chainer.
+_MODULES = {
     "accelerate": "kernels.accelerate",
     "Comparison": "comparison.compare",
     "Layer": "record.recording",
@@ -63,7 +64,7 @@ _HOMES = {
     "compare": "comparison.compare",
     "fold_call_history": "record.folding",
     "layer_frames": "measure.layer_frames",
-    # IPython looks for these two, for %load_ext chainer_profile.
+    # IPython calls these two for %load_ext chainer_profile.
     "load_ipython_extension": "cli.notebook",
     "unload_ipython_extension": "cli.notebook",
     "profile": "measure.runner",
@@ -72,38 +73,38 @@ _HOMES = {
     "summarise": "analyse.summaries",
     "summary": "measure.network",
 }
-__all__ = ["__version__", *(name for name in _HOMES if not name.endswith("_ipython_extension"))]
+__all__ = ["__version__", *(name for name in _MODULES if not name.endswith("_ipython_extension"))]
 
 
 def __getattr__(name: str) -> object:
     if name == "optimize":
-        # `from chainer_profile import optimize` would hide the words of an AttributeError.
+        # `from chainer_profile import optimize` would hide the message of an AttributeError.
         raise ImportError(
             "chainer_profile has no optimize() any more: call the network within accelerate(), or "
             "run it under ONNX Runtime (chainer-profile engines --model FILE.py:NETWORK "
             "--input-shape SHAPE --engines onnxruntime)"
         )
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(_imported(_HOMES[name]), name)
+    value = getattr(_import(_MODULES[name]), name)
     globals()[name] = value
     return value
 
 
-def _imported(module: str) -> Any:
+def _import(module: str) -> Any:
     from importlib import import_module
 
     return import_module(f"{__name__}.{module}")
 
 
 def __dir__() -> list[str]:
-    return sorted(globals().keys() | set(_HOMES))
+    return sorted(globals().keys() | set(_MODULES))
 
 
-def _view(place: str) -> Callable[..., Any]:
-    """A function of a module that is imported when it is called."""
-    module, _, name = place.rpartition(".")
-    return lambda *args, **options: getattr(_imported(module), name)(*args, **options)
+def _view(path: str) -> Callable[..., Any]:
+    """Wrap a function so that its module is imported at the first call."""
+    module, _, name = path.rpartition(".")
+    return lambda *args, **options: getattr(_import(module), name)(*args, **options)
 
 
 for _kind, _names in {
@@ -120,4 +121,4 @@ views.register(
 
 compat.install()
 if sys.argv[:1] == ["-m"]:
-    sys.path.insert(0, _place)
+    sys.path.insert(0, _current_folder)

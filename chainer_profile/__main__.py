@@ -1,4 +1,4 @@
-"""The door: ``python -m chainer_profile``, the command ``chainer-profile``, and ``profile.py``."""
+"""Entry point of ``python -m chainer_profile``, ``chainer-profile`` and ``profile.py``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import ModuleType
 
 
 def _load(name: str, path: Path) -> ModuleType:
-    """Import the file of a package, wherever it is."""
+    """Import a package from a given file."""
     spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -20,43 +20,43 @@ def _load(name: str, path: Path) -> ModuleType:
 
 
 if not __package__:
-    # Run as a file, as sweeps do. The folder of the package does not come first: in site-packages
-    # a backport can have the name of a standard module.
-    here = Path(__file__).resolve().parent
-    sys.path[:] = [__file__, *(place for place in sys.path if place != str(here))]
-    if str(here.parent) not in sys.path:
-        sys.path.append(str(here.parent))
-    _load("chainer_profile", here / "__init__.py")
+    # Sweeps run this file. The folder of the package must not come first in sys.path: in
+    # site-packages a backport can have the name of a standard module.
+    package = Path(__file__).resolve().parent
+    sys.path[:] = [__file__, *(entry for entry in sys.path if entry != str(package))]
+    if str(package.parent) not in sys.path:
+        sys.path.append(str(package.parent))
+    _load("chainer_profile", package / "__init__.py")
 elif __name__ == "__main__" and not getattr(sys.flags, "safe_path", sys.flags.isolated):
-    # `python -m` puts the current folder first: its modules are not to take the place of ours.
+    # `python -m` puts the current folder first. Its modules must not replace other modules.
     sys.path[0] = __file__
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command with the networks that come with the profiler; returns the exit code.
+    """Run a command with the networks that come with the profiler; return the exit code.
 
     Args:
-        argv: The arguments after the program's name; by default the process's own.
+        argv: The arguments after the program's name. Default: the arguments of the process.
     """
     try:
         from chainer_profile.cli.main import main as run
 
         registry = import_module(f"{_models()}.registry").REGISTRY
-    except KeyboardInterrupt:  # before the command could handle it
+    except KeyboardInterrupt:  # before the command handles it
         return 130
     return run(sys.argv[1:] if argv is None else argv, registry)
 
 
 def _models() -> str:
-    """The package of the networks: part of this package, or a folder next to it in a clone."""
+    """Name of the package of networks: a part of this package, or the clone's ``models`` folder."""
     name = "chainer_profile.models"
-    beside = Path(__file__).parents[1] / "models" / "__init__.py"
+    in_clone = Path(__file__).parents[1] / "models" / "__init__.py"
     if (
         name not in sys.modules
-        and beside.is_file()
+        and in_clone.is_file()
         and not (Path(__file__).parent / "models").is_dir()
     ):
-        _load(name, beside)
+        _load(name, in_clone)
     return name
 
 

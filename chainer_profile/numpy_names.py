@@ -1,4 +1,4 @@
-"""The one table of names that NumPy removed since Chainer's days, and what each is today."""
+"""Names that NumPy has removed, and their replacements."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-#: What to write for a name today, by the NumPy that no longer has it. A name that has another
-#: meaning today is not here: ``np.bool``, ``np.long`` and ``np.ulong``.
+#: Replacements of names, by the version of NumPy that removed them. The table does not contain
+#: names with a new meaning: ``np.bool``, ``np.long`` and ``np.ulong``.
 _BY_VERSION = {
     "1.18": {"rank": "np.ndim"},
     "1.23": {"alen": "len", "asscalar": "x.item()"},
@@ -81,25 +81,25 @@ _BY_VERSION = {
     },
     "2.4": {"in1d": "np.isin", "trapz": "np.trapezoid"},
 }
-#: What to write for a name today.
+#: Replacement of each name, as code.
 WRITE = {name: text for names in _BY_VERSION.values() for name, text in names.items()}
-#: The NumPy that no longer has a name.
+#: The version of NumPy that removed each name.
 GONE_SINCE = {name: version for version, names in _BY_VERSION.items() for name in names}
 
 
 @cache
 def value(name: str) -> Any:
-    """What a removed name stands for today."""
+    """Make the object that a removed name stood for."""
     import numpy as np
 
-    ours = _definitions()
-    if name in ours:
-        return ours[name]
+    definitions = _definitions()
+    if name in definitions:
+        return definitions[name]
     return eval(WRITE[name], {"ast": ast, "math": math, "np": np})
 
 
 def _definitions() -> dict[str, object]:
-    """Those of which the table's text is not what they were."""
+    """Define the objects that differ from the replacement in the table."""
     import numpy as np
 
     def asfarray(a: Any, dtype: Any = np.float64) -> Any:

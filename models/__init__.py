@@ -1,4 +1,4 @@
-"""The networks that come with the profiler; :mod:`models.registry` holds their names.
+"""The networks that come with the profiler; :mod:`models.registry` has their names.
 
 Importing this package imports neither Chainer nor NumPy: a network's module is
 imported when the network is built.

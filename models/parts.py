@@ -14,11 +14,11 @@ import numpy
 
 
 class FastHeNormal(chainer.Initializer):
-    """:class:`chainer.initializers.HeNormal`, drawn three times as fast.
+    """:class:`chainer.initializers.HeNormal`, three times as fast.
 
-    Chainer draws every value from NumPy's global generator, in float64; for the 60 million
-    of ResNet-152 that takes 2 s. This initializer draws from a generator of its own in float32,
-    whose seed comes from the global generator: ``numpy.random.seed(seed)`` has its effect.
+    Chainer draws every value from NumPy's global generator, in float64. For the 60 million values
+    of ResNet-152 this takes 2 s. This initializer draws float32 from a separate generator, which
+    the global generator seeds, so that ``numpy.random.seed(seed)`` still determines the weights.
 
     Args:
         scale: Factor on the standard deviation, which is sqrt(2 / fan).
@@ -33,7 +33,7 @@ class FastHeNormal(chainer.Initializer):
         self.fan_option = fan_option
 
     def __call__(self, array: Any) -> None:
-        """Fills a weight array of shape ``(out, in, ...)`` in place."""
+        """Fill a weight array of shape ``(out, in, ...)`` in place."""
         fan_in, fan_out = chainer.initializer.get_fans(array.shape)
         fan = fan_in if self.fan_option == "fan_in" else fan_out
         seed = numpy.random.randint(2**32, dtype=numpy.uint64)  # noqa: NPY002  (see above)
@@ -51,7 +51,7 @@ def convolution(
     bias: bool = False,
     initial_w: Any = None,
 ) -> L.Convolution2D:
-    """Makes a convolution that keeps the side at stride 1, of :class:`FastHeNormal` weights."""
+    """Make a convolution with :class:`FastHeNormal` weights; stride 1 preserves the image size."""
     return L.Convolution2D(
         in_channels,
         out_channels,
@@ -64,17 +64,16 @@ def convolution(
 
 
 def normalization(channels: int) -> L.BatchNormalization:
-    """Makes a batch normalization with the eps of PyTorch, where trained weights come from."""
+    """Make a batch normalization with PyTorch's eps, because trained weights come from PyTorch."""
     return L.BatchNormalization(channels, eps=1e-5)
 
 
-# chainer.Sequential would do, but it numbers three or more links out of order
-# (0, 2, 1), and its link paths with them.
+# chainer.Sequential numbers three or more links in another order (0, 2, 1), also in their paths.
 class Stage(chainer.ChainList):
-    """Blocks that run in turn, named by their place: ``/res2/0``, ``/res2/1``."""
+    """A sequence of blocks, named by their index: ``/res2/0``, ``/res2/1``."""
 
     def forward(self, x: chainer.Variable) -> chainer.Variable:
-        """Hands ``x`` through every block in turn."""
+        """Pass ``x`` through all blocks."""
         for block in self:
             x = block(x)
         return x
@@ -87,6 +86,6 @@ def stage(
     blocks: int,
     stride: int,
 ) -> Stage:
-    """Makes a stage; its first block takes the stride and the change of width."""
+    """Make a stage. Its first block has the stride and changes the number of channels."""
     first = block(in_channels, out_channels, stride)
     return Stage(first, *(block(out_channels, out_channels, 1) for _ in range(blocks - 1)))

@@ -1,6 +1,6 @@
-"""The names that ``--model`` takes, and how each network is built.
+"""The networks of ``--model``, by name.
 
-Neither Chainer nor NumPy is imported here, so the names can be listed at once.
+This module imports neither Chainer nor NumPy, so that ``--list-models`` is fast.
 """
 
 from __future__ import annotations
@@ -18,20 +18,18 @@ class ModelEntry:
     """A network: its description, its input, and its class."""
 
     name: str  #: The name that a user types, such as ``resnet20``.
-    description: str  #: A line for the list of models and for reports.
-    #: Shape of an input without the batch. Images of other sizes work too, unless the description
-    #: says which sizes do.
+    description: str  #: One line for the list of models and for reports.
+    #: Usual shape of an input, without the batch. The description names restrictions of the size.
     input_shape: tuple[int, ...]
-    #: Number of outputs, the network's argument ``classes``; None where it gives feature maps.
+    #: Number of outputs, the network's argument ``classes``; None for a network of feature maps.
     classes: int | None
-    #: Mean and standard deviation of each channel of an image scaled to 0..1, to normalise it.
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    mean: tuple[float, ...]  #: Mean of each channel of images from 0 to 1, for normalisation.
+    std: tuple[float, ...]  #: Standard deviation of each channel.
     factory: str  #: The network's class as ``module:Callable``, imported by :meth:`build`.
-    kwargs: Mapping[str, Any] = field(default_factory=dict)  #: Its arguments.
+    kwargs: Mapping[str, Any] = field(default_factory=dict)  #: Arguments of the class.
 
     def build(self, **overrides: Any) -> Any:
-        """Builds the network on the CPU with new initial weights; ``overrides`` are for kwargs."""
+        """Build the network on the CPU with initial weights; ``overrides`` replace kwargs."""
         module, _, attribute = self.factory.partition(":")
         classes = {} if self.classes is None else {"classes": self.classes}
         network = getattr(importlib.import_module(module, __package__), attribute)
@@ -55,8 +53,8 @@ _IMAGENET = partial(
     mean=(0.485, 0.456, 0.406),
     std=(0.229, 0.224, 0.225),
 )
-#: ResNets for ImageNet by the suffix after the depth in their names: the variant, its description,
-#: and for each depth the number of calls and a word for the description.
+#: ResNets for ImageNet, by the suffix of their names: the variant, its description, and for each
+#: depth the number of calls and an addition to the description.
 _RESNETS: dict[str, tuple[str, str, tuple[tuple[int, int, str], ...]]] = {
     "": (
         "standard",
@@ -133,5 +131,5 @@ _ENTRIES = (
     ),
 )
 
-#: Every network by its name, read-only; the first is the default.
+#: All networks by name, read-only. The first is the default.
 REGISTRY: Mapping[str, ModelEntry] = MappingProxyType({entry.name: entry for entry in _ENTRIES})

@@ -13,7 +13,7 @@ import chainer.links as L
 
 from .parts import convolution, normalization, stage
 
-#: Blocks of the four stages at each depth, of He et al.'s table 1.
+#: Numbers of blocks of the four stages, by depth (He et al., table 1).
 BLOCKS = {
     18: (2, 2, 2, 2),
     34: (3, 4, 6, 3),
@@ -29,23 +29,23 @@ VARIANTS = ("standard", "plain", "bottleneck", "large")
 class ResNet(chainer.Chain):
     """A residual network for images of ImageNet's size, in four variants.
 
-    A 7x7 convolution of stride 2 to 64 channels, batch normalization, ReLU; a 3x3 max
-    pooling of stride 2; four stages of blocks, all but the first at half the side of the
-    one before; the average over the remaining map; a linear layer. No convolution has a
-    bias. The variants are the families that the second reference (ResNets at 224 x 224,
-    operator by operator) compares; ``depth`` says how many blocks a stage has
-    (:data:`BLOCKS`), and is the number of weighted layers in He et al.'s networks only:
+    The layers are: a 7x7 convolution of stride 2 to 64 channels, batch normalization, ReLU; a 3x3
+    max pooling of stride 2; four stages of blocks, of which the last three halve height and width;
+    global average pooling; a linear layer. No convolution has a bias. The second reference
+    (ResNets at 224 x 224, operator by operator) compares these variants. ``depth`` selects the
+    numbers of blocks (:data:`BLOCKS`). It is the number of weighted layers only in He et al.'s
+    networks:
 
     - ``plain``: blocks of two convolutions (:class:`BasicBlock`), stages of 64, 128, 256
       and 512 channels.
-    - ``bottleneck``: blocks of three (:class:`BottleneckBlock`) with the same channels at
-      their end and a quarter of them inside, so the first stage needs no projection.
-    - ``large``: the same with 256, 512, 1024 and 2048 channels, 64 to 512 inside.
+    - ``bottleneck``: blocks of three convolutions (:class:`BottleneckBlock`) with the same output
+      channels, and a quarter of them inside. So the first stage needs no projection.
+    - ``large``: such blocks with 256, 512, 1024 and 2048 output channels, 64 to 512 inside.
     - ``standard``: He et al.'s networks, plain at depth 18 and 34 and large at 50, 101 and
       152, with the stride on the 3x3 convolution (the paper has it on the first 1x1).
 
-    Shapes: input ``(batch, 3, H, W)`` float32 of any size; the stages give sides of 1/4, 1/8,
-    1/16 and 1/32, rounded up; output ``(batch, classes)``, the scores before the softmax.
+    Shapes: input ``(batch, 3, H, W)`` float32 of any size. The stages have 1/4, 1/8, 1/16 and 1/32
+    of its height and width, rounded up. Output ``(batch, classes)``, the scores before the softmax.
 
     Link paths: ``/conv1``, ``/bn1``, ``/res2/0/conv1`` ... ``/res5/2/bn3``, ``/fc``; a
     projecting shortcut is ``downsample_conv`` and ``downsample_bn`` of its block.
@@ -80,9 +80,9 @@ class ResNet(chainer.Chain):
             self.fc = L.Linear(8 * width, classes)
 
     def forward(self, x: Any) -> chainer.Variable:
-        """Gives the scores ``(batch, classes)`` of images ``(batch, 3, H, W)``."""
+        """Compute the scores ``(batch, classes)`` of images ``(batch, 3, H, W)``."""
         h = F.relu(self.bn1(self.conv1(x)))
-        # cover_all=False: the side is rounded as PyTorch rounds it.
+        # cover_all=False rounds height and width as PyTorch does.
         h = F.max_pooling_2d(h, 3, stride=2, pad=1, cover_all=False)
         h = self.res5(self.res4(self.res3(self.res2(h))))
         h = F.average_pooling_2d(h, h.shape[2:])
@@ -93,8 +93,8 @@ class ResNet(chainer.Chain):
 class BasicBlock(chainer.Chain):
     """Two 3x3 convolutions with batch normalization, and a shortcut.
 
-    The shortcut is the input itself, or a strided 1x1 convolution of it with batch
-    normalization (``downsample_conv``, ``downsample_bn``) where side or width change.
+    The shortcut is the input. If the shape changes, a strided 1x1 convolution with batch
+    normalization (``downsample_conv``, ``downsample_bn``) projects it.
 
     Shapes: ``(batch, in_channels, H, W)`` to ``(batch, out_channels, H/s, W/s)`` with
     s the stride, rounded up.
@@ -125,8 +125,9 @@ class BasicBlock(chainer.Chain):
 class BottleneckBlock(chainer.Chain):
     """1x1, 3x3 and 1x1 convolutions with batch normalization, and a shortcut.
 
-    The first convolution narrows to a quarter of the output's width, a multiple of 4, the
-    second has the stride, the third widens. The shortcut is as in :class:`BasicBlock`.
+    The first convolution reduces the channels to a quarter of the output channels, which must be a
+    multiple of 4. The second has the stride. The third restores the channels. The shortcut is as
+    in :class:`BasicBlock`.
 
     Shapes: ``(batch, in_channels, H, W)`` to ``(batch, out_channels, H/s, W/s)`` with
     s the stride, rounded up.

@@ -13,18 +13,17 @@ import chainer.links as L
 
 from .parts import convolution, normalization, stage
 
-#: Shape of one input: the linear layer fits this size only.
+#: Shape of an input. The linear layer fits only this size.
 INPUT_SHAPE = (3, 224, 224)
 
 
 class ResNet34ReluBN(chainer.Chain):
-    """A 34-layer residual network whose convolutions have biases and come before ReLU and BN.
+    """A 34-layer residual network with biases, and with ReLU before batch normalization.
 
-    This is the network of the fourth reference, which runs one ResNet-34 under several
-    engines. It is not He et al.'s: every convolution has a bias; its ReLU comes before its
-    batch normalization; a shortcut that halves the side is a 3x3 convolution and ReLU,
-    without normalization (``downsample_conv`` of its block); and the last map is not averaged
-    whole but 2 x 2, which leaves 512 x 3 x 3 values for the linear layer.
+    The fourth reference runs this network on several engines. It differs from He et al.'s: every
+    convolution has a bias, ReLU comes before batch normalization, and a projecting shortcut is a
+    3x3 convolution and ReLU without normalization (``downsample_conv`` of its block). The final
+    average pooling is 2 x 2, so the linear layer has 512 x 3 x 3 inputs.
 
     Shapes: input ``(batch, 3, 224, 224)`` float32, no other size; output
     ``(batch, classes)``, the scores before the softmax.
@@ -45,7 +44,7 @@ class ResNet34ReluBN(chainer.Chain):
             self.fc = L.Linear(512 * 3 * 3, classes)
 
     def forward(self, x: Any) -> chainer.Variable:
-        """Gives the scores ``(batch, classes)`` of images ``(batch, 3, 224, 224)``.
+        """Compute the scores ``(batch, classes)`` of images ``(batch, 3, 224, 224)``.
 
         Raises:
             ValueError: If the images are of another size.

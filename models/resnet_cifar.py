@@ -18,22 +18,22 @@ from .parts import convolution, stage
 class ResNetCIFAR(chainer.Chain):
     """A residual network of depth 6n + 2 for small images.
 
-    A 3x3 convolution to 16 channels, batch normalization and ReLU; three stages of n
-    basic blocks with 16, 32 and 64 channels, the second and third at half the side of
-    the one before; the average over the remaining map; a linear layer. No convolution
-    has a bias. Two variants share this code, with the same links and so the same weights:
+    The layers are: a 3x3 convolution to 16 channels, batch normalization and ReLU; three stages of
+    n basic blocks with 16, 32 and 64 channels, of which the last two halve height and width; global
+    average pooling; a linear layer. No convolution has a bias. Two variants have the same links,
+    and so the same weights:
 
     - ``identity_shortcuts=True`` is the network of He et al.: every block adds its
-      input to its result. Where side and width change, the shortcut is a strided 1x1
+      input to its result. If the shape changes, the shortcut is a strided 1x1
       convolution with batch normalization (the paper's option B; its CIFAR-10 results
       use option A, which pads with zeros and has no parameters there).
     - ``identity_shortcuts=False`` is the network that the reference report profiled
       (ResNet20 on CIFAR-10 under Chainer's TimerHook): only the two strided blocks
       have a shortcut, the others are plain pairs of convolutions.
 
-    Shapes: input ``(batch, 3, H, W)`` float32 of any size; the stages give
-    ``(batch, 16, H, W)``, ``(batch, 32, H/2, W/2)`` and ``(batch, 64, H/4, W/4)``, halves
-    rounded up; output ``(batch, classes)``, the scores before the softmax.
+    Shapes: input ``(batch, 3, H, W)`` float32 of any size. The outputs of the stages are
+    ``(batch, 16, H, W)``, ``(batch, 32, H/2, W/2)`` and ``(batch, 64, H/4, W/4)``, rounded up.
+    Output ``(batch, classes)``, the scores before the softmax.
 
     Link paths: ``/conv1``, ``/bn1``, ``/res2/0/conv1`` ... ``/res4/2/bn2``, ``/fc``; a
     projecting shortcut is ``conv3`` and ``bn3`` of its block, such as ``/res3/0/conv3``.
@@ -66,7 +66,7 @@ class ResNetCIFAR(chainer.Chain):
             self.fc = L.Linear(64, classes)
 
     def forward(self, x: Any) -> chainer.Variable:
-        """Gives the scores ``(batch, classes)`` of images ``(batch, 3, H, W)``."""
+        """Compute the scores ``(batch, classes)`` of images ``(batch, 3, H, W)``."""
         h = F.relu(self.bn1(self.conv1(x)))
         h = self.res4(self.res3(self.res2(h)))
         h = F.average_pooling_2d(h, h.shape[2:])
@@ -75,10 +75,10 @@ class ResNetCIFAR(chainer.Chain):
 
 
 class BasicBlock(chainer.Chain):
-    """Two 3x3 convolutions with batch normalization, and a shortcut where there is one.
+    """Two 3x3 convolutions with batch normalization, and an optional shortcut.
 
-    A strided block projects its input by a 1x1 convolution (``conv3``, ``bn3``); one of
-    stride 1 adds its input as it is, or has no shortcut at all.
+    A strided block projects its input by a 1x1 convolution (``conv3``, ``bn3``). Another block adds
+    its unchanged input, or has no shortcut.
 
     Shapes: ``(batch, in_channels, H, W)`` to ``(batch, out_channels, H/s, W/s)`` with
     s the stride, rounded up.
@@ -110,6 +110,6 @@ class BasicBlock(chainer.Chain):
 
 
 def _conv(in_channels: int, out_channels: int, ksize: int, stride: int) -> L.Convolution2D:
-    """Makes a convolution of Chainer's own initial weights."""
+    """Make a convolution with Chainer's HeNormal weights."""
     weights = chainer.initializers.HeNormal()
     return convolution(in_channels, out_channels, ksize, stride, initial_w=weights)

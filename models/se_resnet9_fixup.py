@@ -1,7 +1,7 @@
 """SE-ResNet9 with Fixup, a feature extractor for embodied agents without normalization.
 
-Squeeze-and-excitation is of Hu et al. 2017 (arXiv 1709.01507), Fixup of Zhang et al. 2019
-(arXiv 1901.09321).
+Squeeze-and-excitation: Hu et al. 2017 (arXiv 1709.01507). Fixup: Zhang et al. 2019 (arXiv
+1901.09321).
 """
 
 from __future__ import annotations
@@ -24,30 +24,28 @@ _REDUCTION = 16
 class SEResNet9Fixup(chainer.Chain):
     """A residual network of nine layers with squeeze-and-excitation and Fixup's scalars.
 
-    This is the network of the fifth reference, which makes it faster by fusing layers. Each
-    4 x 4 pixels become channels (space to depth); a 1x1 convolution to 64 channels and
-    ReLU; four stages of one block (:class:`SEFixupBlock`) with 64, 128, 256 and 512
-    channels, all but the first at half the side of the one before. It ends there, with
-    feature maps: no pooling, no linear layer. No convolution has a bias, nothing is
-    normalized.
+    The fifth reference accelerates this network by fusing layers. The layers are: space to depth
+    of 4 x 4 pixels; a 1x1 convolution to 64 channels and ReLU; four blocks (:class:`SEFixupBlock`)
+    with 64, 128, 256 and 512 channels, of which the last three halve height and width. The outputs
+    are feature maps: the network has neither a final pooling nor a linear layer. The network
+    has neither normalization nor biases of convolutions.
 
     Shapes: input ``(batch, channels, H, W)`` float32 (64 x 64 in the reference; other
-    multiples of 4 work); the blocks give sides of 1/4, 1/8, 1/16 and 1/32, rounded up;
-    output ``(batch, 512, H/32, W/32)``.
+    multiples of 4 work). The blocks have 1/4, 1/8, 1/16 and 1/32 of its height and width, rounded
+    up. Output ``(batch, 512, H/32, W/32)``.
 
-    Channel ``(4 * row + column) * channels + c`` of the space to depth is channel c of the
-    pixels at that row and column of each 4 x 4 (:func:`chainer.functions.space2depth`);
-    others order them ``c * 16 + 4 * row + column``, so weights of ``/conv1`` from elsewhere
-    may have to be reordered.
+    After space to depth, channel ``(4 * row + column) * channels + c`` is channel c of the pixels
+    at that row and column of each 4 x 4 (:func:`chainer.functions.space2depth`). Other frameworks
+    use ``c * 16 + 4 * row + column``, so imported weights of ``/conv1`` may need another order.
 
     Link paths: ``/conv1``, ``/res2/conv1``, ``/res2/se/fc1`` ... ``/res5/se/fc2``; the
     scalars are parameters of the block: ``/res2/bias1a``.
 
-    Weights start as Fixup says: the first convolution of a block from a normal distribution
-    of deviation sqrt(2 / (out * 9)) * L ** -0.5 with L = 4 blocks, the second from 0, scales
-    from 1, scalar biases from 0, so a new network's blocks hand on their shortcut. Of the
-    rest the reference does not speak: here ``/conv1`` and the shortcuts' convolutions have
-    the same distribution without L, as in Fixup's own code, and the linear layers
+    Initial weights are Fixup's. The first convolution of a block has a normal distribution with a
+    standard deviation of sqrt(2 / (out * 9)) * L ** -0.5, for L = 4 blocks. The second one is 0,
+    scales are 1, and scalar biases are 0, so the blocks of a new network return their shortcut.
+    The reference does not specify the other weights. Here ``/conv1`` and the convolutions of
+    shortcuts have the same distribution without L, as in Fixup's code, and linear layers have
     Chainer's default.
 
     Args:
@@ -65,7 +63,7 @@ class SEResNet9Fixup(chainer.Chain):
             self.res5 = SEFixupBlock(256, 512, 2)
 
     def forward(self, x: Any) -> chainer.Variable:
-        """Gives the feature maps ``(batch, 512, H/32, W/32)`` of ``(batch, channels, H, W)``.
+        """Compute the feature maps ``(batch, 512, H/32, W/32)`` of ``(batch, channels, H, W)``.
 
         Raises:
             ValueError: If the channels or the sides do not fit.
@@ -83,11 +81,10 @@ class SEResNet9Fixup(chainer.Chain):
 class SEFixupBlock(chainer.Chain):
     """Two 3x3 convolutions between scalars, squeeze-and-excitation, and a shortcut.
 
-    The scalars are parameters of shape ``(1,)``; ``+`` and ``*`` broadcast them, so each is
-    one ``Add`` or ``Mul`` without a call to broadcast. A strided block's shortcut is a 3x3
-    average pooling (stride 2, pad 1, the pad counted as zeros) and a 1x1 convolution
-    (``downsample_conv``) of the input with bias1a, a sum that is computed once; else it is
-    the input itself, without bias1a.
+    The scalars are parameters of shape ``(1,)``; ``+`` and ``*`` broadcast them, so each is one
+    ``Add`` or ``Mul`` without a call of ``Broadcast``. The shortcut of a strided block is a 3x3
+    average pooling (stride 2, pad 1, padded zeros count) and a 1x1 convolution
+    (``downsample_conv``) of input + bias1a. Otherwise the shortcut is the input, without bias1a.
 
     Shapes: ``(batch, in_channels, H, W)`` to ``(batch, out_channels, H/s, W/s)`` with
     s the stride, rounded up.
@@ -120,12 +117,13 @@ class SEFixupBlock(chainer.Chain):
 
 
 class SqueezeExcitation(chainer.Chain):
-    """Weighs every channel by a number from 0 to 1 that all channels' averages decide.
+    """Multiplies each channel by a factor from 0 to 1, computed from the means of all channels.
 
-    The average over the map; a linear layer to a sixteenth of the width, which is a multiple of
-    16; ReLU; a linear layer back; sigmoid; the input times that.
+    The layers are: global average pooling; a linear layer to a sixteenth of the channels, which
+    must be a multiple of 16; ReLU; a linear layer to all channels; sigmoid; the product with the
+    input.
 
-    Shapes: ``(batch, channels, H, W)`` to the same.
+    Shapes: input and output ``(batch, channels, H, W)``.
     """
 
     def __init__(self, channels: int) -> None:
@@ -144,6 +142,6 @@ class SqueezeExcitation(chainer.Chain):
 def _conv(
     in_channels: int, out_channels: int, ksize: int, stride: int, scale: float = 1.0
 ) -> L.Convolution2D:
-    """Makes a convolution without bias of Fixup's initial weights."""
+    """Make a convolution without bias and with Fixup's initial weights."""
     weights = FastHeNormal(scale, "fan_out")
     return convolution(in_channels, out_channels, ksize, stride, initial_w=weights)

@@ -18,11 +18,11 @@ from chainer_profile.record.recording import (
     MachineLimits,
     MemoryUse,
     PhaseMemory,
-    Place,
     Rank,
     Recording,
     Settings,
     Stack,
+    StackFrame,
 )
 from tests.conftest import make_recording
 from tests.refusing import refusal as refused
@@ -106,7 +106,7 @@ def whole(recording):
         Stack((1,), 1e-4, 0, function=first.function),
         Stack((1,), 1e-4, 150),
     )
-    places = (Place("f", "a.py", 3, "x = y", own=True), Place("g", "b.py"))
+    places = (StackFrame("f", "a.py", 3, "x = y", own=True), StackFrame("g", "b.py"))
     work = {"flops": 9, "macs": 2, "nbytes_read": 8, "nbytes_written": 8, "output_nbytes": 8}
     values = (9,) * n, (5,) * len(recording.phases), (99,) * 2
     return dataclasses.replace(

@@ -46,7 +46,7 @@ def test_each_edit_finds_its_text_and_moves_no_line():
         for old, new in edits.items():
             assert old in source, module
             assert new.count("\n") == old.count("\n"), module
-        compile(compat.edited(module, source), module, "exec")
+        compile(compat.apply_edits(module, source), module, "exec")
 
 
 def test_install_imports_nothing_and_concurrent_imports_leave_numpy_unchanged():

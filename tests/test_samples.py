@@ -47,7 +47,7 @@ def assert_same(sample, made):
 def test_sample_files_equal_new_ones(sample, tmp_path, monkeypatch):
     # Reducing colours is slow, and the comparison ignores it: do it for one sample.
     if sample != "resnet20-cpu-b32-train":
-        monkeypatch.setattr(samples, "in_few_colours", lambda path: None)
+        monkeypatch.setattr(samples, "reduce_colours", lambda path: None)
     made = samples.make(sample, tmp_path)
     assert made == {name for name in KEPT[sample] if not samples.is_source(name)}
     for folder, names in ((tmp_path, made), (SAMPLES / sample, set(KEPT[sample]))):

@@ -1,4 +1,4 @@
-"""The table of cures for ``advise`` and ``run --try``, and the changes that a profile proposes."""
+"""Table of changes for ``advise`` and ``run --try``, and proposals based on a profile."""
 
 from __future__ import annotations
 
@@ -18,64 +18,65 @@ from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import BACKWARD, export_command_of
 from chainer_profile.engines.catalogue import ENGINES
 
-#: The times that decide: CPU time where both run on one thread, as other programs disturb it least.
+#: Kinds of time that a comparison can use. CPU time suits variants with one thread, because other
+#: programs disturb it least.
 CPU, WALL = "CPU time", "wall"
-#: The network as it is.
-AS_IT_IS = Change()
-#: The place of a variable that changes a program.
+#: No change: the network or program as the user wrote it.
+UNCHANGED = Change()
+#: The position in which a user writes an environment variable.
 BEFORE = "before the command"
 
-#: Makes the method that replaces one of Chainer's own, from that.
+#: Returns the replacement of a method of Chainer.
 Wrap = Callable[[Any], Any]
-#: Lets Chainer's own method run where the new one raises.
+#: Adds a fallback to a replacement: Chainer's method runs if the replacement raises.
 Guard = Callable[[Wrap], Wrap]
 
 
 @dataclass(frozen=True)
-class Cure:
-    """A change of a fixed kind, and its needs."""
+class KnownChange:
+    """A change that needs no number from the profile, and what it requires."""
 
     change: Change
-    needs: str = ""  #: What the machine must have, a key of :func:`lacking`; empty for nothing.
-    device: str = "cpu"  #: The device that it changes: ``cpu`` or ``gpu``; empty for both.
-    within: bool = True  #: Whether it can be switched on and off in a running program.
-    lasts: bool = False  #: Whether a part of it stays when switched off; it is then tried last.
+    requirement: str = ""  #: A key of :func:`missing_requirements`; empty for none.
+    device: str = "cpu"  #: Device that the change concerns: ``cpu`` or ``gpu``; empty for both.
+    switchable: bool = True  #: Whether a running program can switch it on and off.
+    persists: bool = False  #: Whether switching it off leaves an effect. It is then tried last.
 
 
-#: BLAS threads come before these. A larger batch and another type change the training itself: only
-#: ``advise`` proposes them.
-CURES = (
-    Cure(Change(kernels="numpy")),
-    Cure(Change(kernels="torch"), needs="torch"),
-    Cure(Change(config=("type_check",)), device=""),
-    Cure(Change(config=("autotune",)), device="gpu"),
-    Cure(Change(config=("cudnn_fast_batch_normalization",)), device="gpu"),
-    Cure(Change(keep_memory=True), needs="glibc", lasts=True),
-    Cure(Change(engine="onnxruntime"), needs="onnxruntime", within=False),
+#: The number of BLAS threads is tried before these. A larger batch and another data type change
+#: the training itself, so only ``advise`` proposes them.
+KNOWN_CHANGES = (
+    KnownChange(Change(kernels="numpy")),
+    KnownChange(Change(kernels="torch"), requirement="torch"),
+    KnownChange(Change(config=("type_check",)), device=""),
+    KnownChange(Change(config=("autotune",)), device="gpu"),
+    KnownChange(Change(config=("cudnn_fast_batch_normalization",)), device="gpu"),
+    KnownChange(Change(keep_memory=True), requirement="glibc", persists=True),
+    KnownChange(Change(engine="onnxruntime"), requirement="onnxruntime", switchable=False),
 )
 
 
-class _Entry(NamedTuple):
-    """An entry of ``chainer.config``: the name of its change, and its new value."""
+class _ConfigEntry(NamedTuple):
+    """A setting of ``chainer.config``: the name of the change, and the new value."""
 
     name: str
     value: bool
-    variable: str = ""  #: Sets it for the whole program; empty if only code can.
+    variable: str = ""  #: Environment variable that sets it; empty if only code can set it.
 
 
 _CONFIG = {
-    "type_check": _Entry("type checks off", False, "CHAINER_TYPE_CHECK=0"),
-    "autotune": _Entry("cuDNN's autotuning", True),
-    "cudnn_fast_batch_normalization": _Entry("cuDNN's fast batch normalisation", True),
+    "type_check": _ConfigEntry("type checks off", False, "CHAINER_TYPE_CHECK=0"),
+    "autotune": _ConfigEntry("cuDNN's autotuning", True),
+    "cudnn_fast_batch_normalization": _ConfigEntry("cuDNN's fast batch normalisation", True),
 }
-#: Names of kernels in a program, where keeping memory is a change of its own.
+#: Names of kernels in a running program, where keeping memory is a separate change.
 _KERNELS = {"numpy": "faster NumPy kernels", "torch": "PyTorch's kernels"}
-#: The variable for the threads of a BLAS, by its name in threadpoolctl.
+#: The environment variable with the number of threads, by threadpoolctl's name of the BLAS.
 _THREAD_VARIABLES = {"mkl": "MKL_NUM_THREADS", "blis": "BLIS_NUM_THREADS"}
 
 
-def lacking() -> dict[str, str]:
-    """By each need of cures, why this machine lacks it and how to install it; else empty."""
+def missing_requirements() -> dict[str, str]:
+    """For each requirement, why this machine does not meet it; empty if it does."""
     missing = {
         name: "" if all(map(find_spec, entry.needs)) else f"not installed: {entry.install}"
         for name, entry in ENGINES.items()
@@ -85,21 +86,21 @@ def lacking() -> dict[str, str]:
     return {**missing, "glibc": "" if is_glibc else "needs glibc, which this system lacks"}
 
 
-# -- within a running program
+# -- in a running program
 
 
 @dataclass
-class Cures:
-    """The changes to try in a running program, in three stages, and those that cannot be tried."""
+class PlannedChanges:
+    """The changes to try in a running program, in three stages."""
 
     threads: Sequence[Change] = ()  #: Other numbers of BLAS threads.
-    others: Sequence[Change] = ()  #: Changes that can be switched off again.
-    last: Sequence[Change] = ()  #: Changes of which something stays.
+    others: Sequence[Change] = ()  #: Changes that leave no effect when they are switched off.
+    last: Sequence[Change] = ()  #: Changes that leave an effect.
     untried: Sequence[Untried] = field(default_factory=list)
 
 
-def cures_here(on_gpu: bool) -> Cures:
-    """The changes to try in this process."""
+def plan_changes(on_gpu: bool) -> PlannedChanges:
+    """Choose the changes to try in this process."""
     threads: list[Change] = []
     others: list[Change] = []
     last: list[Change] = []
@@ -110,33 +111,35 @@ def cures_here(on_gpu: bool) -> Cures:
         threads = [Change(threads=count) for count in counts if count != blas_threads()]
         if not threads:
             untried.append(Untried("BLAS threads", "there is one core"))
-    lacks = lacking()
-    for cure in CURES:
-        if not cure.within or cure.device == ("cpu" if on_gpu else "gpu"):
+    missing = missing_requirements()
+    for known in KNOWN_CHANGES:
+        if not known.switchable or known.device == ("cpu" if on_gpu else "gpu"):
             continue
-        why = "the program has it already" if is_made(cure.change) else lacks.get(cure.needs, "")
+        why = missing.get(known.requirement, "")
+        if is_active(known.change):
+            why = "the program has it already"
         if why:
-            untried.append(Untried(name_of(cure.change), why))
+            untried.append(Untried(combined_name(known.change), why))
         else:
-            (last if cure.lasts else others).append(cure.change)
-    return Cures(threads, others, last, untried)
+            (last if known.persists else others).append(known.change)
+    return PlannedChanges(threads, others, last, untried)
 
 
 @cache
 def _blas() -> Any:
-    """The BLAS libraries of the process; finding them takes a millisecond."""
+    """Return threadpoolctl's controller of the BLAS libraries; finding them takes 1 ms."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController().select(user_api="blas")
 
 
 def blas_threads() -> int:
-    """Threads that BLAS has now; 1 without any BLAS."""
+    """Current number of BLAS threads; 1 if the process has no BLAS."""
     return max((library["num_threads"] for library in _blas().info()), default=1)
 
 
-def is_made(change: Change) -> bool:
-    """Whether the process already has a change of kernels, memory or configuration."""
+def is_active(change: Change) -> bool:
+    """Whether a change of kernels, memory or configuration is already in effect."""
     import chainer
 
     from chainer_profile.kernels.accelerate import kernels_now
@@ -150,8 +153,8 @@ def is_made(change: Change) -> bool:
 
 
 @contextmanager
-def switched(change: Change, guard: Guard) -> Iterator[None]:
-    """Within this the process has a change; methods that it replaces are guarded."""
+def applied(change: Change, guard: Guard) -> Iterator[None]:
+    """Apply a change to this process, with a fallback for each method that it replaces."""
     from chainer import using_config
 
     from chainer_profile.kernels.accelerate import kernels_named
@@ -176,16 +179,16 @@ def switched(change: Change, guard: Guard) -> Iterator[None]:
         yield
 
 
-def name_of(change: Change) -> str:
-    """The name of changes of a program together; :func:`code` gives what to write for them."""
+def combined_name(change: Change) -> str:
+    """Join the names of all parts of a change."""
     names = [Change(threads=change.threads).name] if change.threads else []
     names += [_KERNELS[change.kernels]] if change.kernels else []
     names += ["memory kept"] if change.keep_memory else []
     return " + ".join((*names, *(_CONFIG[name].name for name in change.config)))
 
 
-def variables(change: Change) -> str:
-    """The variables before a program's command that make a change; empty if it needs none."""
+def environment_variables(change: Change) -> str:
+    """Environment variables that apply a change, as written before a command; may be empty."""
     words = []
     if change.threads:
         kinds = {library["internal_api"] for library in _blas().info()}
@@ -197,8 +200,8 @@ def variables(change: Change) -> str:
     return " ".join(words)
 
 
-def code(change: Change) -> list[str]:
-    """The statements in a program that make a change; a ``with`` stands around the loop."""
+def statements(change: Change) -> list[str]:
+    """Python statements that apply a change; a ``with`` statement encloses the loop."""
     lines = [
         f"chainer.config.{name} = True" for name in change.config if not _CONFIG[name].variable
     ]
@@ -212,71 +215,74 @@ def code(change: Change) -> list[str]:
     return lines
 
 
-# -- what is proposed
+# -- proposals
 
 
 @dataclass(frozen=True)
 class Candidate:
+    """A change to try, and the change that it is compared with."""
+
     name: str
     reason: str  #: Why it could help, in one line.
-    keep: str  #: What to write or to type to keep it.
+    keep: str  #: Code or command that keeps the change.
     change: Change
-    #: The change that it is compared with. If this is not :data:`AS_IT_IS`, the run has made that.
-    against: Change = AS_IT_IS
-    decides: str = CPU  #: Or :data:`WALL`.
-    alone: bool = True  #: Whether it takes the place of others, as kernels and engines do.
+    #: The change that it is compared with. If this is not :data:`UNCHANGED`, the profiled run
+    #: already has ``change``.
+    against: Change = UNCHANGED
+    decides: str = CPU  #: The time to compare: :data:`CPU` or :data:`WALL`.
+    alone: bool = True  #: Whether it excludes others, as kernels and engines exclude each other.
 
 
-def candidate_within(change: Change, against: Change) -> Candidate:
-    """A change of a running program, named by its difference from the one it is compared with."""
-    name, beside = name_of(change), ""
-    if against != AS_IT_IS:
-        more = {
+def candidate_for_program(change: Change, against: Change) -> Candidate:
+    """Make a candidate for a running program, named by its difference from ``against``."""
+    name, reason = combined_name(change), ""
+    if against != UNCHANGED:
+        added = {
             part.name: getattr(change, part.name)
             for part in fields(Change)
             if getattr(change, part.name) != getattr(against, part.name)
         }
-        if "config" in more:
-            more["config"] = tuple(entry for entry in change.config if entry not in against.config)
-        name, beside = f"+ {name_of(Change(**more))}", f"beside {name_of(against)}"
-    keep = "; ".join(filter(None, (variables(change), *code(change))))
-    return Candidate(name, beside, keep, change, against, decides=WALL)
+        if "config" in added:
+            added["config"] = tuple(name for name in change.config if name not in against.config)
+        name = f"+ {combined_name(Change(**added))}"
+        reason = f"in addition to {combined_name(against)}"
+    keep = "; ".join(filter(None, (environment_variables(change), *statements(change))))
+    return Candidate(name, reason, keep, change, against, decides=WALL)
 
 
 @dataclass(frozen=True)
-class Possible:
-    """The abilities of this machine."""
+class Capabilities:
+    """Abilities of this machine, and the BLAS threads of the profiled run."""
 
-    #: Why needs of cures cannot be met, by need (:func:`lacking`); empty where they can.
-    lacks: Mapping[str, str]
+    missing: Mapping[str, str]  #: From :func:`missing_requirements`.
     threads: int  #: BLAS threads of the run.
-    cores: int  #: Threads that BLAS takes by itself.
-    asked: bool = False  #: Whether the user asked for the run's number of threads.
+    cores: int  #: BLAS threads by default.
+    threads_requested: bool = False  #: Whether the user set the run's number of threads.
     export: str = ""  #: The command that exports the run's network.
 
 
-def propose(summary: Summary, possible: Possible) -> tuple[list[Candidate], list[Untried]]:
-    """The changes that are worth a try, by a profile of the network as it is, and the others."""
-    every = [*_of_findings(summary, possible), *_of_threads(possible)]
+def propose(summary: Summary, capabilities: Capabilities) -> tuple[list[Candidate], list[Untried]]:
+    """Choose changes to try from a profile of the unchanged network, and explain the others."""
+    every = [*_from_findings(summary, capabilities), *_thread_candidates(capabilities)]
     return (
         [change for change in every if isinstance(change, Candidate)],
         [change for change in every if isinstance(change, Untried)],
     )
 
 
-def _of_findings(summary: Summary, possible: Possible) -> Iterator[Candidate | Untried]:
-    """The changes of findings; those that this machine cannot make are untried."""
+def _from_findings(summary: Summary, capabilities: Capabilities) -> Iterator[Candidate | Untried]:
+    """Yield the changes that findings propose; untried if this machine lacks a requirement."""
     trains = BACKWARD in set(summary.layers["phase"])
-    needs = {cure.change: cure.needs for cure in CURES}
+    requirements = {known.change: known.requirement for known in KNOWN_CHANGES}
     for finding in proposed(summary):
         if isinstance(finding, Untried):
             yield finding
             continue
         for change in finding.changes:
-            if lacks := possible.lacks.get(needs.get(change, ""), ""):
-                yield Untried(change.name, lacks)
+            if why := capabilities.missing.get(requirements.get(change, ""), ""):
+                yield Untried(change.name, why)
                 continue
-            keep = change.keep(possible.export)
+            keep = change.keep(capabilities.export)
             if change.batchsize and trains:
                 keep += " (this changes the training: choose the learning rate again)"
             yield Candidate(
@@ -284,34 +290,37 @@ def _of_findings(summary: Summary, possible: Possible) -> Iterator[Candidate | U
                 finding.text.partition(". ")[0].removesuffix("."),
                 keep,
                 change,
-                decides=CPU if possible.threads == 1 else WALL,
+                decides=CPU if capabilities.threads == 1 else WALL,
                 alone=not (change.batchsize or change.dtype),
             )
 
 
-def _of_threads(possible: Possible) -> Iterator[Candidate | Untried]:
-    cores, has_one = possible.cores, possible.threads == 1
+def _thread_candidates(capabilities: Capabilities) -> Iterator[Candidate | Untried]:
+    cores, has_one = capabilities.cores, capabilities.threads == 1
     if cores < 2:
         yield Untried("more BLAS threads", "BLAS already uses one")
         return
     single, every = Change(threads=1), Change(threads=cores)
-    many = cores if has_one else possible.threads
+    many = cores if has_one else capabilities.threads
     reason = f"small products lose more by waiting for {many} threads than they gain"
     fewer = Candidate(single.name, reason, single.keep(), single, decides=WALL, alone=False)
     if not has_one:
         yield fewer
-    elif possible.asked:
+    elif capabilities.threads_requested:
         reason, keep = f"the run used one of {cores}", "without --threads 1"
         yield replace(fewer, name=every.name, reason=reason, keep=keep, change=every)
     else:
-        yield replace(fewer, reason=f"{reason}; the run used one", change=AS_IT_IS, against=every)
+        yield replace(fewer, reason=f"{reason}; the run used one", change=UNCHANGED, against=every)
 
 
-def summed(promising: Sequence[Candidate]) -> list[Candidate]:
-    """The sum of changes that help alone, best first: one that excludes others, and the rest."""
-    own = [candidate for candidate in promising if candidate.against == AS_IT_IS]
-    best = [candidate for candidate in own if candidate.alone][:1]
-    parts = [*best, *(candidate for candidate in own if not candidate.alone)]
+def combine(promising: Sequence[Candidate]) -> list[Candidate]:
+    """Combine the best exclusive change with each change that excludes no other.
+
+    The candidates must be ranked. Returns an empty list if there is nothing to combine.
+    """
+    on_unchanged = [candidate for candidate in promising if candidate.against == UNCHANGED]
+    best = [candidate for candidate in on_unchanged if candidate.alone][:1]
+    parts = [*best, *(candidate for candidate in on_unchanged if not candidate.alone)]
     if not best or len(parts) < 2:
         return []
     change = reduce(Change.with_, (part.change for part in parts))

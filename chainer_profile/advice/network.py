@@ -1,4 +1,4 @@
-"""A network under a change, in the process that runs it."""
+"""Builds a network with a change applied, in the process that runs it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chainer_profile.basics.units import format_scientific
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.equality import difference, host_copies, tolerance
 from chainer_profile.engines.protocol import Network, flat_arrays
-from chainer_profile.engines.race import Race, choose
+from chainer_profile.engines.race import Race, make_contestants
 from chainer_profile.kernels.accelerate import Accelerated, accelerate
 from chainer_profile.measure import configuration, runner
 from chainer_profile.measure.arguments import Arguments
@@ -26,19 +26,21 @@ from chainer_profile.measure.steps import AnyStep, ForwardStep, learn_first, mak
 from chainer_profile.measure.threads import limit_blas_threads
 from chainer_profile.record.recording import Settings
 
-#: Layers are timed in at most so many trials, which take about so many seconds.
+#: Largest number of trials that time layers, and about how many seconds they take.
 _LAYER_TRIALS, _LAYER_S = 50, 0.5
-#: The largest allowed relative difference of gradients in float64, and the inputs for them.
-_EXACT, _EXACT_BATCH = 1e-6, 4
+#: Largest allowed relative difference of gradients in float64, and the batch size of that check.
+_GRADIENT_TOLERANCE, _GRADIENT_BATCHSIZE = 1e-6, 4
 
-#: Builds the network on the CPU, with its arguments, for so many inputs at a time.
+#: Builds the network on the CPU, and its arguments, for a batch size.
 Build = Callable[[int], tuple[Any, Arguments]]
 
 
 @contextmanager
-def network_under(build: Build, settings: Settings, loss: str, change: Change) -> Iterator[Any]:
-    """The network under a change of its settings, ready to run."""
-    own = replace(
+def network_with_change(
+    build: Build, settings: Settings, loss: str, change: Change
+) -> Iterator[Any]:
+    """Build the network, apply a change, and yield an object that runs and checks it."""
+    changed = replace(
         settings,
         threads=change.threads or settings.threads,
         batchsize=change.batchsize or settings.batchsize,
@@ -46,82 +48,86 @@ def network_under(build: Build, settings: Settings, loss: str, change: Change) -
         keep_memory=change.keep_memory or settings.keep_memory,
     )
     with ExitStack() as stack:
-        stack.enter_context(limit_blas_threads(own.threads))
-        stack.enter_context(configuration.configured(own))
-        model, given = build(own.batchsize)
-        if change.batchsize not in (None, given.batchsize):
-            raise WorkerError(f"the input file fixes the batch size at {given.batchsize}")
-        own = replace(own, batchsize=given.batchsize)
-        given = given.with_floats(configuration.input_dtype())
-        step = _step(model, given, own, loss)
+        stack.enter_context(limit_blas_threads(changed.threads))
+        stack.enter_context(configuration.configured(changed))
+        model, arguments = build(changed.batchsize)
+        if change.batchsize not in (None, arguments.batchsize):
+            raise WorkerError(f"the input file fixes the batch size at {arguments.batchsize}")
+        changed = replace(changed, batchsize=arguments.batchsize)
+        arguments = arguments.with_floats(configuration.input_dtype())
+        step = _step(model, arguments, changed, loss)
         stack.enter_context(step.configured())
         structure = learn_first(step)
         if change.engine:
-            if given.kwargs or not all(hasattr(value, "dtype") for value in given.args):
+            if arguments.kwargs or not all(hasattr(value, "dtype") for value in arguments.args):
                 raise WorkerError("engines take only arrays, by position")
-            network = Network(own.model, model, given.args, structure.layers, "cpu", own.threads)
-            yield _UnderEngine(network, change.engine, own.batchsize)
+            network = Network(
+                changed.model, model, arguments.args, structure.layers, "cpu", changed.threads
+            )
+            yield _EngineNetwork(network, change.engine, changed.batchsize)
             return
         fast = None
         if change.kernels:
-            fast = stack.enter_context(accelerate(change.kernels, threads=own.threads))
+            fast = stack.enter_context(accelerate(change.kernels, threads=changed.threads))
 
-        def exact() -> tuple[AnyStep, Any]:
+        def build_float64() -> tuple[AnyStep, Any]:
             with chainer.using_config("dtype", np.dtype(np.float64)):
-                model, given = build(min(own.batchsize, _EXACT_BATCH))
-                given = Arguments(given.args, given.kwargs).with_floats(np.float64)
-                step = _step(model, given, own, loss)
+                model, arguments = build(min(changed.batchsize, _GRADIENT_BATCHSIZE))
+                arguments = Arguments(arguments.args, arguments.kwargs).with_floats(np.float64)
+                step = _step(model, arguments, changed, loss)
                 step()
                 return step, model
 
-        yield _UnderChainer(step, own, fast, exact)
+        yield _ChainerNetwork(step, changed, fast, build_float64)
 
 
-def _step(model: Any, given: Arguments, settings: Settings, loss: str) -> AnyStep:
+def _step(model: Any, arguments: Arguments, settings: Settings, loss: str) -> AnyStep:
     return make_step(
         settings.phase,
         model,
-        given.args,
-        keywords=given.kwargs,
+        arguments.args,
+        keywords=arguments.kwargs,
         train_mode=settings.train_mode,
         loss=loss,
         seed=settings.seed,
     )
 
 
-class _UnderChainer:
-    """Chainer itself, on its own or other kernels; a run has ``batchsize`` inputs."""
+class _ChainerNetwork:
+    """A network that Chainer runs, with its own kernels or others; ``batchsize`` inputs a run."""
 
     def __init__(
         self,
         step: AnyStep,
         settings: Settings,
         fast: Accelerated | None,
-        exact: Callable[[], tuple[AnyStep, Any]],
+        build_float64: Callable[[], tuple[AnyStep, Any]],
     ) -> None:
         self.run, self.batchsize = step, settings.batchsize
-        self._seed, self._fast, self._exact = settings.seed, fast, exact
+        self._seed, self._fast, self._build_float64 = settings.seed, fast, build_float64
 
     def check(self) -> str:
-        """Why its outputs or gradients are wrong; empty if they are right. It is not run again.
+        """Compare outputs or gradients with Chainer's kernels, and describe a difference.
 
-        Gradients are compared in float64: in float32 a number on the edge of a ReLU falls to one
-        side or the other, and Chainer's own differ by some per cent for a rounding of the input.
+        Returns an empty text if they agree. The network is not used after this.
+
+        Gradients are compared in float64. In float32, rounding decides whether a number near 0
+        passes a ReLU: a rounded input changes Chainer's own gradients by several per cent.
         """
         if self._fast is None:
             return ""
         step, model, compared = self.run, None, "outputs"
         if not isinstance(step, ForwardStep):
-            (step, model), compared = self._exact(), "gradients"
-        got = self._outcome(step, model)
+            (step, model), compared = self._build_float64(), "gradients"
+        got = self._outputs_or_gradients(step, model)
         self._fast.undo()
-        expected = self._outcome(step, model)
+        expected = self._outputs_or_gradients(step, model)
         most = difference(expected, got).relative
-        allowed = tolerance(expected[0].dtype) if model is None else _EXACT
+        allowed = tolerance(expected[0].dtype) if model is None else _GRADIENT_TOLERANCE
         return "" if most <= allowed else f"its {compared} differ by {format_scientific(most)}"
 
-    def _outcome(self, step: AnyStep, model: Any) -> tuple[Any, ...]:
-        """Outputs of a forward pass, or the gradients that a step leaves."""
+    def _outputs_or_gradients(self, step: AnyStep, model: Any) -> tuple[Any, ...]:
+        """Run a step. Return its outputs, or the gradients of ``model`` if it is not None."""
         np.random.seed(self._seed)  # noqa: NPY002  (Chainer's)
         outputs = step()
         if model is None:
@@ -130,7 +136,7 @@ class _UnderChainer:
         return host_copies([param.grad for param in params if param.grad is not None])
 
     def layers(self) -> list[tuple[str, str, str, float]]:
-        """Phase, label, path and median seconds of each layer of an input."""
+        """Phase, label, path and median seconds of each layer, for one input."""
         begin_ns = HOST_CLOCK.now_ns()
         self.run()
         run_s = max((HOST_CLOCK.now_ns() - begin_ns) * NS, 1e-6)
@@ -148,12 +154,12 @@ class _UnderChainer:
         ]
 
 
-class _UnderEngine:
-    """Another engine; its outputs are compared as in a race."""
+class _EngineNetwork:
+    """A network that another engine runs."""
 
     def __init__(self, network: Network, name: str, batchsize: int) -> None:
         self._network, self._name, self.batchsize = network, name, batchsize
-        _, contestant = choose([name])
+        _, contestant = make_contestants([name])
         if contestant.error:
             raise WorkerError(contestant.error)
         self._engine = contestant.engine
@@ -163,8 +169,8 @@ class _UnderEngine:
         return self._engine.run(self._network.inputs)
 
     def check(self) -> str:
-        """Run it beside Chainer in a race, which compares them."""
-        contestants = choose([BASELINE, self._name])
+        """Compare the outputs with Chainer's, and describe a difference; empty if they agree."""
+        contestants = make_contestants([BASELINE, self._name])
         race = Race(contestants, self._network, trials=1, warmups=0)
         race.run()
         engine = contestants[1]
@@ -173,5 +179,5 @@ class _UnderEngine:
         return f"its outputs differ by {format_scientific(engine.difference.relative)}"
 
     def layers(self) -> list[tuple[str, str, str, float]]:
-        """None: its nodes are not Chainer's layers."""
+        """Return an empty list, because the engine's nodes are not Chainer's layers."""
         return []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from chainer_profile.advice.changes import AS_IT_IS, CPU, Candidate
+from chainer_profile.advice.changes import CPU, UNCHANGED, Candidate
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.describe import student_quantile
@@ -23,24 +23,24 @@ from chainer_profile.record.versioned import read_beside
 FORMAT = "chainer-profile advice"
 VERSION = 1
 
-#: After the first look a change is promising from this gain on.
+#: A change is promising if the first look shows at least this gain.
 PROMISING = 1.01
-#: Only a gain of at least this is called a gain; its interval must leave out 1.
+#: Smallest gain that is reported; its interval must also exclude 1.
 LEAST_GAIN = 1.015
-#: A change without a significant gain has no gain if its interval ends below this.
+#: If the interval of a gain ends below this, the change has no gain worth measuring further.
 MISSED = 1.05
-#: Name of all changes that help, in one.
+#: Name of the combination of all changes that help.
 TOGETHER = "all together"
-#: A change is measured until its interval is so narrow (relative half width) in so many pairs of
-#: processes. Fewer pairs than the last number call nothing a gain.
+#: A change is measured until the relative half width of its interval is at most PRECISE, from at
+#: least PAIRS pairs of processes. A gain needs at least LEAST_PAIRS pairs.
 PRECISE, PAIRS, LEAST_PAIRS = 0.025, 6, 2
 
 
 @dataclass(frozen=True)
 class LossChange:
-    """How much a change moves the mean loss, as a part of it, with a 95 % interval."""
+    """Relative difference that a change makes to the mean loss, with a 95 % interval."""
 
-    part: float  #: NaN if a loss is no number.
+    part: float  #: NaN if a loss is NaN or infinite.
     low: float
     high: float
 
@@ -51,7 +51,7 @@ class LossChange:
 
 @dataclass(frozen=True)
 class LayerGain:
-    """A layer without the change and with it: medians of the pairs' medians."""
+    """Times of a layer without and with a change: medians over the pairs' medians."""
 
     phase: str
     label: str
@@ -61,38 +61,38 @@ class LayerGain:
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A change and its result. Times are of an input, or of an iteration of a program.
+class ChangeResult:
+    """The measured effect of a change. Times are per input, or per iteration of a program.
 
     Times are wall times, and their ratio is the gain in wall time.
     """
 
     candidate: Candidate
-    wall: Speedup | None = None  #: By wall time; None where nothing was measured.
-    cpu: Speedup | None = None  #: By CPU time of all its threads.
-    pairs: int = 0  #: Pairs of fresh processes, or rounds, that these come from.
-    #: Whether these processes began after the change had been chosen, so that its gain is not the
-    #: luck of the first look.
+    wall: Speedup | None = None  #: Speed-up in wall time; None if nothing was measured.
+    cpu: Speedup | None = None  #: Speed-up in CPU time of all threads.
+    pairs: int = 0  #: Number of pairs of processes, or of rounds, that were compared.
+    #: Whether the processes started after the first look had chosen the change. A gain from the
+    #: first look itself would be biased by that choice.
     confirmed: bool = False
     before_s: float = math.nan  #: Wall time without the change.
     after_s: float = math.nan
-    layers: tuple[LayerGain, ...] = ()  #: The layers that gained most, where Chainer runs them.
-    loss: LossChange | None = None  #: In a program; None if unknown.
-    error: str = ""  #: Why it could not be tried to the end, in one line.
+    layers: tuple[LayerGain, ...] = ()  #: The layers with the largest gains, if Chainer runs them.
+    loss: LossChange | None = None  #: For a program; None if unknown.
+    error: str = ""  #: Why the measurement failed, in one line.
 
     @property
     def gain(self) -> Speedup | None:
-        """The gain by the time that decides."""
+        """The gain in CPU or wall time, as the candidate requires."""
         return self.cpu if self.candidate.decides == CPU else self.wall
 
     @property
     def helps(self) -> bool:
-        """Whether it certainly makes the network faster."""
+        """Whether the change is significantly faster."""
         return self.confirmed and not self.error and self.pairs >= LEAST_PAIRS and helps(self.gain)
 
     @property
     def open(self) -> bool:
-        """Whether it may gain all the same, though the time was too short to show that."""
+        """Whether a gain is possible, but was not shown in the time that there was."""
         if self.helps or self.error or self.gain is None:
             return False
         return not self.gain.high < MISSED
@@ -100,31 +100,32 @@ class Tried:
 
 @dataclass(frozen=True)
 class Advice:
-    tried: tuple[Tried, ...]  #: Those that help come first, the best before the others.
+    """The results of all changes that ``advise`` or ``run --try`` measured."""
+
+    tried: tuple[ChangeResult, ...]  #: Changes that help come first, the best one at the top.
     untried: tuple[Untried, ...] = ()
-    settings: Settings = field(default_factory=Settings)  #: The network as it is.
+    settings: Settings = field(default_factory=Settings)  #: Settings of the unchanged network.
     environment: Environment = field(default_factory=Environment)
-    budget_s: float = 0.0  #: The time that it was given.
+    budget_s: float = 0.0
     took_s: float = 0.0
-    ended: str = COMPLETE  #: Or why it ended before.
-    #: Name of the program that was tried by turns; empty for a network in processes.
+    ended: str = COMPLETE  #: Or why it ended early.
+    #: The program with interleaved changes; empty for a network in separate processes.
     script: str = ""
-    trials: int = 0  #: How many of the program's iterations there were, tried or not.
-    trials_s: float = 0.0  #: The time of all of them together.
-    #: For the best change, each line to write or to type, with its place.
+    trials: int = 0  #: All iterations of the program, with and without changes.
+    trials_s: float = 0.0  #: Total time of these iterations.
+    #: How to keep the best change: pairs of where to write a line, and the line.
     lines: tuple[tuple[str, str], ...] = ()
 
     @property
-    def helping(self) -> tuple[Tried, ...]:
-        """Those that help, the best first."""
+    def helping(self) -> tuple[ChangeResult, ...]:
+        """The changes that help, best first."""
         return tuple(change for change in self.tried if change.helps)
 
 
 def gain(ratios: Sequence[float]) -> Speedup:
-    """How many times as fast, with a 95 % interval, from the ratio of each pair of processes."""
-    # Pairs are independent, and their scatter contains what differs between processes, such as the
-    # place of their memory: so this is the mean, with Student's t, of the ratios' logarithms. A
-    # single ratio has no interval.
+    """Geometric mean of the speed-ups of pairs of processes, with a 95 % interval."""
+    # Pairs are independent, and their scatter includes differences between processes, such as
+    # memory addresses. So Student's t of the logarithms applies. One ratio has no interval.
     logs = np.log(np.asarray(ratios, float))
     mean, half = float(logs.mean()), math.nan
     if len(logs) > 1:
@@ -138,45 +139,45 @@ def promising(gain: Speedup | None) -> bool:
 
 
 def helps(gain: Speedup | None) -> bool:
-    """Whether a gain is certain, and large enough to be told."""
+    """Whether a gain is significant and large enough to report."""
     return gain is not None and gain.factor >= LEAST_GAIN and gain.low > 1
 
 
 def settled(gain: Speedup | None, pairs: int) -> bool:
-    """Whether a change needs no more measuring: it helps, or cannot."""
+    """Whether more pairs would not change the verdict: the gain is precise, or excluded."""
     if gain is None or pairs < LEAST_PAIRS:
         return False
     narrow = math.log(gain.high / gain.low) / 2 <= PRECISE
     return gain.high < LEAST_GAIN or (pairs >= PAIRS and narrow and helps(gain))
 
 
-def ranked(tried: Sequence[Tried]) -> tuple[Tried, ...]:
-    """Those that help, the best first; then the others by their gain; failed ones last."""
+def ranked(tried: Sequence[ChangeResult]) -> tuple[ChangeResult, ...]:
+    """Sort by gain: changes that help, then others, then failed ones."""
 
-    def place(change: Tried) -> tuple[bool, bool, float]:
+    def key(change: ChangeResult) -> tuple[bool, bool, float]:
         return not change.helps, bool(change.error), -(change.gain.factor if change.gain else 0.0)
 
-    return tuple(sorted(tried, key=place))
+    return tuple(sorted(tried, key=key))
 
 
-def best_of(tried: Sequence[Tried]) -> Tried | None:
-    """The change that helps most; one that the run has already only if no other helps."""
+def best_of(tried: Sequence[ChangeResult]) -> ChangeResult | None:
+    """The most helpful change; a change that the run already has only if no other helps."""
     helping = [change for change in tried if change.helps]
-    best = next((change for change in helping if change.candidate.against == AS_IT_IS), None)
+    best = next((change for change in helping if change.candidate.against == UNCHANGED), None)
     return best or next(iter(helping), None)
 
 
-def together(tried: Sequence[Tried]) -> Tried | None:
-    """All changes that help, in one; None if fewer than two do.
+def together(tried: Sequence[ChangeResult]) -> ChangeResult | None:
+    """The combination of all changes that help; None if fewer than two do.
 
-    It has no interval and no rounds if it was not measured: its gain is then the product of theirs.
+    If it was not measured, its gain is the product of the single gains, without an interval.
     """
     helping = [change for change in tried if change.helps]
-    # The best is added last, so it replaces changes that it excludes.
-    whole = reduce(Change.with_, (each.candidate.change for each in reversed(helping)), AS_IT_IS)
+    # The best change is added last, so it replaces changes that it excludes.
+    whole = reduce(Change.with_, (each.candidate.change for each in reversed(helping)), UNCHANGED)
     for each in tried:
-        own = each.candidate
-        if (own.change, own.against) == (whole, AS_IT_IS) and each.gain and not each.error:
+        pair = each.candidate.change, each.candidate.against
+        if pair == (whole, UNCHANGED) and each.gain and not each.error:
             return each if len(helping) > 1 else None
     best = best_of(helping)
     if best is None or best.gain is None:
@@ -188,7 +189,7 @@ def together(tried: Sequence[Tried]) -> Tried | None:
             factor, made = factor * each.gain.factor, made.with_(change)
     if made == best.candidate.change:
         return None
-    return Tried(
+    return ChangeResult(
         replace(best.candidate, name=TOGETHER, change=made),
         wall=Speedup(factor, math.nan, math.nan),
         before_s=best.before_s,
@@ -201,5 +202,5 @@ def write_json(advice: Advice) -> str:
 
 
 def read_advice(folder: Path) -> Advice | None:
-    """The advice in a run's folder; None where there is none."""
+    """Read the advice in a run's folder; None if the file is missing."""
     return read_beside(folder / ADVICE, Advice, FORMAT, VERSION, words=True)

@@ -1,8 +1,9 @@
-"""Blocks of iterations that took turns -> how many times as fast a change is, and its loss.
+"""Computes the speed-up and the loss of a change from interleaved blocks of iterations.
 
-A round has a block of each variant. The rate of a variant is its time over its work, each added up
-over the rounds: a mean, as only means add up to the program, and single slow iterations count.
-The error of a ratio of two rates comes from the rounds, in which both met the same machine.
+A round has one block of each variant. The time per unit of work of a variant is its total time
+divided by its total work. This is a mean, because only means add up to the time of the program, so
+single slow iterations count. The error of a ratio comes from differences within rounds, because
+both variants of a round met the same state of the machine.
 """
 
 from __future__ import annotations
@@ -16,40 +17,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.advice.changes import Candidate
-from chainer_profile.advice.results import LossChange, Tried
+from chainer_profile.advice.results import ChangeResult, LossChange
 from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.describe import NS, student_quantile
 from chainer_profile.engines.results import Speedup
 
-#: Fewer rounds have no interval.
+#: Smallest number of rounds for an interval.
 _FEWEST_ROUNDS = 3
-#: Iterations have the same work if blocks differ by less (relative standard deviation).
-_ALIKE_PART = 0.01
-#: A fit needs so many blocks for each measure of work.
-_BLOCKS_A_MEASURE = 4
+#: All iterations have equal work if its relative standard deviation between blocks is at most this.
+_EQUAL_WORK_DEVIATION = 0.01
+#: Blocks that a fit needs for each measure of work.
+_BLOCKS_PER_MEASURE = 4
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(eq=False)
 class Block:
-    """Successive iterations with the same change, without those that do not count."""
+    """Successive counted iterations with the same change."""
 
     round: int
     stage: int
     change: Change
     count: int = 0
     ns: int = 0
-    work: Floats = field(default_factory=lambda: np.zeros(0))  #: Sums of measures of its work.
-    loss: float = 0.0
-    losses: int = 0  #: Iterations that had a loss.
-    weight: float = 0.0  #: Its work, in iterations of mean work; by :func:`weigh`.
+    work: Floats = field(default_factory=lambda: np.zeros(0))  #: Sum of each measure of work.
+    loss: float = 0.0  #: Sum of the losses.
+    losses: int = 0  #: Number of iterations with a loss.
+    #: Work in units of a mean iteration; :func:`set_weights` sets it.
+    weight: float = 0.0
 
 
-def compared(blocks: Sequence[Block], candidate: Candidate, after_stage: int = 0) -> Tried | None:
-    """A change against its rival, in rounds behind a stage that have both; None if none has.
+def compare_in_rounds(
+    blocks: Sequence[Block], candidate: Candidate, after_stage: int = 0
+) -> ChangeResult | None:
+    """Compare a change with ``candidate.against`` in the rounds after a stage.
 
-    The blocks have their weights.
+    Returns None if no round has both. Needs the weights of the blocks (:func:`set_weights`).
     """
     before, after = (
         {b.round: b for b in blocks if b.change == change and b.ns and b.stage > after_stage}
@@ -59,14 +63,14 @@ def compared(blocks: Sequence[Block], candidate: Candidate, after_stage: int = 0
     if not rounds:
         return None
     sides = [[side[number] for number in rounds] for side in (before, after)]
-    rates, off = [], []
+    rates, deviations = [], []
     for side in sides:
         times = np.array([block.ns for block in side], float)
         weights = np.array([block.weight for block in side])
         rates.append(float(times.sum() / weights.sum()))
-        off.append((times - rates[-1] * weights) / times.sum())
-    factor, half = rates[0] / rates[1], _half_width(off[0] - off[1])
-    return Tried(
+        deviations.append((times - rates[-1] * weights) / times.sum())
+    factor, half = rates[0] / rates[1], _half_width(deviations[0] - deviations[1])
+    return ChangeResult(
         candidate,
         wall=Speedup(factor, factor * math.exp(-half), factor * math.exp(half)),
         pairs=len(rounds),
@@ -77,42 +81,44 @@ def compared(blocks: Sequence[Block], candidate: Candidate, after_stage: int = 0
     )
 
 
-def _half_width(off: Floats) -> float:
-    """Half of the 95 % interval of the sum of the rounds' deviations; NaN for too few rounds."""
-    if len(off) < _FEWEST_ROUNDS:
+def _half_width(deviations: Floats) -> float:
+    """Half width of the 95 % interval of the sum of deviations; NaN for too few rounds."""
+    rounds = len(deviations)
+    if rounds < _FEWEST_ROUNDS:
         return math.nan
-    error = math.sqrt(len(off) / (len(off) - 1) * float((off**2).sum()))
-    return error * student_quantile(len(off) - 1)
+    error = math.sqrt(rounds / (rounds - 1) * float((deviations**2).sum()))
+    return error * student_quantile(rounds - 1)
 
 
 def _loss_change(before: Sequence[Block], after: Sequence[Block]) -> LossChange | None:
-    means, off = [], []
+    means, deviations = [], []
     for side in (before, after):
         sums = np.array([block.loss for block in side])
         counts = np.array([block.losses for block in side], float)
         if not counts.all():
             return None
         means.append(float(sums.sum() / counts.sum()))
-        off.append((sums - means[-1] * counts) / counts.sum())
+        deviations.append((sums - means[-1] * counts) / counts.sum())
     if not np.isfinite(means).all():
         return LossChange(math.nan, 0.0, 0.0)
     if not (scale := abs(means[0])):
         return LossChange(0.0, 0.0, 0.0)
-    part, half = (means[1] - means[0]) / scale, _half_width(off[1] - off[0]) / scale
+    part = (means[1] - means[0]) / scale
+    half = _half_width(deviations[1] - deviations[0]) / scale
     return LossChange(part, part - half, part + half)
 
 
-def weigh(blocks: Sequence[Block]) -> None:
-    """Set the weights of blocks, by measures of their work if these differ."""
+def set_weights(blocks: Sequence[Block]) -> None:
+    """Set the weight of each block from its measures of work; iterations if these are equal."""
     blocks = [block for block in blocks if block.ns]
     for block, weight in zip(blocks, _weights(blocks), strict=True):
         block.weight = float(weight)
 
 
 def _weights(blocks: Sequence[Block]) -> Floats:
-    """The sum of measures, and of a constant for each iteration, that fits the blocks' times best.
+    """Fit the times of blocks by their measures of work and a constant per iteration.
 
-    All variants have the same one: which of them does how much of the work is drawn.
+    One fit serves all variants, because chance decides which variant does how much work.
     """
     counts = np.array([block.count for block in blocks], float)
     lengths = {len(block.work) for block in blocks}
@@ -121,7 +127,7 @@ def _weights(blocks: Sequence[Block]) -> Floats:
     measures = np.array([block.work for block in blocks])
     each = measures / counts[:, None]
     means = each.mean(axis=0)
-    differ = each.std(axis=0) > _ALIKE_PART * np.abs(means)
+    differ = each.std(axis=0) > _EQUAL_WORK_DEVIATION * np.abs(means)
     if not differ.any():
         return counts
     columns = np.column_stack([counts, measures[:, differ] / means[differ]])
@@ -130,24 +136,24 @@ def _weights(blocks: Sequence[Block]) -> Floats:
 
 
 def _in_iterations(blocks: Sequence[Block], counts: Floats) -> Floats:
-    """Times of blocks, in mean iterations of their variant."""
+    """Times of blocks, in units of a mean iteration of their variant."""
     times = np.array([block.ns for block in blocks], float)
     for change in {block.change for block in blocks}:
-        own = np.array([block.change == change for block in blocks])
-        times[own] *= counts[own].sum() / times[own].sum()
+        selected = np.array([block.change == change for block in blocks])
+        times[selected] *= counts[selected].sum() / times[selected].sum()
     return times
 
 
 def _fit(columns: Floats, times: Floats) -> Floats | None:
-    """Fit times by a sum of columns without negative parts, by least relative squares."""
-    most = len(times) // _BLOCKS_A_MEASURE
+    """Fit times by columns with non-negative coefficients, by least squares of relative errors."""
+    most = len(times) // _BLOCKS_PER_MEASURE
     best, least = None, math.inf
     numbers = range(columns.shape[1])
     for size in range(1, min(most, columns.shape[1]) + 1):
         for chosen in map(list, itertools.combinations(numbers, size)):
             relative = columns[:, chosen] / times[:, None]
-            parts = np.linalg.lstsq(relative, np.ones(len(times)), rcond=None)[0]
-            off = float(((relative @ parts - 1) ** 2).sum())
-            if (parts >= 0).all() and off < least * (1 - 1e-9):
-                best, least = columns[:, chosen] @ parts, off
+            coefficients = np.linalg.lstsq(relative, np.ones(len(times)), rcond=None)[0]
+            squares = float(((relative @ coefficients - 1) ** 2).sum())
+            if (coefficients >= 0).all() and squares < least * (1 - 1e-9):
+                best, least = columns[:, chosen] @ coefficients, squares
     return best

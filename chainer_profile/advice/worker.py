@@ -1,7 +1,7 @@
-"""A fresh process for every change: it runs the network in blocks when it is asked to.
+"""Runs a network with a change in a process, in blocks, on request.
 
-Both sides are here. They speak in lines of JSON over the process's standard streams; what the
-network itself prints goes nowhere.
+This module has both sides. The parent sends one word per line to the process's standard input; the
+process answers with one line of JSON. Output of the network itself is discarded.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from typing import Any, TextIO
 from chainer_profile.basics.children import killed_with_parent
 from chainer_profile.basics.errors import ProfileError, one_line
 
-#: Seconds of a block: the shorter, the more of them, and the more alike is what disturbs them.
+#: Length of a block. Short blocks make more rounds, and disturbances affect all variants equally.
 BLOCK_S = 0.01
-#: Runs that are shorter than this find the caches as others left them: one is not timed.
+#: If a run is shorter than this, the caches that other processes filled matter: one untimed run
+#: comes first.
 _SHORT_S = 0.05
-#: Runs before the first block, at most, and seconds that they take.
+#: Largest number of runs before the first block, and after how many seconds no other one starts.
 _WARM_RUNS, _WARM_S = 5, 0.5
-#: BLAS threads that have nothing to do keep a core busy for some time, which the next process
-#: needs: it is waited until they sleep, in steps of so many seconds and at most so many of them.
+#: Idle BLAS threads spin for some time, on a core that the next process needs. The process waits
+#: in steps of this length, and for at most this many steps, until they sleep.
 _REST_S, _MOST_RESTS = 0.01, 20
-#: What a process is asked.
+#: Requests to a process.
 READY, BLOCK, CHECK, LAYERS = "ready", "block", "check", "layers"
 
 
@@ -38,63 +39,63 @@ class WorkerError(ProfileError):
     """A change cannot be tried; the message says why in one line."""
 
 
-#: Makes a network under a change ready to run, as :func:`.network.network_under` does.
-Work = Callable[[], AbstractContextManager[Any]]
+#: Opens a network that is ready to run, as :func:`.network.network_with_change` does.
+OpenNetwork = Callable[[], AbstractContextManager[Any]]
 
 
 def serve(
-    work: Work,
-    asked: TextIO,
+    open_network: OpenNetwork,
+    requests: TextIO,
     answers: TextIO,
     *,
     wall: Callable[[], float] = time.perf_counter,
     cpu: Callable[[], float] = time.process_time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Answer what is asked, a line each, until there are no more questions."""
+    """Answer each request with a line of JSON, until the requests end."""
 
     def answer(**values: Any) -> None:
         answers.write(json.dumps(values) + "\n")
         answers.flush()
 
     try:
-        with work() as running:
+        with open_network() as network:
             begin, runs = wall(), 0
             while runs < _WARM_RUNS and (not runs or wall() - begin < _WARM_S):
                 last = wall()
-                running.run()
+                network.run()
                 runs += 1
             run_s = wall() - last
             _rest(cpu, sleep)
             answer(value=None)
-            for question in asked:
-                if question.strip() == BLOCK:
-                    block = _block(running, run_s, wall, cpu)
+            for request in requests:
+                if request.strip() == BLOCK:
+                    block = _time_block(network, run_s, wall, cpu)
                     _rest(cpu, sleep)
                     answer(value=block)
                 else:
-                    answer(value=getattr(running, question.strip())())
-    except (Exception, SystemExit) as error:  # the network's own, or an engine's
+                    answer(value=getattr(network, request.strip())())
+    except (Exception, SystemExit) as error:  # raised by the network or an engine
         answer(error=str(error) if isinstance(error, ProfileError) else one_line(error))
 
 
-def _block(
-    running: Any, run_s: float, wall: Callable[[], float], cpu: Callable[[], float]
+def _time_block(
+    network: Any, run_s: float, wall: Callable[[], float], cpu: Callable[[], float]
 ) -> dict[str, float]:
-    """CPU time of all threads and wall time of one input in a block."""
+    """Run a block. Return the CPU time of all threads and the wall time, per input."""
     count = max(1, round(BLOCK_S / max(run_s, 1e-6)))
-    if run_s < _SHORT_S:  # others have used the caches
-        running.run()
+    if run_s < _SHORT_S:  # other processes have used the caches
+        network.run()
     wall_s, cpu_s = wall(), cpu()
     for _ in range(count):
-        running.run()
+        network.run()
     cpu_s, wall_s = cpu() - cpu_s, wall() - wall_s
-    inputs = count * running.batchsize
+    inputs = count * network.batchsize
     return {"cpu_s": cpu_s / inputs, "wall_s": wall_s / inputs}
 
 
 def _rest(cpu: Callable[[], float], sleep: Callable[[float], None]) -> None:
-    """Wait until no thread of this process is busy any more."""
+    """Wait until all threads of this process are idle, or for the longest allowed time."""
     for _ in range(_MOST_RESTS):
         before_s = cpu()
         sleep(_REST_S)
@@ -102,37 +103,37 @@ def _rest(cpu: Callable[[], float], sleep: Callable[[float], None]) -> None:
             return
 
 
-def serve_here(work: Work) -> None:
-    """The same over this process's own streams."""
+def serve_standard_streams(open_network: OpenNetwork) -> None:
+    """Serve requests on standard input; hide all three standard streams from the network."""
     with (
-        os.fdopen(os.dup(0), "r") as asked,
+        os.fdopen(os.dup(0), "r") as requests,
         os.fdopen(os.dup(1), "w") as answers,
         open(os.devnull, "r+b") as nothing,
     ):
         for stream in (0, 1, 2):
             os.dup2(nothing.fileno(), stream)
-        serve(work, asked, answers)
+        serve(open_network, requests, answers)
 
 
 class Worker:
-    """Such a process, from outside. It begins at once."""
+    """The parent's side: starts a process and sends requests to it."""
 
     def __init__(
         self,
-        words: Sequence[str],
+        arguments: Sequence[str],
         stop: Callable[[], str],
         variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._stop = stop
         self._lines: Queue[str] = Queue()
         self._process = subprocess.Popen(
-            killed_with_parent([sys.executable, *words]),
+            killed_with_parent([sys.executable, *arguments]),
             env={**os.environ, **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            # A session of its own: Ctrl-C on the terminal is for the program that asks.
+            # In a new session, Ctrl-C on the terminal reaches only the parent.
             start_new_session=True,
         )
         threading.Thread(target=self._listen, daemon=True).start()
@@ -144,15 +145,18 @@ class Worker:
                 self._lines.put(line)
         self._lines.put("")
 
-    def ask(self, question: str, patience_s: float) -> Any:
-        """What it answers within so many seconds; None where the waiting was stopped.
+    def ask(self, request: str, patience_s: float) -> Any:
+        """Send a request and return the answer; None if ``stop`` ends the waiting.
 
-        :data:`READY` is not asked but waited for: the process says so by itself.
+        :data:`READY` is not sent: the process reports by itself that it is ready.
+
+        Raises:
+            WorkerError: The process failed, ended, or took longer than ``patience_s``.
         """
         assert self._process.stdin is not None
-        if question != READY:
-            with suppress(OSError):  # it has ended: why stands in its answers
-                self._process.stdin.write(question + "\n")
+        if request != READY:
+            with suppress(OSError):  # the process has ended; its last answer has the reason
+                self._process.stdin.write(request + "\n")
                 self._process.stdin.flush()
         end = time.monotonic() + patience_s
         while True:
@@ -166,8 +170,8 @@ class Worker:
                     raise WorkerError(f"has not answered for {patience_s:.0f} s") from None
         if not line:
             code = self._process.wait()
-            end_words = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-            raise WorkerError(f"its process ended ({end_words})")
+            how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            raise WorkerError(f"its process ended ({how})")
         answer = json.loads(line)
         if "error" in answer:
             raise WorkerError(answer["error"])

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.basics.describe import NS
-from chainer_profile.record.recording import Inside, Place, Recording, Stack
+from chainer_profile.record.recording import Inside, Recording, Stack, StackFrame
 
 #: Causes of the time of a part.
 COPYING = "copying"
@@ -206,7 +206,7 @@ def _parts(
     """The parts that stacks show, of a time of no layer by kind; None of few samples."""
     spent: Counter[tuple[str, str]] = Counter()
     # The time of each part by place.
-    places: dict[tuple[str, str], Counter[Place]] = {}
+    places: dict[tuple[str, str], Counter[StackFrame]] = {}
     for stack in stacks:
         chain = [inside.places[place] for place in stack.places]
         part_name, cause, place = part_of(chain) if phase else (kind_of(chain), "", chain[-1])
@@ -241,7 +241,7 @@ def _interval(share: float, samples: float) -> tuple[float, float]:
     return max(0.0, middle - half - _MOVED), min(1.0, middle + half + _MOVED)
 
 
-def part_of(chain: Sequence[Place]) -> tuple[str, str, Place]:
+def part_of(chain: Sequence[StackFrame]) -> tuple[str, str, StackFrame]:
     """Name and cause of the part that a stack within a layer ends in, and its place.
 
     The part is a line if lines are known, or else a function. Parts with one name are one part.
@@ -269,7 +269,7 @@ def part_of(chain: Sequence[Place]) -> tuple[str, str, Place]:
     return f"numpy.{called.strip('_')}", _NUMPY.get(called, ""), chain[at + 1]
 
 
-def _name(place: Place) -> str:
+def _name(place: StackFrame) -> str:
     return place.function.rpartition(".")[2]
 
 
@@ -278,7 +278,7 @@ def cause_of(source: str) -> str:
     return next((cause for cause, pattern in _CAUSES if pattern.search(source)), "")
 
 
-def kind_of(chain: Sequence[Place]) -> str:
+def kind_of(chain: Sequence[StackFrame]) -> str:
     """The kind of framework time of a stack, from the innermost frame that has a kind."""
     for place in reversed(chain):
         if place.function == "<GC>":

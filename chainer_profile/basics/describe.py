@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+#: Seconds per nanosecond.
 NS = 1e-9
 CONFIDENCE = 0.95
 #: Fewer trials get no interval: their correlation cannot be estimated.
@@ -290,7 +291,7 @@ def median_interval(values: NDArray[np.float64]) -> tuple[float, float]:
     """95 % confidence interval of the median of independent values; NaN for fewer than 6 values.
 
     No distribution is assumed: the number of values below the median is binomial. The interval is
-    the narrowest one that misses the median with a probability of at most 2.5 % on each side
+    the narrowest that misses the median with a probability of at most 2.5 % on each side
     (Conover, Practical Nonparametric Statistics). Fewer than 6 values cannot reach 95 %.
     """
     outside = _ranks_outside(len(values), CONFIDENCE)

@@ -1,4 +1,4 @@
-"""Numbers as text, and text with a unit as numbers: all output is formatted here."""
+"""Formats numbers for all output, and parses numbers with units."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def roughly(seconds: float) -> str:
 def decimals_for(half_width: float, value: float) -> int:
     """The number of decimals at which a value shows two digits of its half interval.
 
-    NaN stands for no interval. A value has at most four significant digits.
+    Without an interval (NaN), the value has four significant digits, which is also the most.
     """
     if not value:
         return 0
@@ -91,7 +91,7 @@ def format_ms(seconds: float | None) -> str:
 
 
 def format_significant(value: float, digits: int = DIGITS) -> str:
-    """Format a number with ``digits`` significant digits, but keep all before the point."""
+    """Format a number with ``digits`` significant digits, and at least all before the point."""
     if not math.isfinite(value):
         return NOT_KNOWN
     if value == 0:
@@ -102,9 +102,9 @@ def format_significant(value: float, digits: int = DIGITS) -> str:
 
 
 def format_exact(value: float, digits: int) -> str:
-    """Format a number for a file with ``digits`` significant digits, and all before the point.
+    """Format a number for a file, with ``digits`` significant digits or all before the point.
 
-    NaN becomes empty.
+    Returns an empty text for NaN.
     """
     if not math.isfinite(value):
         return "" if math.isnan(value) else str(value)
@@ -122,7 +122,7 @@ def format_mega(value: float) -> str:
 
 
 def format_about(text: str, is_about: bool) -> str:
-    """Put ``~`` before the text of an approximate number, unless it is 0 or not known."""
+    """Put ``~`` before the text of an approximate number, unless it is 0 or unknown."""
     return f"~{text}" if is_about and text.strip("0.") not in ("", NOT_KNOWN) else text
 
 
@@ -153,9 +153,9 @@ def format_factor(factor: float) -> str:
 def format_interval(
     low: float, high: float, shown: Callable[[float], str] | None = None, joint: str = " to "
 ) -> str:
-    """Format an interval whose ends are formatted by ``shown``: ``2.20x to 2.60x``.
+    """Format an interval, its ends by the function ``shown``: ``2.20x to 2.60x``.
 
-    Without ``shown`` the ends are times in one unit: ``5.012 to 5.034 ms``.
+    Without a function the ends are times in one unit: ``5.012 to 5.034 ms``.
     """
     if math.isnan(low) or math.isnan(high):
         return NOT_KNOWN
@@ -202,7 +202,7 @@ def format_shape(shape: tuple[int, ...]) -> str:
 
 
 def format_input(shape: tuple[int, ...]) -> str:
-    """Format the shape of an input; leave out the three channels of an image: ``1024x2048``."""
+    """Format the shape of an input, without the three channels of an image: ``1024x2048``."""
     return format_shape(shape[1:] if len(shape) == 3 and shape[0] == 3 else shape)
 
 

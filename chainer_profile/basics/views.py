@@ -1,6 +1,6 @@
 """A registry of functions that display objects.
 
-It lets ``print(recording)`` call the writers without :mod:`.record` importing them.
+With it ``print(recording)`` can call the writers, although :mod:`.record` does not import them.
 """
 
 from __future__ import annotations

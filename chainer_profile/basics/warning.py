@@ -8,17 +8,17 @@ import sys
 import warnings
 from collections.abc import Callable
 
-#: Files between our code and the code that called it.
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_PASSED = (_OURS, contextlib.__file__)
-#: Lines that were printed in place of warnings.
+#: Beginnings of the paths of files that are not the user's code.
+_SKIPPED = (_OURS, contextlib.__file__)
+#: Messages that were printed instead of warnings.
 _printed: set[str] = set()
 
 
 def warn_user(message: str) -> None:
-    """Issue a UserWarning where our code was called from.
+    """Issue a UserWarning at the line that called our code.
 
-    If the warnings filters make it an exception (``python -W error``), print a line on the standard
+    If the warnings filters make it an exception (``python -W error``), print it on the standard
     error instead, each message once.
     """
     try:
@@ -31,20 +31,20 @@ def warn_user(message: str) -> None:
 
 
 def warner(prefix: str = "") -> Callable[[str], None]:
-    """A function for one session that warns with a prefix, of each problem once."""
-    said: set[str] = set()
+    """Make a function that issues each warning once, with a prefix."""
+    issued: set[str] = set()
 
     def warn(problem: str) -> None:
-        if problem not in said:
-            said.add(problem)
+        if problem not in issued:
+            issued.add(problem)
             warn_user(f"{prefix}{problem}")
 
     return warn
 
 
 def _levels() -> int:
-    """The ``stacklevel`` for :func:`warn_user` of the innermost frame that is not ours."""
+    """Find the ``stacklevel`` for :func:`warn_user`: the innermost frame of the user's code."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PASSED):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_SKIPPED):
         level, frame = level + 1, frame.f_back
     return level

@@ -13,7 +13,7 @@ VERSION = "0.3.0"
 
 
 def _command() -> tuple[str, ...]:
-    """The command that started this program, or that can start it if another program did."""
+    """The command that started this program, or that another program could use to start it."""
     started = Path(sys.argv[0]).stem if sys.argv else ""
     argv = sys.orig_argv
     if "-m" in argv and argv[argv.index("-m") + 1 :][:1] == ["chainer_profile"]:
@@ -24,7 +24,7 @@ def _command() -> tuple[str, ...]:
     return ("python", "profile.py")
 
 
-#: The command that starts this program, as arguments and as text; and its name in messages.
+#: The command that starts this program, as arguments and as text, and its name in messages.
 COMMAND = _command()
 TYPED = " ".join(COMMAND)
 PROG = " ".join(COMMAND) if "-m" in COMMAND else COMMAND[-1]
@@ -40,7 +40,7 @@ DEFAULT_DEPTH = 2
 
 #: The phases of a row.
 FORWARD, BACKWARD, UPDATE, DATA = "forward", "backward", "update", "data"
-#: Chainer's iterator that loads in the process that trains.
+#: Chainer's iterator that loads data in the process of the training.
 SERIAL_ITERATOR = "SerialIterator"
 #: The phase of the collectives of ChainerMN's optimizers, between backward and update.
 COMMUNICATION = "communication"
@@ -129,9 +129,9 @@ def command_to_start(program: str, needs_compat: bool) -> str:
 
 
 def same_command_with_try(command: str) -> str:
-    """Add :data:`TRY` to a ``run`` command, and leave out its output folder.
+    """Add :data:`TRY` to a ``run`` command, and remove its output folder.
 
-    Empty if it is another command, or has the option already.
+    Returns an empty text for another command, or if the command has the option already.
     """
     arguments = _arguments(command) or []
     if arguments[:1] != ["run"] or TRY in arguments:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainer_profile.advice.worker import Worker, serve_here
+from chainer_profile.advice.worker import Worker, serve_standard_streams
 from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.files import is_free, numbered
@@ -32,7 +32,7 @@ from chainer_profile.cli.parsers import parser_of
 from chainer_profile.measure.arguments import Arguments
 
 if TYPE_CHECKING:
-    from chainer_profile.advice.changes import Possible
+    from chainer_profile.advice.changes import Capabilities
     from chainer_profile.record.recording import Recording
 
 #: Trials of the profile of the network as it is, and the part of the budget that it may take.
@@ -134,7 +134,7 @@ def _advise(
     # Not for the processes in which they are tried.
     from chainer_profile.advice.changes import Candidate, propose
     from chainer_profile.advice.results import Advice, promising, write_json
-    from chainer_profile.advice.trying import Trial
+    from chainer_profile.advice.trying import Experiment
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.cli.shown import first_screen, say_written, show
     from chainer_profile.measure.progress import ProgressBar
@@ -142,33 +142,39 @@ def _advise(
     from chainer_profile.record.recording import COMPLETE
     from chainer_profile.report.content.advice import section
     from chainer_profile.runs.folder import load_run
+    from chainer_profile.runs.output_files import write
     from chainer_profile.runs.write import write_reports
-    from chainer_profile.runs.written import write
 
     recording = load_run(folder)
     summary = summarise(recording)
-    possible = replace(_possible(recording), export=export_command(words))
+    capabilities = replace(_capabilities(recording), export=export_command(words))
     stop, say = context.interrupts.reason, ProgressBar(args.quiet).say
     one_thread = Change(threads=1)
 
-    def trial_of(candidates: list[Candidate], seconds: float) -> Trial:
-        start = partial(_start, words, possible.threads, stop)
+    def new_experiment(candidates: list[Candidate], seconds: float) -> Experiment:
+        start = partial(_start, words, capabilities.threads, stop)
         at_once = _at_once(recording)
-        return Trial(candidates, start, seconds=seconds, at_once=at_once, stop=stop, say=say)
+        return Experiment(candidates, start, seconds=seconds, at_once=at_once, stop=stop, say=say)
 
     with context.interrupts.measuring():
-        if possible.threads > 1 and not (possible.asked or len(recording.probe_ns)):
+        if capabilities.threads > 1 and not (
+            capabilities.threads_requested or len(recording.probe_ns)
+        ):
             # The profile had no time to choose them. All else is tried with the better number.
-            fewer = [each for each in propose(summary, possible)[0] if each.change == one_thread]
-            if any(map(promising, trial_of(fewer, _CHOOSING_THREADS_PART * args.budget).look())):
-                possible = replace(possible, threads=1)
-        candidates, untried = propose(summary, possible)
-        trial = trial_of(candidates, args.budget - (time.monotonic() - begin) - _REPORTS_S)
+            fewer = [
+                each for each in propose(summary, capabilities)[0] if each.change == one_thread
+            ]
+            if any(
+                map(promising, new_experiment(fewer, _CHOOSING_THREADS_PART * args.budget).look())
+            ):
+                capabilities = replace(capabilities, threads=1)
+        candidates, untried = propose(summary, capabilities)
+        trial = new_experiment(candidates, args.budget - (time.monotonic() - begin) - _REPORTS_S)
         tried, undone = trial.run()
     advice = Advice(
         tried,
         (*undone, *untried),
-        settings=replace(recording.settings, threads=possible.threads),
+        settings=replace(recording.settings, threads=capabilities.threads),
         environment=recording.environment,
         budget_s=args.budget,
         took_s=time.monotonic() - begin,
@@ -183,20 +189,20 @@ def _advise(
     return context.interrupts.code
 
 
-def _possible(recording: Recording) -> Possible:
+def _capabilities(recording: Recording) -> Capabilities:
     """What this machine can try."""
-    from chainer_profile.advice.changes import Possible, lacking
+    from chainer_profile.advice.changes import Capabilities, missing_requirements
     from chainer_profile.measure import environment
 
     def most(libraries: Any) -> int:
         return max((library.threads for library in libraries), default=1)
 
     cores = most(environment.blas_libraries())
-    return Possible(
-        lacking(),
+    return Capabilities(
+        missing_requirements(),
         threads=min(most(recording.environment.blas), cores),
         cores=cores,
-        asked=recording.settings.threads is not None,
+        threads_requested=recording.settings.threads is not None,
     )
 
 
@@ -217,7 +223,7 @@ def _start(words: list[str], threads: int, stop: Callable[[], str], change: Chan
 
 def _work(job: dict[str, Any], context: Context) -> int:
     """What such a process does."""
-    from chainer_profile.advice.network import network_under
+    from chainer_profile.advice.network import network_with_change
 
     args = parser_of(PROFILE).parse_known_args(job["words"])[0]
 
@@ -228,5 +234,7 @@ def _work(job: dict[str, Any], context: Context) -> int:
         return asked.build(source, other), asked.arguments_of(batch)
 
     settings = settings_of(args, model=args.model, threads=job["threads"])
-    serve_here(partial(network_under, build, settings, args.loss, Change(**job["change"])))
+    serve_standard_streams(
+        partial(network_with_change, build, settings, args.loss, Change(**job["change"]))
+    )
     return 0

@@ -25,8 +25,8 @@ from chainer_profile.report.tables import to_csv
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import markdown
 from chainer_profile.runs.folder import load_run
+from chainer_profile.runs.output_files import refuse_foreign, remove, write
 from chainer_profile.runs.write import program_of
-from chainer_profile.runs.written import refuse_foreign, remove, write
 
 
 def run(args: argparse.Namespace, context: Context) -> int:

@@ -28,7 +28,7 @@ _MAX_LAYER_TRIALS = 200
 
 def run(args: argparse.Namespace, context: Context) -> int:
     """Run a network under the engines; the exit code is 4 if an engine's outputs are wrong."""
-    contestants = race.choose(args.engines)
+    contestants = race.make_contestants(args.engines)
     source = asked.find_source(args, context)
     batch = asked.read_input(args, source)
     given = Arguments(asked.arrays_by_position(batch), {})
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         race.load_from(args.load_engine, contestants)
     default = asked.place_of(settings, "engines-")
     names = [contestant.name for contestant in contestants]
-    with run_folder.taken(args.out, default, args.force, names) as place:
+    with run_folder.take_engines_folder(args.out, default, args.force, names) as place:
         model = asked.build(source, args)
         loading.check_arguments(model, given.args, {})
         clock = HOST_CLOCK

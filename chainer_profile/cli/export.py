@@ -27,7 +27,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     """Write the file; the exit code is 4 if the outputs are not Chainer's."""
     path: Path = args.file
     entry = ENGINES["onnxruntime"]
-    if lacks := entry.lacks():
+    if lacks := entry.why_unavailable():
         raise ProfileError(f"{entry.name} is {lacks}: {entry.install}")
     network = _network(args, context)
     with tempfile.TemporaryDirectory(prefix="chainer-profile-") as folder:

@@ -7,7 +7,7 @@ import argparse
 from chainer_profile.basics.units import format_shape
 from chainer_profile.cli.main import Context
 from chainer_profile.cli.shown import show
-from chainer_profile.engines.catalogue import EngineEntry, listed
+from chainer_profile.engines.catalogue import EngineEntry, all_entries
 from chainer_profile.report import unit
 from chainer_profile.report.columns import properties
 from chainer_profile.report.tables import Column, Table, by_key
@@ -24,11 +24,11 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if getattr(args, "list_models", False):
         show([Table(_NETWORKS, context.registry.items(), "The networks")])
     else:
-        show([properties((entry.name, _description(entry)) for entry in listed())])
+        show([properties((entry.name, _description(entry)) for entry in all_entries())])
     return 0
 
 
 def _description(entry: EngineEntry) -> str:
-    lacks = entry.lacks()
+    lacks = entry.why_unavailable()
     state = f"{lacks}: {entry.install}" if lacks else "installed"
     return f"{entry.description} ({state})"

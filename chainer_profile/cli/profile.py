@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
                 given = given.with_floats(configuration.input_dtype())
                 return _measure(model, given, settings, folder, args, context.interrupts)
         except Interrupted as interrupt:
-            if folder.holds_trials():
+            if folder.has_trials():
                 interrupt.hint = f"; {TYPED} report {folder.path} shows the trials so far"
             raise
 

@@ -14,7 +14,7 @@ from chainer_profile.report.content import ranks as content
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import markdown
 from chainer_profile.runs.folder import read_ranks
-from chainer_profile.runs.written import refuse_foreign, write
+from chainer_profile.runs.output_files import refuse_foreign, write
 
 #: Rows of a page's table of ranks or collectives.
 _MAX_ROWS = 64

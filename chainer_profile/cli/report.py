@@ -25,7 +25,7 @@ from chainer_profile.report.content.result_section import groups
 from chainer_profile.runs import engines as engines_folder
 from chainer_profile.runs.folder import RECORDING, has_ranks, load_run
 from chainer_profile.runs.formats import is_report, trace_trial
-from chainer_profile.runs.write import beside, in_folder, write_reports
+from chainer_profile.runs.write import beside, with_folder_name, write_reports
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -95,7 +95,7 @@ def show_run(
     """Write a recording's reports if there is a folder for them, and print its tables."""
     summary = summarise(recording, args.hotspots)
     if folder is not None:
-        summary = in_folder(summary, folder)
+        summary = with_folder_name(summary, folder)
     files = []
     # Files come first: a reader of the output that goes away (`| head`) does not prevent them.
     try:

@@ -37,8 +37,8 @@ from chainer_profile.report.tables import to_csv
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import markdown
 from chainer_profile.runs.executors import open_workers
+from chainer_profile.runs.output_files import write
 from chainer_profile.runs.sweep import Case, SweepFolder, run_cases, take_sweep
-from chainer_profile.runs.written import write
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -42,7 +42,7 @@ from chainer_profile.measure.threads import (
 )
 from chainer_profile.networks import loading
 from chainer_profile.networks.cifar import load_cifar
-from chainer_profile.runs.written import refuse_foreign
+from chainer_profile.runs.output_files import refuse_foreign
 
 SNAPSHOT = "snapshot_iter_"
 #: Files of a training beside its snapshots.

@@ -1,1 +1,1 @@
-"""What a call works, by formulas. :mod:`.work` is the entrance; its text says what is counted."""
+"""Formulas for the operations and bytes of a call. Use them through :mod:`.work`."""

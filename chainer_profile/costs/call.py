@@ -1,4 +1,4 @@
-"""Input and result of formulas: shapes and types of arrays, a call, and its work."""
+"""Input and result of formulas: specs of arrays, a call, and its operations and bytes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _itemsize = cache(lambda dtype: int(np.dtype(dtype).itemsize))
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """Shape of an array, and the name of its data type, such as ``float32``."""
+    """Shape of an array, and name of its data type, such as ``float32``."""
 
     shape: Shape
     dtype: str
 
     @classmethod
     def of(cls, array: Any) -> ArraySpec:
-        """The spec of an array, a Variable or its node; a missing array has no elements."""
+        """Make the spec of an array, a Variable or its node; None counts as an empty array."""
         if array is None or array.shape is None:
             return cls((0,), "float32")
         return cls(tuple(int(n) for n in array.shape), dtype_name(array.dtype))
@@ -38,7 +38,7 @@ class ArraySpec:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes, if it is contiguous."""
+        """Size of a contiguous array in bytes."""
         return self.size * _itemsize(self.dtype)
 
 
@@ -51,17 +51,13 @@ def specs_of(arrays: Iterable[Any]) -> Specs:
 
 @dataclass(frozen=True)
 class Work:
-    """Work of a call; docs/functions.md says how it is counted."""
+    """Operations and bytes of a call; docs/functions.md explains how they are counted."""
 
-    #: Floating-point operations; a multiply-add is two.
-    flops: int
-    #: Bytes that it must read, and write.
-    nbytes_read: int
-    nbytes_written: int
-    #: Multiply-adds of matrix products and convolutions, which are in flops as well.
-    macs: int = 0
-    #: Whether operations and bytes are approximate.
-    about: bool = False
+    flops: int  #: Floating-point operations; a multiply-add is two.
+    nbytes_read: int  #: Fewest bytes that the call reads.
+    nbytes_written: int  #: Fewest bytes that the call writes.
+    macs: int = 0  #: Multiply-adds of matrix products and convolutions; ``flops`` includes them.
+    about: bool = False  #: Whether operations and bytes are approximate.
 
     @property
     def nbytes(self) -> int:
@@ -80,14 +76,12 @@ class Work:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a function, forward or backward, as its formula sees it."""
+    """The argument of a formula: a call of a function, forward or backward."""
 
-    #: The function; an old-style function without its adapter.
-    function: Any
-    #: Shapes and types of arrays; in backward outputs are also those of their gradients.
+    function: Any  #: The function; an old-style function without its adapter.
     inputs: Specs
-    outputs: Specs
-    #: In backward, which inputs' gradients are computed; empty in forward.
+    outputs: Specs  #: In backward, the gradients of the outputs have the same shapes and types.
+    #: In backward, whether each input needs a gradient; empty in forward.
     needed: tuple[bool, ...] = ()
 
     @property
@@ -97,18 +91,18 @@ class Call:
 
     @property
     def y(self) -> ArraySpec:
-        """The first output; its gradient is as large."""
+        """The first output; in backward also the spec of its gradient."""
         return self.outputs[0]
 
     @property
     def largest(self) -> int:
-        """Elements of the largest array."""
+        """Number of elements of the largest array."""
         return max(array.size for array in (*self.inputs, *self.outputs))
 
     def read(self, *inputs: int) -> int:
-        """Bytes of these inputs, and in backward of the gradients that come in."""
-        coming = sum(y.nbytes for y in self.outputs) if self.needed else 0
-        return coming + sum(self.inputs[i].nbytes for i in inputs)
+        """Bytes of the inputs with these indices, plus the incoming gradients in backward."""
+        gradients = sum(y.nbytes for y in self.outputs) if self.needed else 0
+        return gradients + sum(self.inputs[i].nbytes for i in inputs)
 
     def work(
         self,
@@ -119,9 +113,15 @@ class Call:
         written: int | None = None,
         about: bool = False,
     ) -> Work:
-        """The work of so many operations; by default each array is moved once."""
-        # It reads all inputs and writes the outputs; in backward it reads the inputs and the
-        # gradients that come in, and writes the gradients that are needed.
+        """Make the :class:`Work` of this call.
+
+        Args:
+            flops: Floating-point operations.
+            macs: Multiply-adds among them.
+            read: Bytes read. Default: all inputs, plus the incoming gradients in backward.
+            written: Bytes written. Default: all outputs; in backward the needed gradients.
+            about: Whether operations and bytes are approximate.
+        """
         if read is None:
             read = self.read(*range(len(self.inputs)))
         if written is None and self.needed:

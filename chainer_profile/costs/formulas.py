@@ -1,4 +1,4 @@
-"""Work of each of Chainer's functions, by the name of its class."""
+"""Operations and bytes of each function of Chainer, by the name of its class."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from chainer_profile.costs.call import Call, Work
 Formula = Callable[[Call], "int | Work | None"]
 Count = Callable[[Call], int]
 
-#: Operations for each element of the largest array, forward and backward, each array being moved
-#: once. ``~``: the figure is approximate; such functions are bound by memory on every machine, so
-#: that a closer count says nothing. ``g``: of arrays it reads the gradients that come in alone.
-#: ``view``: no work. ``-``: a formula below has it.
+#: Operations per element of the largest array, forward and backward; each array is read or written
+#: once. ``~``: the figure is approximate. Memory limits such functions on every machine, so exact
+#: figures would change nothing. ``g``: the call reads only the incoming gradients. ``view``: no
+#: work. ``-``: a formula below counts it.
 _EACH = {
     "view view": "Identity Reshape Transpose Swapaxes Moveaxis Rollaxis ExpandDims Squeeze Flip "
     "FlipLR FlipUD",
@@ -125,15 +125,15 @@ def _batch_matmul(c: Call) -> int:
     return c.y.size * (a[1] if c.function.transa else math.prod(a[2:]))
 
 
-#: Multiply-adds of two arrays. A convolution's window has the channels of a group and the places of
-#: the kernel, padding included.
+#: Multiply-adds of a product of two arrays. A window of a convolution has the channels of a group
+#: times the elements of the kernel, padding included.
 _PRODUCTS: dict[str, Count] = {
     "LinearFunction": lambda c: c.y.size * c.inputs[1].shape[1],
     "LinearGradData": lambda c: c.inputs[1].size * c.x.shape[1],
     "LinearGradWeight": lambda c: c.y.size * c.x.shape[0],
     "MatMul": _matmul,
     "BatchMatMul": _batch_matmul,
-    # Of r x k, k x n and r x n elements the product is (r k n) squared.
+    # The product of the sizes r k, k n and r n is (r k n) squared.
     "TensorDot": lambda c: math.isqrt(c.x.size * c.inputs[1].size * c.y.size),
     **_named(
         "Convolution2DFunction ConvolutionND",
@@ -150,7 +150,7 @@ _PRODUCTS: dict[str, Count] = {
     "LocalConvolution2DFunction": lambda c: c.y.size * math.prod(c.inputs[1].shape[3:]),
 }
 
-#: The same for functions that also do about two operations for each element.
+#: Multiply-adds of products that also need about two operations per element.
 _ABOUT_PRODUCTS: dict[str, Count] = {
     "BilinearFunction": lambda c: c.x.shape[0] * c.inputs[2].size,
     "CooMatMul": lambda c: c.x.size * c.y.shape[-1],
@@ -162,12 +162,15 @@ _ABOUT_PRODUCTS: dict[str, Count] = {
 
 
 def _products(macs: Count) -> Formula:
-    """A third input is a bias, which is added to each element."""
+    """Make a forward formula for a product; adds a third input, the bias, to each element."""
     return lambda c: c.work(2 * macs(c) + (c.y.size if len(c.inputs) > 2 else 0), macs=macs(c))
 
 
 def _products_backward(macs: Count) -> Callable[[Call], Work]:
-    """As many again for each of the first two inputs; the bias's gradient is a sum."""
+    """Make a backward formula: one product for each needed gradient of the first two inputs.
+
+    The gradient of the bias is a sum.
+    """
 
     def formula(c: Call) -> Work:
         n = macs(c) * sum(c.needed[:2])
@@ -179,13 +182,13 @@ def _products_backward(macs: Count) -> Callable[[Call], Work]:
 
 
 def _matmul_backward(c: Call) -> Work:
-    """For vectors, and for arrays that are broadcast, approximately the work for matrices."""
+    """Count a product of matrices; approximate for vectors and for broadcast arrays."""
     plain = all(len(x.shape) > 1 and x.shape[:-2] == c.y.shape[:-2] for x in c.inputs)
     return replace(_products_backward(_matmul)(c), about=not plain)
 
 
 def _about_products(macs: Count) -> Formula:
-    """Each factor with a gradient takes a product of the same size."""
+    """Make a formula with one product for each factor that needs a gradient."""
 
     def formula(c: Call) -> Work:
         factors = sum(len(c.inputs[i].shape) > 1 for i, need in enumerate(c.needed) if need)
@@ -196,7 +199,7 @@ def _about_products(macs: Count) -> Formula:
 
 
 def _einsum(c: Call) -> Work:
-    """A sum over all places of the operands' indices; ``@`` is the ellipsis."""
+    """Count a sum over all combinations of the operands' indices; ``@`` is the ellipsis."""
     sizes: dict[str, int] = {}
     for x, names in zip(c.inputs, c.function.in_subs.split(","), strict=True):
         before, ellipsis, after = names.partition("@")
@@ -206,14 +209,14 @@ def _einsum(c: Call) -> Work:
             named.append(("@", math.prod(x.shape[len(before) : end])))
         for name, n in named:
             sizes[name] = max(n, sizes.get(name, 1))
-    places = math.prod(sizes.values())
-    places *= max(1, sum(c.needed))
-    macs = places if len(c.inputs) == 2 else 0
-    return c.work(len(c.inputs) * places, macs=macs, about=True)
+    terms = math.prod(sizes.values())
+    terms *= max(1, sum(c.needed))
+    macs = terms if len(c.inputs) == 2 else 0
+    return c.work(len(c.inputs) * terms, macs=macs, about=True)
 
 
-def _of_matrices(operations: Count) -> Formula:
-    """Of matrices of n rows: the leading terms of LAPACK's inversion, 2 n^3, and elimination."""
+def _square_matrices(operations: Count) -> Formula:
+    """Make a formula for LAPACK on n x n matrices, from the leading term divided by n."""
     return lambda c: c.work(operations(c) * c.x.shape[-1], about=True)
 
 
@@ -221,14 +224,20 @@ def _fft(c: Call) -> Work:
     return c.work(5 * c.x.size * (max(1, *c.x.shape[-1:]) - 1).bit_length(), about=True)
 
 
-# -- gradients of arrays that were broadcast are summed
+# -- gradients of broadcast arrays, which are sums
 
 
 def _broadcast_backward(*each: int, reads: bool = False) -> Formula:
-    """Operations for each element of a gradient, beside its sum; without both it is passed on."""
+    """Make a backward formula for a function of broadcast arrays.
+
+    A gradient without operations and without a sum is the incoming array itself.
+
+    Args:
+        each: For each input, operations per element of its gradient, in addition to its sum.
+        reads: Whether the gradients need the other inputs. They are then computed before the sum.
+    """
 
     def formula(c: Call) -> Work:
-        # A gradient that reads the other inputs is computed before it is summed.
         flops, written, read = 0, 0, set()
         for i, (x, need) in enumerate(zip(c.inputs, c.needed, strict=True)):
             n = each[i] if i < len(each) else 0
@@ -255,7 +264,7 @@ def _cast(c: Call) -> Work:
 
 
 def _get_item(c: Call) -> Work:
-    """A view by slices and numbers; by arrays of indices a copy of those elements."""
+    """Count no work for slices and numbers, which make a view, and a copy for arrays of indices."""
     arrays = [index for index in c.function.slices if not _is_basic(index)]
     if not arrays:
         return _view(c)
@@ -266,19 +275,19 @@ def _get_item(c: Call) -> Work:
 def _is_basic(index: Any) -> bool:
     if index is None or index is Ellipsis or isinstance(index, (slice, int)):
         return True
-    # A number of NumPy counts as a number, a boolean of NumPy as an array of booleans.
+    # NumPy treats its own integers as integers, and its own booleans as arrays.
     return getattr(index, "shape", None) == () and str(getattr(index, "dtype", "")) != "bool"
 
 
 def _negative_sampling(c: Call) -> Work:
-    """A product with the rows of W that are drawn, one more for each gradient; 4 a sample."""
+    """Count a product with the sampled rows of W, one more per gradient, and 4 per sample."""
     drawn = c.x.shape[0] * (c.function.sample_size + 1)
     macs = drawn * c.x.shape[1] * (1 + sum(c.needed))
     read = c.read(0, 1) + drawn * (c.x.nbytes // max(1, c.x.shape[0]))
     return c.work(2 * macs + 4 * drawn, macs=macs, read=read, about=True)
 
 
-# -- pooling: windows count in full, with what of them lies in the padding
+# -- pooling: windows include their padding
 
 
 def _window(c: Call) -> int:
@@ -287,16 +296,20 @@ def _window(c: Call) -> int:
 
 
 def _max_pooling_backward(c: Call) -> Work:
-    """It reads the places of the maxima; Chainer keeps int64 on a CPU, int32 on a GPU."""
-    kept: Any = getattr(c.function, "indexes", None)
-    return c.work(c.y.size, read=c.read() + (8 * c.y.size if kept is None else int(kept.nbytes)))
+    """Count the indices of the maxima as read: int64 on a CPU, int32 on a GPU."""
+    indices: Any = getattr(c.function, "indexes", None)
+    nbytes = 8 * c.y.size if indices is None else int(indices.nbytes)
+    return c.work(c.y.size, read=c.read() + nbytes)
 
 
-# -- normalisation: n elements, c channels (elements of gamma)
+# -- normalisation; channels are the elements of gamma
 
 
 def _batch_normalization(c: Call) -> Work:
-    """Mean 1, difference 1, variance 2, over std 1, gamma and beta 2; 3 a channel and average."""
+    """Count per element: mean 1, difference 1, variance 2, division 1, gamma and beta 2.
+
+    Plus 3 operations per channel for the statistics and for each running average.
+    """
     f, channels = c.function, c.inputs[1]
     running = (getattr(f, "running_mean", None), getattr(f, "running_var", None))
     n_running = sum(average is not None for average in running)
@@ -306,7 +319,10 @@ def _batch_normalization(c: Call) -> Work:
 
 
 def _batch_normalization_backward(c: Call) -> Work:
-    """Normalised x 2, gbeta 1, ggamma 2, gx 5; Chainer computes all three gradients together."""
+    """Count per element: normalised x 2, gbeta 1, ggamma 2, gx 5.
+
+    Chainer computes gbeta and ggamma even if they are not needed.
+    """
     channels = c.inputs[1]
     flops = 5 * c.x.size - 2 * channels.size
     if c.needed[0]:
@@ -315,7 +331,7 @@ def _batch_normalization_backward(c: Call) -> Work:
 
 
 def _layer_normalization_backward(c: Call) -> Work:
-    """Normalised x 5 and 3 an example, gbeta 1, ggamma 2, scaled g 1 and gx 7."""
+    """Count per element: normalised x 5, gbeta 1, ggamma 2, scaled g 1, gx 7; 3 per example."""
     n, channels = c.x.size, c.inputs[1].size
     flops = (5 * n + 3 * c.x.shape[0]) * (c.needed[0] or c.needed[1]) + 8 * n * c.needed[0]
     flops += (2 * n - channels) * c.needed[1] + (n - channels) * c.needed[2]
@@ -331,7 +347,7 @@ def _rows(c: Call) -> int:
 
 
 def _softmax_cross_entropy(c: Call) -> Work:
-    """Log-softmax 5, its exponential where kept; the labels' elements picked, summed and scaled."""
+    """Count log-softmax 5 and its cached exponential 1 per element, and 1 per label for the sum."""
     f, x, t = c.function, c.x, c.inputs[1]
     labels = x.size // max(1, x.shape[1])
     flops, read = (6 if f.cache_score else 5) * x.size, c.read(0, 1)
@@ -340,7 +356,7 @@ def _softmax_cross_entropy(c: Call) -> Work:
         if f.class_weight is not None:
             flops += x.size
             read += int(f.class_weight.nbytes)
-    # A share for each class.
+    # The labels are probabilities of all classes.
     elif f.soft_target_loss == "kl-divergence":
         flops += 5 * x.size - (labels if f.reduce == "no" else 0)
     else:
@@ -349,38 +365,44 @@ def _softmax_cross_entropy(c: Call) -> Work:
 
 
 def _softmax_cross_entropy_backward(c: Call) -> Work:
-    """A subtraction a label, a product an element; the softmax where it was not kept."""
+    """Count 1 per label and 1 per element, and the softmax again if forward did not cache it."""
     f, x, t = c.function, c.x, c.inputs[1]
     weighted = f.class_weight is not None and x.shape != t.shape
     flops = x.size * (1 + weighted + (0 if f.cache_score else 6)) + t.size
     return c.work(flops + (f.reduce == "mean"), written=x.nbytes)
 
 
-# -- recurrent steps; a logistic function takes 4 operations, as Chainer computes it by tanh
+# -- recurrent steps; a logistic function has 4 operations, because Chainer computes it by tanh
 
 
 def _tree_lstm_backward(c: Call) -> Work:
-    """A cell 18, a child 5; the gates and c are kept from forward."""
+    """Count 18 per cell and 5 per child; forward stores the gates and c."""
     children = len(c.inputs) - 1
-    kept = c.y.nbytes * (4 + children)
-    return c.work(c.y.size * (18 + 5 * children), read=c.read(*range(children)) + kept)
+    stored = c.y.nbytes * (4 + children)
+    return c.work(c.y.size * (18 + 5 * children), read=c.read(*range(children)) + stored)
 
 
 def _n_step(gates: int, operations: int, backward: int) -> Formula:
-    """A recurrent network of cuDNN; on the CPU Chainer builds it from other functions."""
+    """Make a formula for a recurrent function of cuDNN. On the CPU Chainer uses other functions.
+
+    Args:
+        gates: Gates per cell.
+        operations: Operations per element of the hidden state in forward, without products.
+        backward: The same in backward.
+    """
 
     def formula(c: Call) -> Work:
         hx, xs, layers = c.x.shape, c.inputs[-1].shape, int(c.function.n_layers)
         directions, hidden = hx[0] // max(1, layers), hx[2]
         n_inputs = xs[1] + (layers - 1) * directions * hidden
         steps = xs[0] * directions
-        # For each gate a product with the input, a product with the state, and three additions of
-        # these and two biases. Backward takes two products for each, and also reads the output.
+        # Each gate needs a product with the input, a product with the state, and three additions of
+        # these and two biases. Backward needs each product twice, and also reads the output.
         macs = steps * gates * hidden * (n_inputs + layers * hidden)
         macs, each = (2 * macs, backward) if c.needed else (macs, operations)
         flops = 2 * macs + steps * layers * hidden * (3 * gates + each)
-        kept = c.outputs[-1].nbytes if c.needed else 0
-        return c.work(flops, macs=macs, read=c.read(*range(len(c.inputs))) + kept)
+        output = c.outputs[-1].nbytes if c.needed else 0
+        return c.work(flops, macs=macs, read=c.read(*range(len(c.inputs))) + output)
 
     return formula
 
@@ -392,8 +414,8 @@ _N_STEP: dict[str, Formula] = {
 }
 
 
-def _reads_all_and(flops: int, c: Call) -> Work:
-    """A backward that reads the first output too."""
+def _reading_output(flops: int, c: Call) -> Work:
+    """Count a backward that reads all inputs and the first output."""
     return c.work(flops, read=c.read(*range(len(c.inputs))) + c.y.nbytes)
 
 
@@ -406,20 +428,20 @@ FORWARD: dict[str, Formula] = {
     **_N_STEP,
     "EinSum": _einsum,
     "NegativeSamplingFunction": _negative_sampling,
-    **_named("Inv BatchInv", _of_matrices(lambda c: 2 * c.x.size)),
-    **_named("BatchDet Cholesky", _of_matrices(lambda c: 2 * c.x.size // 3)),
+    **_named("Inv BatchInv", _square_matrices(lambda c: 2 * c.x.size)),
+    **_named("BatchDet Cholesky", _square_matrices(lambda c: 2 * c.x.size // 3)),
     "FFT": _fft,
     "Cast": _cast,
     "Copy": _copy,
     "GetItem": _get_item,
     "SelectItem": lambda c: c.work(0, read=c.y.nbytes + c.read(1)),
-    # The rows that the labels pick.
+    # Reads only the rows of the labels.
     "EmbedIDFunction": lambda c: c.work(0, read=c.x.nbytes + min(c.y.nbytes, c.inputs[1].nbytes)),
     "EmbedIDGrad": lambda c: c.inputs[1].size,
     "MultiAdd": lambda c: c.y.size * (len(c.inputs) - 1),
-    # Of n elements to m.
+    # A reduction of n elements to m needs n - m operations.
     **_named("Sum SumTo Max Min Prod ArgMax ArgMin", lambda c: c.x.size - c.y.size),
-    # The largest of each row; a comparison and an addition a label.
+    # The maximum of each row; a comparison and an addition per label.
     "Accuracy": lambda c: c.x.size + c.inputs[1].size,
     **_named("AveragePooling2D AveragePoolingND", lambda c: c.y.size * _window(c)),
     "MaxPoolingND": lambda c: c.y.size * (_window(c) - 1),
@@ -441,9 +463,9 @@ BACKWARD: dict[str, Formula] = {
     "EinSum": _einsum,
     **_N_STEP,
     "NegativeSamplingFunction": _negative_sampling,
-    **_named("Inv BatchInv", _of_matrices(lambda c: 4 * c.x.size)),
-    "BatchDet": _of_matrices(lambda c: 2 * c.x.size),
-    "Cholesky": _of_matrices(lambda c: 8 * c.x.size),
+    **_named("Inv BatchInv", _square_matrices(lambda c: 4 * c.x.size)),
+    "BatchDet": _square_matrices(lambda c: 2 * c.x.size),
+    "Cholesky": _square_matrices(lambda c: 8 * c.x.size),
     "FFT": _fft,
     **_named("Add MultiAdd BroadcastTo", _broadcast_backward()),
     "Sub": _broadcast_backward(0, 1),
@@ -453,11 +475,11 @@ BACKWARD: dict[str, Formula] = {
     "Copy": _copy,
     "EmbedIDFunction": lambda c: c.work(c.y.size, read=c.read(0)),
     "SelectItem": lambda c: c.work(0, read=c.read(1)),
-    # A gradient that is added to zeros.
+    # Adds the gradient to an array of zeros.
     "GetItem": lambda c: c.work(c.y.size, read=c.read()),
     # The difference, its product with 2 g / n, and a change of sign for the second input.
     "MeanSquaredError": lambda c: c.x.size * (2 + c.needed[1]) + 1,
-    # A division for each gradient; an addition for each place of its window.
+    # A division per gradient, and an addition per element of its window.
     **_named(
         "AveragePooling2D AveragePoolingND",
         lambda c: c.work(c.y.size * (1 + _window(c)), read=c.read()),
@@ -467,9 +489,9 @@ BACKWARD: dict[str, Formula] = {
     "LayerNormalization": _layer_normalization_backward,
     **_named("Softmax LogSoftmax", lambda c: 4 * c.x.size - _rows(c)),
     "SoftmaxCrossEntropy": _softmax_cross_entropy_backward,
-    # Gates and tanh(c) again 14, the cell's gradient 5, the gates' 16, the state's 1.
-    "LSTM": lambda c: _reads_all_and(36 * c.inputs[1].size // 4, c),
-    # 24, 5, 28 and 2.
-    "SLSTM": lambda c: _reads_all_and(59 * c.x.size, c),
+    # Gates and tanh(c) again 14, gradients of the cell 5, of the gates 16, of the state 1.
+    "LSTM": lambda c: _reading_output(36 * c.inputs[1].size // 4, c),
+    # The same terms: 24, 5, 28 and 2.
+    "SLSTM": lambda c: _reading_output(59 * c.x.size, c),
     "TreeLSTM": _tree_lstm_backward,
 }

@@ -1,4 +1,4 @@
-"""Work of an optimizer on parameters: its update rules and its hooks."""
+"""Operations and bytes of an optimizer's update rules and hooks."""
 
 from __future__ import annotations
 
@@ -11,31 +11,26 @@ from chainer_profile.costs.work import find, is_a
 
 
 class UpdateCall(NamedTuple):
-    """The call of a rule for its parameter, or of a hook for some or all, as a formula sees it."""
+    """The argument of a formula: a call of an update rule or of a hook."""
 
-    function: Any
-    #: Shape and type of the parameter and of its gradient; of the first parameter for a hook that
-    #: is called once for all.
-    p: ArraySpec
-    g: ArraySpec
-    #: The same of all parameters, and of their gradients.
-    params: Specs
-    grads: Specs
+    function: Any  #: The rule or hook.
+    p: ArraySpec  #: The parameter; the first one if a hook is called once for all parameters.
+    g: ArraySpec  #: Its gradient.
+    params: Specs  #: All parameters of the call.
+    grads: Specs  #: Their gradients.
 
 
 class Update(NamedTuple):
     """Operations and memory traffic of a rule or hook."""
 
-    #: Operations for each element, and for all elements together.
-    each: int
-    #: Arrays of the rule's state, which it reads and writes.
-    states: int = 0
-    once: int = 0
+    each: int  #: Operations per element.
+    states: int = 0  #: Number of state arrays, which the rule reads and writes.
+    once: int = 0  #: Additional operations per call.
     reads_param: bool = True
 
 
 def _adam(call: UpdateCall) -> Update:
-    """Adam, AdamW, AMSGrad, AdaBound and AMSBound have the same rule."""
+    """Count the rule of Adam, AdamW, AMSGrad, AdaBound and AMSBound."""
     hp = call.function.hyperparam
     decays = hp.eta * hp.weight_decay_rate != 0
     return Update(13 + decays + hp.amsgrad + 2 * hp.adabound, 3 if hp.amsgrad else 2)
@@ -47,12 +42,12 @@ def _hard_clipping(call: UpdateCall) -> Update:
 
 
 def _noise(call: UpdateCall) -> Update | None:
-    """The user's own noise functions have no formula."""
+    """Count Chainer's noise functions; functions of the user have no formula."""
     from_chainer = str(getattr(call.function.noise_func, "__module__", "")).startswith("chainer.")
     return Update(2, reads_param=False) if from_chainer else None
 
 
-#: Chainer's rules and hooks by the name of the class, with their work or a function that gives it.
+#: For each class of Chainer's rules and hooks, its work or a function that computes it.
 UPDATES: dict[str, Update | Callable[[UpdateCall], Update | None]] = {
     "SGDRule": Update(2),
     "MomentumSGDRule": Update(4, 1),
@@ -76,7 +71,10 @@ _NOTHING = Work(0, 0, 0)
 
 
 def update_work(rule: Any, params: Specs, *, scaled: bool = False) -> Work | None:
-    """Work of a rule and its own hooks on parameters with gradients; None if unknown."""
+    """Work of a rule and its hooks on parameters with gradients; None if unknown.
+
+    ``scaled`` adds the division of the gradients by the loss scale.
+    """
     hookable = getattr(rule, "_hookable", None)
     steps = [
         *getattr(hookable, "_pre_update_hooks", {}).values(),
@@ -87,21 +85,23 @@ def update_work(rule: Any, params: Specs, *, scaled: bool = False) -> Work | Non
     works = [
         _work(step, (p,), in_float32 and p.dtype == "float16") for p in params for step in steps
     ]
-    # Gradients are divided first, by the scale of the loss.
     if scaled:
         works += [Work(p.size, p.nbytes, p.nbytes) for p in params]
     return _total(works)
 
 
 def hook_work(hook: Any, params: Specs) -> Work | None:
-    """Work of an optimizer's hook on these parameters, which have gradients; None if unknown."""
+    """Work of an optimizer's hook on parameters with gradients; None if unknown."""
     if getattr(hook, "call_for_each_param", False):
         return _total(_work(hook, (p,)) for p in params)
     return _work(hook, params) if params else _NOTHING
 
 
-def _work(function: Any, params: Specs, copied: bool = False) -> Work | None:
-    """Work of a rule, which writes parameters, or of a hook, which writes gradients."""
+def _work(function: Any, params: Specs, with_copy: bool = False) -> Work | None:
+    """Work of a rule, which writes parameters, or of a hook, which writes gradients.
+
+    ``with_copy`` counts a rule that updates a float32 copy of a float16 parameter.
+    """
     update = find(UPDATE, type(function), UPDATES)
     if callable(update):
         update = update(UpdateCall(function, params[0], params[0], params, params))
@@ -110,17 +110,16 @@ def _work(function: Any, params: Specs, copied: bool = False) -> Work | None:
     if not isinstance(update, Update):
         update = Update(0, once=int(update))
     size, nbytes = sum(p.size for p in params), sum(p.nbytes for p in params)
-    # A rule may work on a copy of the parameter in float32, which it keeps.
-    kept = 4 * size if copied else nbytes
-    states, written = update.states * kept, nbytes
-    if copied and is_a(type(function), "chainer.optimizer.UpdateRule"):
-        written += kept
-    read = nbytes + states + (kept if update.reads_param else 0)
+    copy_nbytes = 4 * size if with_copy else nbytes
+    states, written = update.states * copy_nbytes, nbytes
+    if with_copy and is_a(type(function), "chainer.optimizer.UpdateRule"):
+        written += copy_nbytes
+    read = nbytes + states + (copy_nbytes if update.reads_param else 0)
     return Work(size * update.each + update.once, read, states + written)
 
 
 def _total(works: Iterable[Work | None]) -> Work | None:
-    """The sum; None if any work is unknown."""
+    """The sum of works; None if one of them is unknown."""
     every = list(works)
     counted = [work for work in every if work is not None]
     return sum(counted, _NOTHING) if len(counted) == len(every) else None

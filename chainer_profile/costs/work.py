@@ -1,11 +1,11 @@
-"""The work of a function's call, by docs/functions.md: operations and bytes, from shapes alone."""
+"""Computes the operations and bytes of a call from shapes, as docs/functions.md explains."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from chainer_profile.basics.checks import flag, shown
+from chainer_profile.basics.checks import flag, short_repr
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.words import BACKWARD, FORWARD, UPDATE
 from chainer_profile.costs import formulas
@@ -19,16 +19,16 @@ _users: dict[tuple[str, type], Callable[[Any], Any]] = {}
 
 
 def forward_work(function: Any, inputs: Specs, outputs: Specs) -> Work | None:
-    """Work of a function's forward, once that has returned; None without a formula."""
+    """Work of a forward call that has returned; None without a formula."""
     return _work(FORWARD, formulas.FORWARD, Call(inner(function), inputs, outputs))
 
 
 def backward_work(
     function: Any, inputs: Specs, outputs: Specs, needed: tuple[bool, ...]
 ) -> Work | None:
-    """Work of a backward, which needs the gradients of some inputs; None without a formula."""
+    """Work of a backward call; None without a formula. ``needed`` selects inputs with gradients."""
     if len(needed) != len(inputs):
-        raise ValueError(f"needed has {len(needed)} entries, for {len(inputs)} inputs")
+        raise ValueError(f"needed has {len(needed)} entries, but there are {len(inputs)} inputs")
     if not any(needed):
         return Work(0, 0, 0)
     return _work(BACKWARD, formulas.BACKWARD, Call(inner(function), inputs, outputs, needed))
@@ -41,7 +41,7 @@ def _work(phase: str, chainers: Mapping[str, formulas.Formula], call: Call) -> W
 
 
 def find(phase: str, cls: type, chainers: Mapping[str, Any]) -> Any:
-    """The formula of a class: that of a user, that of Chainer's class, or that of its base."""
+    """Find the formula of a class or of its nearest base; formulas of the user come first."""
     for base in cls.__mro__:
         if (phase, base) in _users:
             return _users[phase, base]
@@ -51,32 +51,32 @@ def find(phase: str, cls: type, chainers: Mapping[str, Any]) -> Any:
 
 
 def inner(function: Any) -> Any:
-    """The function itself: an old-style one is wrapped in an adapter."""
+    """Return an old-style function without its adapter, and other functions unchanged."""
     if is_a(type(function), "chainer.function.FunctionAdapter"):
         return function.function
     return function
 
 
 def is_a(cls: type, *names: str) -> bool:
-    """Whether a class is, or derives from, a class of these names: this imports no Chainer."""
+    """Whether a class or one of its bases has one of these full names. Does not import Chainer."""
     return any(f"{base.__module__}.{base.__qualname__}" in names for base in cls.__mro__)
 
 
 def _has_work(cls: type) -> bool:
-    """Whether a class can be of functions, update rules or hooks: hooks can be called."""
+    """Whether a class is a function, an update rule or possibly a hook, which is callable."""
     is_hook = any("__call__" in vars(base) for base in cls.__mro__)
     is_hook = is_hook and not is_a(cls, "chainer.link.Link")
     return is_hook or is_a(cls, *_FUNCTIONS, "chainer.optimizer.UpdateRule")
 
 
 def register_cost(cls: type, *, backward: bool = False) -> Callable[[FormulaT], FormulaT]:
-    """Make a formula count the calls of a class, and of classes derived from it.
+    """Register a formula for a class and classes derived from it, as a decorator.
 
-    The formula of a function is called with a :class:`Call`: ``call.function``, ``call.inputs``,
-    ``call.outputs`` (shapes and types) and, in backward, ``call.needed``. That of an update rule
-    or of an optimizer hook is called with an :class:`~chainer_profile.costs.update.UpdateCall`:
+    The formula of a function gets a :class:`Call`: ``call.function``, ``call.inputs``,
+    ``call.outputs`` (shapes and types) and, in backward, ``call.needed``. The formula of an update
+    rule or optimizer hook gets an :class:`~chainer_profile.costs.update.UpdateCall`:
     ``call.function``, ``call.p`` and ``call.g``; ``call.params`` and ``call.grads`` if a hook is
-    called once for all parameters. It returns one of:
+    called once for all parameters. The formula returns one of:
 
     - a number of operations: each array is read or written once. A rule writes the parameter, a
       hook the gradient;
@@ -89,20 +89,21 @@ def register_cost(cls: type, *, backward: bool = False) -> Callable[[FormulaT], 
         def gelu(call):
             return 5 * call.inputs[0].size
 
-        @register_cost(Gelu, backward=True)  # unless it is made of Chainer's functions
+        @register_cost(Gelu, backward=True)  # unless its backward calls Chainer's functions
         def gelu_backward(call): ...
 
     Args:
-        cls: A FunctionNode, an old-style Function, an UpdateRule, or a hook. The formula
-            replaces the formula that the class has.
+        cls: A FunctionNode, an old-style Function, an UpdateRule, or a hook. The formula replaces
+            an existing formula of the class.
         backward: Whether the formula is for a function's backward.
 
     Raises:
-        UsageError: ``cls`` is no such class, it has no backward, or the formula cannot be called.
+        UsageError: ``cls`` is another class, it has no backward, or the formula is not callable.
     """
     if not isinstance(cls, type) or not _has_work(cls):
         raise UsageError(
-            f"register_cost({shown(cls)}): give the class of a function, an update rule or a hook"
+            f"register_cost({short_repr(cls)}): give the class of a function, an update rule or a "
+            "hook"
         )
     if is_a(cls, *_FUNCTIONS):
         phase = BACKWARD if flag("backward", backward) else FORWARD
@@ -113,7 +114,9 @@ def register_cost(cls: type, *, backward: bool = False) -> Callable[[FormulaT], 
 
     def register(formula: FormulaT) -> FormulaT:
         if not callable(formula):
-            raise UsageError(f"the formula of {cls.__name__} is {shown(formula)}: give a function")
+            raise UsageError(
+                f"the formula of {cls.__name__} is {short_repr(formula)}: give a function"
+            )
         _users[phase, cls] = formula
         return formula
 

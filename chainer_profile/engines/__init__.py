@@ -1,1 +1,1 @@
-"""A network under other engines, whose protocol is :class:`.protocol.Engine`."""
+"""Runs a network by other engines, which implement :class:`.protocol.Engine`."""

@@ -1,4 +1,4 @@
-"""An engine's times, node by node -> a Recording like any other."""
+"""Makes a Recording from an engine's times of nodes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProf
 from chainer_profile.engines.results import main_layer
 from chainer_profile.record.recording import Layer, Recording, Settings
 
-#: Bytes that a row has where it is a single layer.
-_OF_A_LAYER = (
+#: Fields that only a row of a single layer has.
+_SINGLE_LAYER_FIELDS = (
     *("nbytes_read", "nbytes_written"),
     *("input_nbytes", "parameter_nbytes", "output_nbytes"),
 )
@@ -24,9 +24,14 @@ _OF_A_LAYER = (
 def engine_recording(
     profile: EngineProfile, layers: Sequence[Layer], settings: Settings
 ) -> Recording:
-    """A recording whose rows are the nodes of an engine."""
+    """Make a recording with the nodes of an engine as rows.
+
+    Framework time is the time outside the nodes, which is the overhead of the engine.
+
+    Raises:
+        EngineError: The profile contradicts itself or the layers.
+    """
     _check(profile, len(layers))
-    # Time outside of the nodes is the runtime's overhead, as framework time is Chainer's.
     return Recording(
         layers=node_rows(profile.nodes, layers),
         self_ns=profile.node_ns,
@@ -46,9 +51,9 @@ def _check(profile: EngineProfile, n_layers: int) -> None:
         )
     done = {index for node in nodes for index in node.layers}
     if unknown := sorted((done | set(profile.gone)) - set(range(n_layers))):
-        raise EngineError(f"it names layer {unknown[0]}, of {plural(n_layers, 'layer')}")
+        raise EngineError(f"it names layer {unknown[0]}, but there are {plural(n_layers, 'layer')}")
     if lost := sorted(set(range(n_layers)) - done - set(profile.gone)):
-        raise EngineError(f"it does not say what became of layer {lost[0]}")
+        raise EngineError(f"layer {lost[0]} is neither in a node nor gone")
     if (times < 0).any():
         raise EngineError("it reports a negative time")
     if (times.sum(axis=1) > runs).any():
@@ -56,40 +61,42 @@ def _check(profile: EngineProfile, n_layers: int) -> None:
 
 
 def node_rows(nodes: Sequence[EngineNode], layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    """The rows of an engine's nodes, each named after all of its layers."""
-    times_done = Counter(index for node in nodes for index in set(node.layers))
+    """Make a row for each node, with the functions of all its layers as its name."""
+    node_counts = Counter(index for node in nodes for index in set(node.layers))
     rows = []
     for number, node in enumerate(nodes):
-        words = f"{node.kind} {node.name}".strip()
+        description = f"{node.kind} {node.name}".strip()
         covers = tuple(sorted(set(node.layers)))
         if not covers:
-            rows.append(Layer(number, "/", node.kind or node.name, node=words))
+            rows.append(Layer(number, "/", node.kind or node.name, node=description))
             continue
-        done = [layers[index] for index in covers]
+        covered = [layers[index] for index in covers]
         row = Layer(
             index=number,
             path=layers[main_layer(covers, layers)].path,
-            function=JOIN.join(layer.function for layer in done),
-            input_shapes=done[0].input_shapes,
-            output_shapes=done[-1].output_shapes,
-            dtype=done[-1].dtype,
+            function=JOIN.join(layer.function for layer in covered),
+            input_shapes=covered[0].input_shapes,
+            output_shapes=covered[-1].output_shapes,
+            dtype=covered[-1].dtype,
             covers=covers,
-            node=words,
+            node=description,
         )
-        # A layer that several nodes do has no work in any of them.
-        if all(times_done[index] == 1 for index in covers):
+        # If several nodes compute a layer, the share of each is unknown.
+        if all(node_counts[index] == 1 for index in covers):
             row = replace(
                 row,
-                flops=_sum([layer.flops for layer in done]),
-                macs=_sum([layer.macs for layer in done]),
-                work_is_about=any(layer.work_is_about for layer in done),
+                flops=_sum([layer.flops for layer in covered]),
+                macs=_sum([layer.macs for layer in covered]),
+                work_is_about=any(layer.work_is_about for layer in covered),
             )
-            if len(done) == 1:
-                row = replace(row, **{name: getattr(done[0], name) for name in _OF_A_LAYER})
+            if len(covered) == 1:
+                (layer,) = covered
+                row = replace(row, **{name: getattr(layer, name) for name in _SINGLE_LAYER_FIELDS})
         rows.append(row)
     return tuple(rows)
 
 
 def _sum(values: Sequence[int | None]) -> int | None:
+    """The sum of values; None if one of them is unknown."""
     present = [value for value in values if value is not None]
     return sum(present) if len(present) == len(values) else None

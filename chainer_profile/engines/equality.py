@@ -1,7 +1,7 @@
-"""Whether an engine's outputs are Chainer's; where they are not, from which layer on.
+"""Compares an engine's outputs with Chainer's, and finds the first layer that differs.
 
-This also proves that an engine does not depend on the data that it was prepared with: outputs are
-compared on other inputs, and with other parameters where the network's own would hide a mistake.
+Outputs are also compared for other inputs, to find an engine that depends on the inputs of its
+preparation. If the network's parameters would hide an error, they are compared with others.
 """
 
 from __future__ import annotations
@@ -22,39 +22,43 @@ from chainer_profile.engines.protocol import EngineError, Network, flat_arrays
 from chainer_profile.engines.results import OutputDifference
 from chainer_profile.record.recording import Layer
 
-#: The largest difference between right outputs in float32, as a fraction of the largest output:
-#: some tens of its roundings.
+#: Largest allowed difference of float32 outputs, as a fraction of the largest output. This is
+#: several hundred times the rounding error of one operation.
 TOLERANCE = 1e-4
 _TOLERANCE_BY_NBYTES = {2: 1e-2, 4: TOLERANCE, 8: 1e-10}
 
 
 def tolerance(dtype: np.dtype[Any]) -> float:
-    """The largest difference between right outputs of this type; none between whole numbers."""
+    """Largest allowed relative difference of outputs of a type; 0 for integers."""
     return _TOLERANCE_BY_NBYTES.get(dtype.itemsize, 0.0) if dtype.kind == "f" else 0.0
 
 
 @contextmanager
 def in_test_mode() -> Iterator[None]:
-    """Within this, networks run for inference: in test mode, without a graph."""
+    """Run networks in test mode and without a graph, within the context."""
     with chainer.using_config("train", False), chainer.no_backprop_mode():
         yield
 
 
 def outputs_of(model: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """What a network gives in test mode: arrays, on its device."""
+    """Run a network in test mode; return its output arrays, on its device."""
     with in_test_mode():
         return flat_arrays(model(*inputs))
 
 
 def host_copies(arrays: Sequence[Any]) -> tuple[NDArray[Any], ...]:
-    """Copies of arrays on the host, since engines may reuse the memory of their outputs."""
+    """Copy arrays to the host, because engines may reuse the memory of their outputs."""
     return tuple(
         np.array(array.get() if hasattr(array, "get") else array, copy=True) for array in arrays
     )
 
 
 def difference(expected: Sequence[Any], got: Sequence[Any]) -> OutputDifference:
-    """How far outputs are from the expected ones."""
+    """Compare outputs with the expected outputs.
+
+    Raises:
+        EngineError: Their numbers or shapes differ.
+    """
     if len(expected) != len(got):
         raise EngineError(
             f"returns {plural(len(got), 'output')}, but Chainer {plural(len(expected), 'output')}"
@@ -78,7 +82,7 @@ def difference(expected: Sequence[Any], got: Sequence[Any]) -> OutputDifference:
 
 
 def chainer_intermediates(network: Network) -> dict[int, NDArray[Any]]:
-    """The first output of each of Chainer's layers, copied, by the index of the layer."""
+    """Copies of the first output of each layer of Chainer, by the index of the layer."""
     from chainer_profile.measure.hooks import WalkHook
 
     outputs: dict[int, NDArray[Any]] = {}
@@ -96,7 +100,7 @@ def chainer_intermediates(network: Network) -> dict[int, NDArray[Any]]:
 def worst_layer(
     expected: Mapping[int, Any], got: Mapping[int, Any], layers: Sequence[Layer], tolerance: float
 ) -> str:
-    """Which layer of an engine differs from Chainer's first, or else the most, in words."""
+    """Describe the first layer that differs, or else the layer with the largest difference."""
 
     def named(index: int) -> str:
         return f"{layers[index].label} at {layers[index].path}"
@@ -106,27 +110,27 @@ def worst_layer(
         (engines,) = host_copies((got[index],))
         chainers = np.asarray(expected[index])
         if engines.size != chainers.size:
-            continue  # in the engine's own layout, which cannot be compared
+            continue  # the engine's layout cannot be compared
         relative = difference((chainers,), (engines.reshape(chainers.shape),)).relative
         if not relative <= tolerance:
             return f"the first layer that differs is {named(index)}"
         if relative > largest or math.isnan(relative):
             worst, largest = index, relative
     if worst < 0:
-        return "no layer that the engine shows differs, so the difference arises in fused layers"
+        return "no layer that the engine reports differs, so fused layers cause the difference"
     return (
-        "no layer that the engine shows differs by more than the tolerance; the largest "
+        "no layer that the engine reports differs by more than the tolerance; the largest "
         f"difference is in {named(worst)}"
     )
 
 
-# -- inputs and parameters on which an engine that is wrong gives other outputs
+# -- other inputs and parameters, which reveal a faulty engine
 
 
 def other_inputs(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Other valid inputs of the same shapes, for which constants taken from the first are wrong."""
-    # Values are drawn from those of the input, or between two of them, so that an index, a label or
-    # a positive number stays valid. A permutation would have the same sum and extremes.
+    """Make other valid inputs of the same shapes, to find constants that depend on the inputs."""
+    # New values are values of the input, or numbers between two of them, so that indices, labels
+    # and positive numbers stay valid. A permutation would have the same sum and extremes.
     rng = np.random.default_rng(0)
     return tuple(_drawn_like(array, rng) for array in inputs)
 
@@ -152,9 +156,9 @@ def _between(drawn: Any, finite: Any, rng: np.random.Generator) -> Any:
 
 
 def with_other_parameters(model: Any) -> Any:
-    """A copy of a network whose constant parameters are random; None if no parameter is constant.
+    """Copy a network, with random numbers for constant parameters; None without such parameters.
 
-    Initial normalisations (scale 1, shift 0, mean 0, variance 1) and weights of zero hide mistakes.
+    Initial normalisations (scale 1, shift 0, mean 0, variance 1) and weights of zero hide errors.
     """
     copied, rng = copy.deepcopy(model), np.random.default_rng(0)
     constant = [array for array in _float_arrays(copied) if (array == array.reshape(-1)[0]).all()]
@@ -171,7 +175,7 @@ def with_other_parameters(model: Any) -> Any:
 
 
 def _float_arrays(model: Any) -> Iterator[Any]:
-    """Floating-point parameters and persistent arrays that are not empty."""
+    """Yield the floating-point parameters and persistent arrays that are not empty."""
     array_types = chainer.get_array_types()
     for _, link in sorted(model.namedlinks()):
         for name in sorted(link._params | link._persistent):

@@ -1,4 +1,4 @@
-"""A network and engines -> the results of their race, and a recording of each engine."""
+"""Measures a network by several engines: runs their race, and makes a recording of each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from chainer_profile.measure.threads import limit_blas_threads
 from chainer_profile.measure.trials import Stop, check_samples
 from chainer_profile.record.recording import Conditions, Environment, Recording, Settings
 
-#: Numbers of 8 bytes that a race keeps of an engine's trial, as list entries and array elements.
+#: Memory that a race needs per trial of an engine, in numbers of 8 bytes (list entries and arrays).
 _NUMBERS_PER_TRIAL = 20
 
 
@@ -42,11 +42,11 @@ def measure(
     measuring: AbstractContextManager[None] | None = None,
     bar: ProgressBar | None = None,
 ) -> tuple[EnginesRun, dict[str, Recording], ProfileError | None]:
-    """Have the engines race.
+    """Run a race of engines.
 
     Returns:
-        The results; the engines' recordings by their names; the error that ended the run, if
-        Chainer itself failed.
+        The results; the recordings by the engines' names; the error that ended the run, if Chainer
+        itself failed.
     """
     step = make_step("forward", model, inputs)
     with limit_blas_threads(settings.threads), step.configured():
@@ -54,7 +54,7 @@ def measure(
         check_samples(settings, _NUMBERS_PER_TRIAL * len(contestants))
         if getattr(step, "with_graph", False):
             raise ProfileError(
-                "the network computes gradients in its forward pass, which no engine can do: "
+                "the network computes gradients in its forward pass, which engines cannot do: "
                 "profile it with Chainer"
             )
         network = Network(
@@ -111,37 +111,38 @@ def _recordings(
     conditions: Conditions,
     session: StepSession,
 ) -> dict[str, Recording]:
-    """The recordings of engines that timed their nodes; each such engine gets a folder."""
+    """Make recordings of the engines that timed their nodes, and set their folders."""
     recordings: dict[str, Recording] = {}
     folders = folder_names([contestant.name for contestant in contestants])
     for contestant in contestants:
         name, profile = contestant.name, contestant.profile
         if profile is None:
             continue
-        own_settings = replace(settings, trials=len(profile.run_ns))
-        own_conditions = conditions
+        engine_settings = replace(settings, trials=len(profile.run_ns))
+        engine_conditions = conditions
         try:
             if name == BASELINE:
-                # Chainer's recorder knows more than an engine's profile, such as a GPU's own times.
-                # Its trials came after all of the race, so their begins say nothing about what the
-                # recorder adds.
+                # Chainer's recording has more than an engine's profile, such as times of the GPU.
+                # Its trials ran after the race, so their starts must not be compared with the
+                # unprofiled trials to find the recorder's overhead.
                 recording = replace(contestant.engine.recording, start_ns=None, clean_cpu_ns=None)
-                own_conditions = replace(
+                engine_conditions = replace(
                     recording.conditions,
                     other_cpu=conditions.other_cpu,
                     calibrations=conditions.calibrations,
                 )
             else:
-                own_settings = replace(own_settings, engine=f"{name} {contestant.version}".strip())
-                recording = engine_recording(profile, session.layers, own_settings)
+                label = f"{name} {contestant.version}".strip()
+                engine_settings = replace(engine_settings, engine=label)
+                recording = engine_recording(profile, session.layers, engine_settings)
             recordings[name] = replace(
                 recording,
-                settings=own_settings,
+                settings=engine_settings,
                 links=session.links,
                 clean_ns=contestant.clean_ns,
                 clean_start_ns=np.array(contestant.start_ns, np.int64),
                 environment=machine,
-                conditions=own_conditions,
+                conditions=engine_conditions,
             )
         except (EngineError, ValueError) as error:
             contestant.add_note(f"the times of its nodes are unusable: {error}")

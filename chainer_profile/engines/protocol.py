@@ -1,7 +1,7 @@
-"""Protocol of an engine, which runs a Chainer network's forward pass in another way.
+"""Protocol of an engine, which runs the forward pass of a Chainer network in another way.
 
-Your own engine is a class with :class:`Engine`'s three methods that is created without arguments;
-``--engines my_module:MyEngine`` measures it with the others.
+Your own engine is a class with the three methods of :class:`Engine` and a constructor without
+arguments. ``--engines my_module:MyEngine`` measures it with the others.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class EngineError(ProfileError):
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A network for engines, which must not change it."""
+    """A network for engines. Engines must not change it."""
 
     name: str  #: Name of the network.
     model: Any  #: The network, a :class:`chainer.Link`, on its device.
-    inputs: tuple[Any, ...]  #: Its arguments: arrays on the same device.
+    inputs: tuple[Any, ...]  #: Arguments of the network: arrays on the same device.
     #: Chainer's layers in a forward pass in test mode, in the order of their calls.
     layers: tuple[Layer, ...]
     device: str = "cpu"  #: ``cpu`` or ``gpu:0``.
-    threads: int | None = None  #: Threads that the engine may use; None: its own choice.
+    threads: int | None = None  #: Threads that the engine may use; None lets the engine choose.
 
     @property
     def gpu(self) -> bool:
@@ -43,27 +43,27 @@ class Network:
 
 @dataclass(frozen=True)
 class EngineNode:
-    """A step of an engine."""
+    """A node of an engine's graph."""
 
-    name: str  #: Its name in the engine.
-    kind: str  #: The engine's word for such steps (``FusedConv``).
-    #: Indices of Chainer's layers that it executes, ascending: several where they were fused. Empty
-    #: for a step of the engine's own, such as a change of the arrays' layout. Several nodes may
-    #: execute the same layer.
+    name: str  #: Name of the node in the engine.
+    kind: str  #: Type of the node in the engine (``FusedConv``).
+    #: Ascending indices of the layers of Chainer that the node computes: several for fused layers,
+    #: none for a node that Chainer does not have, such as a change of layout. Several nodes may
+    #: compute the same layer.
     layers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class EngineProfile:
-    """An engine's own times, node by node."""
+    """Times of an engine's nodes, measured by the engine."""
 
-    nodes: tuple[EngineNode, ...]  #: Its nodes, in the order in which they run.
+    nodes: tuple[EngineNode, ...]  #: The nodes in the order in which they run.
     #: Time of every node in every trial, int64 nanoseconds, (trials, nodes).
     node_ns: NDArray[np.int64]
-    #: Time of every trial as a whole, (trials,); time outside its nodes is overhead.
+    #: Time of every trial, int64 nanoseconds, (trials,). Time outside the nodes is overhead.
     run_ns: NDArray[np.int64]
-    #: Indices of Chainer's layers that no node executes: removed views, and layers that were folded
-    #: into constants.
+    #: Indices of the layers of Chainer that no node computes: removed views, and layers that were
+    #: folded into constants.
     gone: tuple[int, ...] = ()
 
 
@@ -71,42 +71,41 @@ class Engine(Protocol):
     """The three methods of an engine. It may also have:
 
     - ``version``: text, such as ``1.20.1``.
-    - ``note``: a remark on its times, once it is prepared.
+    - ``note``: a remark on its times, after ``prepare``.
     - ``load(network, path)``, which prepares the engine from a file, with the weights of that file.
       It raises EngineError if the file is missing, damaged, or of another network.
     - ``other_weights()``: the path of the first parameter that differs between that file and the
       network; an empty text if all are equal.
-    - ``intermediates(inputs)``: output arrays by index of Chainer's layer, as far as it has them.
-    - ``block()``: a context manager around runs in a row. It may prepare for them, and leaves the
-      process as it was.
+    - ``intermediates(inputs)``: available output arrays, by index of the layer of Chainer.
+    - ``block()``: a context manager around successive runs. It may change the process, but must
+      restore it.
     """
 
-    #: Its name in tables.
-    name: str
+    name: str  #: Name in tables.
 
     def prepare(self, network: Network) -> None:
         """Make the network ready to run: convert, compile, allocate memory.
 
         Raises:
-            EngineError: The engine cannot run this network, for the reason in the message.
+            EngineError: The engine cannot run this network. The message has the reason.
         """
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Run a forward pass, which is complete on return.
+        """Run a forward pass, and return when it is complete.
 
         Args:
             inputs: Arrays of the shapes and types of the network's inputs.
 
         Returns:
-            The outputs, arrays in the order in which the network returns them.
+            The output arrays, in the order in which the network returns them.
         """
 
     def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile | None:
-        """Measure the engine's nodes in ``trials`` trials; None if it cannot."""
+        """Measure the engine's nodes in this number of trials; None if this is impossible."""
 
 
 def flat_arrays(value: Any) -> tuple[Any, ...]:
-    """The arrays in a network's output: a variable, or tuples, lists and dicts of variables."""
+    """Collect the arrays of a network's output: a variable, or nested tuples, lists and dicts."""
     arrays = []
     for part in leaves(value):
         array = getattr(part, "array", part)
@@ -117,7 +116,7 @@ def flat_arrays(value: Any) -> tuple[Any, ...]:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """The values in nested tuples, lists and dicts, in order; any other value alone."""
+    """Yield the values in nested tuples, lists and dicts in order; or the value itself."""
     if isinstance(value, (tuple, list, dict)):
         for part in value.values() if isinstance(value, dict) else value:
             yield from leaves(part)

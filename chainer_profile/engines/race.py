@@ -1,4 +1,4 @@
-"""A race of engines: each is prepared and compared with Chainer, then they take turns in trials."""
+"""A race of engines: prepares each one, compares its outputs, and runs interleaved trials."""
 
 from __future__ import annotations
 
@@ -24,40 +24,37 @@ from chainer_profile.measure.clock import HOST_CLOCK, WARMUP_SECONDS, Clock
 from chainer_profile.measure.trials import Progress, Stop
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT
 
-#: Seconds in which one engine may time its nodes.
+#: Longest time in which one engine times its nodes, in seconds.
 MAX_LAYERS_S = 10.0
 
 
 @dataclass(eq=False, kw_only=True)
 class Contestant(EngineResult):
-    """An engine with its results so far. An error puts it out of the race."""
+    """An engine with its results so far. An engine with an error leaves the race."""
 
-    #: None for an engine that cannot run here.
-    engine: Any
-    #: Makes another such engine, for a copy of the network with other parameters.
+    engine: Any  #: None for an engine that cannot run here.
+    #: Makes another engine of this kind, for a copy of the network with other parameters.
     make: Callable[[], Engine] | None = None
-    #: The file to load the engine from instead of preparing it.
-    file: Path | None = None
-    #: Begin and duration of each trial.
-    start_ns: list[int] = field(default_factory=list)
-    wall_ns: list[int] = field(default_factory=list)
+    file: Path | None = None  #: The file to load, if the engine does not prepare the network.
+    start_ns: list[int] = field(default_factory=list)  #: Start of each trial.
+    wall_ns: list[int] = field(default_factory=list)  #: Duration of each trial.
     profile: EngineProfile | None = None
 
 
-def choose(names: Sequence[str] | None) -> list[Contestant]:
-    """The engines of these names, Chainer first; without names all of the catalogue."""
+def make_contestants(names: Sequence[str] | None) -> list[Contestant]:
+    """Make engines by their names, Chainer first. Default: all engines of the catalogue."""
     contestants: list[Contestant] = []
     for name in dict.fromkeys([BASELINE, *(ENGINES if names is None else names)]):
         entry = entry_of(name)
         if entry is None:
             engine = find_engine(name)
-            own_name = str(getattr(engine, "name", "")) or name
-            is_taken = own_name in {*ENGINES, *(other.name for other in contestants)}
+            short_name = str(getattr(engine, "name", "")) or name
+            is_used = short_name in {*ENGINES, *(other.name for other in contestants)}
             contestant = Contestant(
-                name=name if is_taken else own_name, engine=engine, make=type(engine)
+                name=name if is_used else short_name, engine=engine, make=type(engine)
             )
-        elif lacks := entry.lacks():
-            contestant = Contestant(name=name, engine=None, error=lacks, install=entry.install)
+        elif reason := entry.why_unavailable():
+            contestant = Contestant(name=name, engine=None, error=reason, install=entry.install)
         else:
             contestant = Contestant(name=name, engine=entry.make(), make=entry.make)
         contestants.append(contestant)
@@ -65,7 +62,7 @@ def choose(names: Sequence[str] | None) -> list[Contestant]:
 
 
 def load_from(file: Path, contestants: Sequence[Contestant]) -> None:
-    """Have the engine that loads files begin with this one."""
+    """Set the file of ``--load-engine`` for the only engine that can load files."""
     loading = [contestant for contestant in contestants if hasattr(contestant.engine, "load")]
     if not loading:
         raise UsageError(f"--load-engine {file}: none of the engines of this run has files")
@@ -79,16 +76,16 @@ def load_from(file: Path, contestants: Sequence[Contestant]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """Inputs on which engines are compared."""
+    """Inputs on which engines are compared with Chainer."""
 
     inputs: tuple[Any, ...]
-    copies: tuple[Any, ...]  #: Of the inputs, on the host.
-    outputs: tuple[Any, ...]  #: Chainer's, on the host.
+    copies: tuple[Any, ...]  #: Copies of the inputs on the host.
+    outputs: tuple[Any, ...]  #: Chainer's outputs on the host.
 
 
 @dataclass(eq=False)
 class Race:
-    """A race. Its first contestant is Chainer, with whose outputs all others are compared."""
+    """A race. The first contestant is Chainer, the reference for the outputs of the others."""
 
     contestants: Sequence[Contestant]
     network: Network
@@ -115,7 +112,7 @@ class Race:
         return [contestant for contestant in self.contestants if not contestant.error]
 
     def run(self) -> None:
-        """Prepare the engines, compare their outputs, make the trials, and compare again.
+        """Prepare the engines, compare their outputs, run the trials, and compare again.
 
         Raises:
             ProfileError: Chainer itself fails.
@@ -123,23 +120,23 @@ class Race:
         for contestant in self.running:
             if self._stops():
                 return
-            with _out_if_it_fails(contestant):
+            with _record_error(contestant):
                 self._prepare(contestant)
             self._require_chainer()
         if not self._stops():
             try:
-                self._make_trials()
+                self._run_trials()
             finally:
                 for contestant in self.contestants:
                     contestant.clean_ns = np.array(contestant.wall_ns, np.int64)
         for contestant in self.running:
-            # An engine may break in its trials.
+            # Trials may change the outputs of a faulty engine.
             if contestant.wall_ns:
-                with _out_if_it_fails(contestant):
+                with _record_error(contestant):
                     self._compare(contestant, self._cases[0])
 
     def profile_nodes(self, trials: int, *, max_seconds: float = MAX_LAYERS_S) -> None:
-        """Have every engine time its nodes; an engine that cannot gets a note."""
+        """Time the nodes of every engine; add a note to an engine that cannot do this."""
         for contestant in self.running:
             if not contestant.wall_ns or self._stops():
                 continue
@@ -147,8 +144,8 @@ class Race:
             count = max(1, min(trials, int(max_seconds / median_s) if median_s else trials))
             try:
                 contestant.profile = contestant.engine.layers(self.network.inputs, count)
-            except Exception as error:  # an engine's own code; its clean times are good
-                contestant.add_note(f"no node times: {_in_words(error)}")
+            except Exception as error:  # from the engine's code; its other times stay valid
+                contestant.add_note(f"no node times: {_describe_error(error)}")
             else:
                 if contestant.profile is None:
                     contestant.add_note("it does not report the times of its nodes")
@@ -198,7 +195,7 @@ class Race:
             contestant.memory_nbytes = growth.nbytes()
 
     def _compare(self, contestant: Contestant, case: _Case) -> None:
-        """Compare an engine's outputs for some inputs; if they differ, name the layer."""
+        """Compare an engine's outputs for one case; if they differ, find the layer."""
         outputs = equality.host_copies(contestant.engine.run(case.inputs))
         for array, copy in zip(case.inputs, case.copies, strict=True):
             (now,) = equality.host_copies((array,))
@@ -216,8 +213,8 @@ class Race:
                     self.network.layers,
                     contestant.tolerance,
                 )
-            except Exception as error:  # any; that the outputs differ is said all the same
-                reason = f"the first differing layer is unknown ({_in_words(error)})"
+            except Exception as error:  # any kind; the difference itself is known
+                reason = f"the first differing layer is unknown ({_describe_error(error)})"
                 contestant.worst_layer = reason
 
     def _compare_other_parameters(self, contestant: Contestant, engine: Engine) -> None:
@@ -230,16 +227,16 @@ class Race:
 
     @cached_property
     def _with_other_parameters(self) -> tuple[Any, tuple[Any, ...]]:
-        """A copy of the network with other parameters, or None, and its outputs."""
+        """A copy of the network with other parameters, and its outputs; None if not needed."""
         model = equality.with_other_parameters(self.network.model)
         if model is None:
             return None, ()
         return model, equality.host_copies(equality.outputs_of(model, self.network.inputs))
 
-    # -- all engines in turn
+    # -- trials
 
-    def _make_trials(self) -> None:
-        """Rounds, in each of which every engine makes an untimed run and a block of trials."""
+    def _run_trials(self) -> None:
+        """Run rounds. In each, every engine has an untimed run and a block of trials."""
         begin_ns = self._now_ns()
         for number, first in enumerate(range(0, self.trials, self._block)):
             count = min(self._block, self.trials - first)
@@ -247,16 +244,16 @@ class Race:
             turn = number % len(running)
             for contestant in running[turn:] + running[:turn]:
                 block = getattr(contestant.engine, "block", nullcontext)
-                with _out_if_it_fails(contestant, in_trials=True), block():
-                    self._make_block(contestant, count, begin_ns)
+                with _record_error(contestant, in_trials=True), block():
+                    self._run_block(contestant, count, begin_ns)
                 self._require_chainer()
                 if self.ended != COMPLETE:
                     return
 
-    def _make_block(self, contestant: Contestant, count: int, begin_ns: int) -> None:
-        """An engine's trials in a round; fewer if the race is to end."""
+    def _run_block(self, contestant: Contestant, count: int, begin_ns: int) -> None:
+        """Run an engine's trials of a round; fewer if the race ends."""
         run, inputs, now_ns = contestant.engine.run, self.network.inputs, self._now_ns
-        run(inputs)  # the caches hold the arrays of the engine before
+        run(inputs)  # untimed, because the caches contain arrays of the previous engine
         for _ in range(count):
             start_ns = now_ns()
             run(inputs)
@@ -275,7 +272,7 @@ class Race:
             self.progress(min(self._n_trials, total), total, mean_s)
 
     def _stops(self, time_is_over: bool = False) -> bool:
-        """Whether the race is to end; it notes why."""
+        """Whether the race must end; stores the reason."""
         reason = (self.stop() if self.stop else "") or TIME_LIMIT * time_is_over
         self.ended = reason or self.ended
         return bool(reason)
@@ -293,15 +290,15 @@ def _refuse_other_weights(contestant: Contestant, file: Path) -> None:
 
 
 @contextmanager
-def _out_if_it_fails(contestant: Contestant, in_trials: bool = False) -> Iterator[None]:
-    """An error of any kind puts an engine out of the race; the others go on."""
+def _record_error(contestant: Contestant, in_trials: bool = False) -> Iterator[None]:
+    """Store an error of any kind in the contestant, which ends its race."""
     try:
         yield
     except Exception as error:
         after = f"after {len(contestant.wall_ns)} trials: " if in_trials else ""
-        contestant.error = after + _in_words(error)
+        contestant.error = after + _describe_error(error)
 
 
-def _in_words(error: Exception) -> str:
-    """An exception in one line: an engine's own message, or any other with its type."""
+def _describe_error(error: Exception) -> str:
+    """Format an exception in one line, without its type if it is a ProfileError."""
     return " ".join(str(error).split()) if isinstance(error, ProfileError) else one_line(error)

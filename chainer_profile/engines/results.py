@@ -1,4 +1,4 @@
-"""The results of a run of several engines, and the JSON of those that no recording holds."""
+"""The results of an engines run, and their JSON file."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from chainer_profile.record.versioned import read_beside
 
 FORMAT = "chainer-profile engines"
 VERSION = 2
-#: The file of a run, in its folder.
+#: The file of the results, in the folder of the run.
 RESULTS = "engines.json"
-#: Fields of an engine that its recording holds, and fields of a run that Chainer's does.
+#: Fields of an engine that its recording contains, and fields of a run that Chainer's recording
+#: contains. The JSON file does not repeat them.
 _RECORDED = ("version", "clean_ns")
-_RECORDED_OF_ALL = ("n_layers", "settings", "environment", "other_cpu")
+_RECORDED_OF_RUN = ("n_layers", "settings", "environment", "other_cpu")
 _MAX_TRIALS_IN_A_ROUND, _MIN_ROUNDS = 10, 30
 
 
 @dataclass(frozen=True)
 class OutputDifference:
-    """How far an engine's outputs are from Chainer's."""
+    """Difference of an engine's outputs from Chainer's."""
 
-    #: Largest absolute difference; infinite if only one of two values is finite or a number.
+    #: Largest absolute difference; infinite if only one of two values is finite, or NaN.
     largest: float
-    #: Largest absolute value among Chainer's finite outputs.
-    magnitude: float
+    magnitude: float  #: Largest absolute value among Chainer's finite outputs.
 
     @property
     def relative(self) -> float:
-        """The largest difference as a fraction of the largest output."""
+        """Largest difference as a fraction of the largest output."""
         if not self.largest:
             return 0.0
         return self.largest / self.magnitude if self.magnitude else math.inf
@@ -50,16 +50,15 @@ class OutputDifference:
 
 @dataclass(frozen=True)
 class Speedup:
-    """How many times as fast an engine is as another."""
+    """Speed-up of one variant over another, with its 95 % interval."""
 
     factor: float
-    #: The 95 % interval; NaN for fewer than 6 rounds.
-    low: float
+    low: float  #: Lower end of the interval; NaN if there are too few samples.
     high: float
 
     @property
     def sure(self) -> bool:
-        """Whether it is faster beyond doubt, as far as there is an interval."""
+        """Whether it is faster, significantly so unless the interval is unknown."""
         return self.factor > 1 and not self.low <= 1
 
 
@@ -68,34 +67,27 @@ class EngineResult:
     """The results of an engine."""
 
     name: str
-    #: Empty if the engine has none.
-    version: str = ""
-    #: Name of the folder of its recording; empty if there is none.
-    folder: str = ""
-    #: None if preparing failed.
-    prepare_s: float | None = None
-    #: Most memory by which the process grew for the engine in its warm-up runs: its weights, and
-    #: whatever a run allocates. None where it cannot be measured.
+    version: str = ""  #: Version of the engine; empty if unknown.
+    folder: str = ""  #: Name of the folder of its recording; empty without a recording.
+    prepare_s: float | None = None  #: Time of the preparation; None if it failed.
+    #: Growth of the process's memory for the engine, up to its peak in the warm-up runs: weights
+    #: and memory of a run. None if it was not measured.
     memory_nbytes: int | None = None
     #: Wall time of every trial, (trials,).
     clean_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    #: Trials in a round.
-    block: int = 1
-    #: From Chainer's outputs on the trials' input, on another, with random numbers in place of
-    #: constant parameters, and on the first input again after the trials.
+    block: int = 1  #: Trials per round.
+    #: Differences from Chainer's outputs: for the input of the trials, for another input, with
+    #: random numbers for constant parameters, and for the first input again after the trials.
     differences: tuple[OutputDifference, ...] = ()
-    tolerance: float = 0.0
-    #: The layer from which its outputs differ, in words, if the engine shows it.
-    worst_layer: str = ""
-    error: str = ""
-    #: The command that installs a missing package.
-    install: str = ""
-    #: Remarks, such as why there are no times of its nodes.
-    note: str = ""
+    tolerance: float = 0.0  #: Largest allowed relative difference.
+    worst_layer: str = ""  #: Description of the first layer that differs, if the engine reports it.
+    error: str = ""  #: Why the engine failed; empty if it did not.
+    install: str = ""  #: The command that installs a missing package.
+    note: str = ""  #: Remarks, such as why there are no times of its nodes.
 
     @property
     def label(self) -> str:
-        """Its name in texts."""
+        """Name in texts."""
         return label_of(self.name)
 
     def add_note(self, text: str) -> None:
@@ -103,22 +95,22 @@ class EngineResult:
 
     @property
     def measured(self) -> bool:
-        """Whether it made trials and did not fail in them."""
+        """Whether the engine has trials and no error."""
         return len(self.clean_ns) > 0 and not self.error
 
     @property
     def wrong(self) -> bool:
-        """Whether its outputs differ by more than the tolerance."""
+        """Whether outputs differ by more than the tolerance."""
         return any(not d.relative <= self.tolerance for d in self.differences)
 
     @property
     def difference(self) -> OutputDifference | None:
-        """The largest difference; None where the outputs were not compared."""
+        """The largest difference; None if outputs were not compared."""
         return max(self.differences, key=lambda d: (d.relative, d.largest), default=None)
 
     @property
     def statistics(self) -> Statistics | None:
-        """Statistics of its trials; None if it made none."""
+        """Statistics of the trials; None without trials."""
         return describe(self.clean_ns) if len(self.clean_ns) else None
 
 
@@ -127,46 +119,43 @@ class EnginesRun:
     """All engines of a run, in the order of the tables."""
 
     engines: tuple[EngineResult, ...]
-    #: Chainer's layers in a forward pass.
-    n_layers: int = 0
+    n_layers: int = 0  #: Number of layers of Chainer in a forward pass.
     settings: Settings = field(default_factory=Settings)
     environment: Environment = field(default_factory=Environment)
-    #: Processor cores that other programs kept busy on average; None if not known.
-    other_cpu: float | None = None
-    #: ``complete``, or why the trials ended before.
-    ended: str = COMPLETE
+    other_cpu: float | None = None  #: Mean number of cores that other programs used, if known.
+    ended: str = COMPLETE  #: ``complete``, or why the trials ended early.
 
     @property
     def baseline(self) -> EngineResult | None:
-        """Chainer; None if it made no trials."""
+        """Chainer's result; None without trials."""
         return next((engine for engine in self.measured if engine.name == BASELINE), None)
 
     @property
     def measured(self) -> tuple[EngineResult, ...]:
-        """The engines that made trials."""
+        """The engines with trials and without an error."""
         return tuple(engine for engine in self.engines if engine.measured)
 
     @property
     def others(self) -> tuple[EngineResult, ...]:
-        """The engines that made no trials, or failed in them."""
+        """The engines without trials, or with an error."""
         return tuple(engine for engine in self.engines if not engine.measured)
 
     @property
     def right(self) -> tuple[EngineResult, ...]:
-        """The engines that made trials and whose outputs are right."""
+        """The measured engines with correct outputs."""
         return tuple(engine for engine in self.measured if not engine.wrong)
 
     @property
     def wrong(self) -> tuple[EngineResult, ...]:
-        """The engines whose outputs differ from Chainer's by more than the tolerance."""
+        """The engines with outputs that differ from Chainer's by more than the tolerance."""
         return tuple(engine for engine in self.engines if engine.wrong)
 
 
 def speedup(fast: EngineResult, slow: EngineResult) -> Speedup | None:
-    """How many times as fast an engine is as another: the median of the rounds' ratios."""
+    """The speed-up of ``fast`` over ``slow``, as the median over rounds; None if not comparable."""
     if fast.wrong or slow.wrong or not (fast.measured and slow.measured):
         return None
-    # Round by round: if the machine is slow for a while, both engines are.
+    # If the machine is slow for a while, this affects both engines of a round.
     pairs = zip(round_medians(fast), round_medians(slow), strict=False)
     ratios = np.array([theirs / ours for ours, theirs in pairs if ours > 0])
     if not len(ratios):
@@ -175,26 +164,26 @@ def speedup(fast: EngineResult, slow: EngineResult) -> Speedup | None:
 
 
 def round_medians(engine: EngineResult) -> list[float]:
-    """The median of an engine's trials in every round, in nanoseconds."""
+    """Medians of an engine's trials in each round, in nanoseconds."""
     begins = range(0, len(engine.clean_ns), engine.block)
     return [float(np.median(engine.clean_ns[at : at + engine.block])) for at in begins]
 
 
 def trials_in_a_round(trials: int) -> int:
-    """How many of its trials an engine makes in a round."""
+    """Number of trials of an engine in a round, for a total number of trials."""
     return max(1, min(_MAX_TRIALS_IN_A_ROUND, trials // _MIN_ROUNDS))
 
 
 def main_layer(covers: Sequence[int], layers: Sequence[Layer]) -> int:
-    """The layer that stands for a group of them: that of the most operations."""
+    """Index of the layer with the most operations, which represents a group of fused layers."""
     return max(covers, key=lambda index: (layers[index].flops or 0, -index))
 
 
 def write_json(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
-    """A run as JSON, without the fields that its recordings hold."""
+    """Convert a run to JSON, without fields that its recordings contain."""
     content = {"format": FORMAT, "version": VERSION, "ended": run.ended}
     if BASELINE not in recordings:
-        content |= {name: getattr(run, name) for name in _RECORDED_OF_ALL}
+        content |= {name: getattr(run, name) for name in _RECORDED_OF_RUN}
     content["engines"] = [
         {
             item.name: getattr(engine, item.name)
@@ -207,7 +196,7 @@ def write_json(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
 
 
 def read_json(path: Path) -> EnginesRun:
-    """The run in a file; :func:`recorded` adds the fields that recordings hold."""
+    """Read a run; :func:`with_recorded_fields` adds the fields that recordings contain."""
     run = read_beside(path, EnginesRun, FORMAT, VERSION, words=True, check=_check)
     if run is None:
         raise ProfileError(f"{path.parent} contains no run of engines (no {path.name})")
@@ -215,7 +204,7 @@ def read_json(path: Path) -> EnginesRun:
 
 
 def _check(run: EnginesRun) -> None:
-    """Raise ValueError for results that no run has measured."""
+    """Raise ValueError for impossible results."""
     check_numbers(dataclasses.replace(run, engines=()))
     for engine in run.engines:
         check_folder_name(engine.folder)
@@ -225,8 +214,8 @@ def _check(run: EnginesRun) -> None:
             raise ValueError(f"clean_ns of {engine.name} contains {engine.clean_ns.min()}")
 
 
-def recorded(run: EnginesRun, recordings: Mapping[str, Recording]) -> EnginesRun:
-    """A run with the fields that its recordings hold, by the engines' names."""
+def with_recorded_fields(run: EnginesRun, recordings: Mapping[str, Recording]) -> EnginesRun:
+    """Fill the fields of a run that its recordings contain, by the engines' names."""
     for engine in run.engines:
         if (recording := recordings.get(engine.name)) is not None:
             engine.version = (
@@ -250,7 +239,7 @@ def recorded(run: EnginesRun, recordings: Mapping[str, Recording]) -> EnginesRun
 
 
 def folder_names(names: Sequence[str]) -> dict[str, str]:
-    """The name of each engine's folder: of letters, digits, ``.``, ``_`` and ``-`` only."""
+    """Choose a folder name for each engine, of letters, digits, ``.``, ``_`` and ``-`` only."""
     folders: dict[str, str] = {}
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip(".") or "engine"

@@ -69,7 +69,7 @@ class LiveTrials:
                 self._begin_trial(*found)
             elif unit.kind in _CALLS:
                 self.pause()
-        unit.is_changed = self.trying is not None and self.trying.turns.is_changed
+        unit.is_changed = self.trying is not None and self.trying.interleaved.is_changed
         unit.is_counted = self._is_counted
 
     def _predicted(self, unit: TimedUnit) -> tuple[TrialKind, int, int] | None:
@@ -91,7 +91,7 @@ class LiveTrials:
         elif self._tries:
             trying = self._trying_in(kind)
             if trying is not None:
-                trying.turns.begin()
+                trying.interleaved.begin()
 
     def _trying_in(self, kind: TrialKind) -> Trying | None:
         """Return what tries changes in trials of a kind; None if another kind is preferred.
@@ -134,19 +134,19 @@ class LiveTrials:
             self._memory.end()
         elif self.trying is not None and self.trying.kind is kind:
             if ns is None:
-                self.trying.turns.abandon()
+                self.trying.interleaved.abandon()
             else:
-                self.trying.turns.end(ns)
+                self.trying.interleaved.end(ns)
 
     def note_loss(self, loss: Any) -> None:
         """Note the array of the loss, from which a backward begins."""
         if self.trying is not None and self._kind is self.trying.kind:
-            self.trying.turns.note_loss(loss)
+            self.trying.interleaved.note_loss(loss)
 
     def pause(self) -> None:
         """Switch off what is tried while no trial runs."""
         if self.trying is not None:
-            self.trying.turns.pause()
+            self.trying.interleaved.pause()
 
     def close(self) -> None:
         """Undo all changes, at the end of the program."""

@@ -1,4 +1,4 @@
-"""How long Chainer's MultiprocessIterator takes to move examples between processes."""
+"""Measures how long Chainer's MultiprocessIterator takes to move examples between processes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from chainer_profile.compat import install_in_children
 from chainer_profile.record.budget import ITERATIONS, Budget, Trials
 from chainer_profile.record.recording import Recording
 
-#: Batches before the timing, timed batches at most, and the time after which no more follow.
+#: Warm-up batches, largest number of timed batches, and the time after which the timing ends.
 _WARMUPS, _BATCHES, _LONG_NS = 3, 20, 1_000_000_000
-#: Moving a batch takes at least about as long: what loads faster gains nothing, so none is timed.
+#: Smallest loading time of a batch that is worth this measurement. To move a batch takes about this
+#: time at least, so batches that load faster gain nothing.
 _LEAST_LOADING_NS = 1_000_000
-#: A batch that takes longer is a failure.
+#: Longest time of a batch; a slower one counts as a failure.
 _MOST_SECONDS = 10.0
-#: How long the load of the processor is measured.
+#: Duration of the measurement of the processor's load.
 _LOAD_SECONDS = 0.5
 
 

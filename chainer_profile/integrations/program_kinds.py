@@ -1,4 +1,4 @@
-"""The kinds of a program's trials: its trainings, and calls of networks that are alike."""
+"""The kinds of a program's trials: its trainings, and calls of networks with the same signature."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ProgramKinds:
         self.every: list[TrialKind] = []
         self._by_training: dict[int, TrialKind] = {}
         self._by_updater: dict[int, Training] = {}
-        # By the kind of trials without a change.
+        # Kinds of trials with changes, by the kind of the same trials without changes.
         self._changed: dict[TrialKind, TrialKind] = {}
         # The kinds of calls, by account and signature of the network.
         self._by_signature: dict[Any, TrialKind] = {}
@@ -132,14 +132,14 @@ class ProgramKinds:
         return name if number == 1 else f"{name}-{number}"
 
     def with_changes(self, kind: TrialKind) -> TrialKind:
-        """Return the kind of those trials of a kind in which changes are tried."""
+        """Return the kind for the trials of a kind that have changes."""
         if kind not in self._changed:
             self._changed[kind] = kind.with_changes(self._numbered(TRIED))
             self.every.append(self._changed[kind])
         return self._changed[kind]
 
     def alike(self, kind: TrialKind) -> list[TrialKind]:
-        """Return a kind, and that of its trials in which changes are tried."""
+        """Return a kind, and the kind of its trials with changes, if any."""
         return [kind, self._changed[kind]] if kind in self._changed else [kind]
 
     def measure(self, kind: TrialKind, clock: Clock) -> None:

@@ -18,15 +18,15 @@ from chainer_profile.record.budget import ADVICE, BUDGET, Budget, write_json
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import JOURNAL, RunFolder, take_folder
-from chainer_profile.runs.written import write
+from chainer_profile.runs.output_files import write
 
 if TYPE_CHECKING:
     from chainer_profile.advice.results import Advice
 
 #: Name of the main folder.
 MAIN = ""
-#: Kinds of trials. Further ones of the same kind have a number: ``test-2``. The last are those in
-#: which changes are tried.
+#: Kinds of trials: trainings, calls in test mode, and trials with changes. Further kinds of a name
+#: have a number: ``test-2``.
 TRAINING, TEST, TRIED = "train", "test", "tried"
 _IN_MEMORY = "trials are kept in memory, and lost if the program is killed"
 
@@ -100,7 +100,7 @@ class Results:
         """Explain the consequences of a journal that cannot be written: ``reason`` is the cause."""
         folder = self._folders[self._folder_names[kind]].path
         problem = f"{folder / JOURNAL}: {reason}"
-        follows = f"from now on {_IN_MEMORY}; {TYPED} report {folder} recovers those before"
+        follows = f"from now on {_IN_MEMORY}; {TYPED} report {folder} recovers the earlier trials"
         if self.say is None:
             return f"{problem}: {follows}"
         self.say(f"the trials cannot be written: {problem}: {follows}")

@@ -13,7 +13,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import TYPED
 from chainer_profile.record.budget import BUDGET, PROFILER, REPORTS, Budget, Spent, write_json
 from chainer_profile.runs.formats import NONE
-from chainer_profile.runs.written import write
+from chainer_profile.runs.output_files import write
 
 if TYPE_CHECKING:
     from chainer_profile.advice.results import Advice

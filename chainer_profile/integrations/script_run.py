@@ -167,7 +167,7 @@ class ScriptRun:
                     self._sampler.start()
             try:
                 outcome = run(self.script)
-            except UsageError:  # there is no such program
+            except UsageError:  # the program does not exist
                 self._program.__exit__(None, None, None)
                 raise
             except BaseException as error:  # the program may have replaced anything of Python's

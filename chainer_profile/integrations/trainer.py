@@ -15,7 +15,7 @@ from typing import Any
 import chainer
 from chainer.training import Extension
 
-from chainer_profile.basics.checks import flag, shown, text
+from chainer_profile.basics.checks import flag, short_repr, text
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.warning import warner
 from chainer_profile.integrations.results import TRAINING, Results
@@ -79,7 +79,7 @@ class LayerProfile(Extension):
         report: bool = False,
     ) -> None:
         if out is not None and not isinstance(out, str | os.PathLike):
-            raise UsageError(f"out is {shown(out)}: give the name of a folder")
+            raise UsageError(f"out is {short_repr(out)}: give the name of a folder")
         self._out = Path(out or "profile")
         self._title, self._command = text("title", title), text("command", command)
         self._clock: Clock | None = check_clock(clock)

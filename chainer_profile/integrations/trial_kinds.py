@@ -86,7 +86,7 @@ class TrialKind:
         )
 
     def with_changes(self, name: str) -> TrialKind:
-        """Make the kind of those of these trials in which changes are tried."""
+        """Make a kind for the trials of this kind that have changes."""
         changed = TrialKind(name, lambda: self.subjects(), self.paths, self.command, self.account)
         changed.batch = self.batch
         changed.note_subject(self._subject, self._train_mode)

@@ -1,4 +1,4 @@
-"""Cures in a running program: where its loop is, what its iterations call, and what came of it."""
+"""Tries changes in a running program, for ``run --try``."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from chainer import FunctionNode
 from chainer_profile.advice import results
 from chainer_profile.advice.changes import (
     BEFORE,
-    code,
-    cures_here,
-    name_of,
-    switched,
-    variables,
+    applied,
+    combined_name,
+    environment_variables,
+    plan_changes,
+    statements,
 )
-from chainer_profile.advice.turns import Turns
+from chainer_profile.advice.interleaved import InterleavedExperiment
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.describe import NS
@@ -37,24 +37,27 @@ if TYPE_CHECKING:
 
 
 class Trying:
-    """Tries cures in the trials of a kind from now on; the program's own call makes it."""
+    """Tries changes in the trials of a kind, from its construction on.
+
+    The program itself must call the constructor, which looks for the loop on the stack.
+    """
 
     def __init__(self, kind: TrialKind, progress: Callable[[], float | None]) -> None:
         self.kind = kind
-        #: The place of the loop that makes the trials, ``train.py:30``.
-        self.place = place_of_loop(sys._getframe(1))
-        # Calls of functions so far, and elements of their inputs: they tell long iterations from
-        # short ones.
+        #: The location of the loop that makes the trials, such as ``train.py:30``.
+        self.location = location_of_loop(sys._getframe(1))
+        # Calls of functions so far, and elements of their inputs, as measures of work: iterations
+        # can differ in length.
         self._calls = self._size = 0
         on_gpu = kind.xp.__name__ != "numpy"
-        self.turns = Turns(
-            cures_here(on_gpu), switched, progress, work=lambda: (self._calls, self._size)
+        self.interleaved = InterleavedExperiment(
+            plan_changes(on_gpu), applied, progress, work=lambda: (self._calls, self._size)
         )
         self._counting = Replacements()
         self._counting.wrap(FunctionNode, "apply", self._counted)
 
     def _counted(self, apply: Any) -> Any:
-        # Every function comes here.
+        # This runs at every call of a function, so it must be fast.
         @functools.wraps(apply)
         def counted_apply(function: Any, inputs: Any) -> Any:
             self._calls += 1
@@ -65,25 +68,25 @@ class Trying:
         return counted_apply
 
     def close(self) -> None:
-        """Take back what is patched."""
-        self.turns.close()
+        """End the experiment and restore the patched method."""
+        self.interleaved.close()
         self._counting.undo()
 
     def advice(self, words: Sequence[str]) -> results.Advice | None:
-        """The results so far; None without any trial. The words are the program's command line."""
+        """The results so far; None without trials. ``words`` are the arguments of the program."""
         described = self.kind.described()
         if described is None:
             return None
-        every = self.turns.tried()
+        every = self.interleaved.tried()
         tried = results.ranked([change for change in every if change.gain or change.error])
         undone = [change.candidate.name for change in every if not (change.gain or change.error)]
-        undone += map(name_of, self.turns.not_begun())
+        undone += map(combined_name, self.interleaved.not_begun())
         best = results.best_of(tried)
         return results.Advice(
             tried,
             (
                 *(Untried(name, "the program ended before") for name in undone),
-                *self.turns.cures.untried,
+                *self.interleaved.planned.untried,
             ),
             *described,
             script=shlex.join(words),
@@ -93,16 +96,16 @@ class Trying:
         )
 
     def lines(self, change: Change, words: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """What to type and to write for a change, and where."""
-        if set_before := variables(change):
+        """Yield the lines that keep a change, each after its location."""
+        if set_before := environment_variables(change):
             command = command_to_start(shlex.join(words), is_needed())
             yield BEFORE, f"{set_before} {command}"
-        for statement in code(change):
-            yield self.place, statement
+        for statement in statements(change):
+            yield self.location, statement
 
 
-def place_of_loop(frame: FrameType | None) -> str:
-    """The place of the program's loop that makes a call, or else of that call: ``train.py:30``."""
+def location_of_loop(frame: FrameType | None) -> str:
+    """File and line of the program's loop around a call, or of the call: ``train.py:30``."""
     innermost = ""
     while frame is not None:
         path = frame.f_code.co_filename
@@ -118,7 +121,7 @@ def place_of_loop(frame: FrameType | None) -> str:
 
 
 def _loop_around(frame: FrameType, line: int) -> int | None:
-    """The first line of the outermost loop of a frame's function that holds a line."""
+    """The first line of the outermost loop around a line in a frame's function."""
     source = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
     try:
         tree = ast.parse(source)

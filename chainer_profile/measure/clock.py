@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
-from chainer_profile.basics.checks import shown
+from chainer_profile.basics.checks import short_repr
 from chainer_profile.basics.errors import UsageError
 
 #: Reads a clock in integer nanoseconds.
@@ -76,7 +76,9 @@ class Clock:
 def check_clock(clock: Any) -> Any:
     """Refuse an argument that is no clock; None, for the default clock, is allowed."""
     if clock is not None and not callable(getattr(clock, "now_ns", None)):
-        raise UsageError(f"clock is {shown(clock)}: give a chainer_profile.measure.clock.Clock")
+        raise UsageError(
+            f"clock is {short_repr(clock)}: give a chainer_profile.measure.clock.Clock"
+        )
     return clock
 
 

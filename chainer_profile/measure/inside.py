@@ -30,7 +30,7 @@ from chainer_profile.measure.layer_frames import FILE, frame_named, labelled_fra
 from chainer_profile.measure.passes import Pass, PassInput
 from chainer_profile.measure.samplers import Frame, Frames, sampled
 from chainer_profile.measure.step import Step
-from chainer_profile.record.inside import Inside, Place, Stack
+from chainer_profile.record.inside import Inside, Stack, StackFrame
 from chainer_profile.record.recording import Layer
 
 #: Time for which trials are sampled, in seconds.
@@ -310,7 +310,7 @@ def _without_small(spent: _Spent) -> _Spent:
 
 def _with_stacks(inside: Inside, spent: _Spent) -> Inside:
     """Add stacks, longest first, and their frames to the result."""
-    places: dict[Place, int] = {}
+    places: dict[StackFrame, int] = {}
     stacks = []
     for (owner, frames), (seconds, samples) in _without_small(spent).items():
         numbers = tuple(places.setdefault(_place(frame), len(places)) for frame in frames)
@@ -320,7 +320,7 @@ def _with_stacks(inside: Inside, spent: _Spent) -> Inside:
 
 
 @cache
-def _place(frame: Frame) -> Place:
+def _place(frame: Frame) -> StackFrame:
     """A frame with its source line; its file is relative to the folder of ``sys.path``."""
     path = frame.file
     installed = path.startswith(_installed_folders())
@@ -329,7 +329,7 @@ def _place(frame: Frame) -> Place:
     source = linecache.getline(path, frame.line).strip() if frame.line else ""
     is_program = Path(path).is_absolute() and (not installed or "chainer_profile/models/" in path)
     ours = str(Path(_PROFILER_FOLDER).parent)
-    return Place(
+    return StackFrame(
         frame.function, short, frame.line, source, is_program and not path.startswith(ours + "/")
     )
 

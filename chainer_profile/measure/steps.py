@@ -12,7 +12,7 @@ import chainer
 import chainer.functions as F
 import numpy as np
 
-from chainer_profile.basics.checks import shown
+from chainer_profile.basics.checks import short_repr
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import LOSSES, PHASES
 from chainer_profile.measure import wrappers
@@ -145,8 +145,8 @@ def check_optimizer(optimizer: Any) -> None:
     # The optimizers of ChainerMN have no common base class.
     if optimizer is not None and (isinstance(optimizer, type) or not hasattr(optimizer, "target")):
         raise UsageError(
-            f"the optimizer is not set up for this network: {shown(optimizer)} is no optimizer; "
-            "give one of chainer.optimizers"
+            f"the optimizer is not set up for this network: {short_repr(optimizer)} is not an "
+            "optimizer; give one of chainer.optimizers"
         )
 
 

@@ -1,4 +1,4 @@
-"""Makes the input batch of a network: random arrays, CIFAR-10 images, or a picture."""
+"""Makes the input batch of a network: random arrays, CIFAR-10 images, a picture, or a file."""
 
 from __future__ import annotations
 
@@ -31,29 +31,27 @@ _TEST_IMAGES = 10_000
 
 @dataclass(frozen=True)
 class InputBatch:
-    """A network's arguments; their first array, and its description for the report.
-
-    ``typed`` are the arrays whose data type the user has chosen.
-    """
+    """A network's arguments."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    array: NDArray[Any]
-    description: str
+    array: NDArray[Any]  #: The first array of the arguments.
+    description: str  #: Text for the report.
+    #: Arrays with a data type that the user has chosen.
     typed: tuple[NDArray[Any], ...] = ()
 
 
 def make_arguments(specs: Sequence[InputSpec], batchsize: int, seed: int) -> InputBatch:
-    """Random arguments for a network, which do not touch NumPy's global generator."""
+    """Make random arguments for a network, without NumPy's global generator."""
     generator = np.random.default_rng(seed)
 
     def argument(spec: InputSpec) -> Any:
         if spec.lengths is None:
-            return _drawn(generator, spec, (batchsize, *spec.shape))
+            return _draw(generator, spec, (batchsize, *spec.shape))
         least, most = spec.lengths
-        # Chainer's recurrent links take the longest first.
+        # Chainer's recurrent links need the longest sequence first.
         steps = sorted(generator.integers(least, most, batchsize, endpoint=True), reverse=True)
-        return [_drawn(generator, spec, (int(count), *spec.shape)) for count in steps]
+        return [_draw(generator, spec, (int(count), *spec.shape)) for count in steps]
 
     with _in_memory(f"a batch of {format_count(batchsize)} inputs"):
         made = [(spec.name, argument(spec)) for spec in specs]
@@ -67,7 +65,7 @@ def make_arguments(specs: Sequence[InputSpec], batchsize: int, seed: int) -> Inp
     return replace(batch, typed=tuple(chain.from_iterable(arrays)))
 
 
-def _drawn(generator: np.random.Generator, spec: InputSpec, shape: tuple[int, ...]) -> Any:
+def _draw(generator: np.random.Generator, spec: InputSpec, shape: tuple[int, ...]) -> Any:
     if spec.is_float:
         images = len(spec.shape) == 3 and spec.lengths is None
         draw = generator.random if images else generator.standard_normal
@@ -80,6 +78,7 @@ def _drawn(generator: np.random.Generator, spec: InputSpec, shape: tuple[int, ..
 
 
 def as_batch(args: tuple[Any, ...], kwargs: Mapping[str, Any], description: str) -> InputBatch:
+    """Make a batch of arguments; add their number and the lengths of sequences to the text."""
     first = (*args, *kwargs.values())[0]
     many = len(args) + len(kwargs)
     text = description if many == 1 else f"{description}, {many} arguments"
@@ -91,7 +90,10 @@ def as_batch(args: tuple[Any, ...], kwargs: Mapping[str, Any], description: str)
 
 
 def load_arguments(path: Path) -> InputBatch:
-    """Arguments from NumPy's file: a batch in a ``.npy``, or an ``.npz``."""
+    """Read arguments from a file of NumPy: one array (``.npy``), or several by name (``.npz``).
+
+    Arrays named ``arr_0`` and so on are positional arguments.
+    """
     with _in_memory(str(path)):
         arrays = _arrays_of(path)
     if not arrays:
@@ -101,14 +103,13 @@ def load_arguments(path: Path) -> InputBatch:
             raise ProfileError(f"{path} contains {array.dtype}: save arrays of numbers")
     if "" in arrays:
         return as_batch((arrays[""],), {}, f"array {path.name}")
-    # By their names; those called arr_0 and so on by position.
     named = {name: array for name, array in arrays.items() if not name.startswith("arr_")}
     rest = tuple(array for name, array in arrays.items() if name.startswith("arr_"))
     return as_batch(rest, named, f"arrays of {path.name}")
 
 
 def _arrays_of(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays in a ``.npz`` by their names, or the one in a ``.npy`` by an empty name."""
+    """Read the arrays of an ``.npz`` file by name, or of an ``.npy`` file with an empty name."""
     try:
         with open_regular(path) as file:
             if path.suffix == ".npy":
@@ -122,7 +123,7 @@ def _arrays_of(path: Path) -> dict[str, NDArray[Any]]:
         raise ProfileError(f"there is no file {path}") from None
     except MemoryError:
         raise
-    except Exception as error:  # of a damaged file anything
+    except Exception as error:  # a damaged file may raise anything
         why = getattr(error, "strerror", None) or text_of(error)
         raise ProfileError(
             f"{path} cannot be read ({why}): give a file of numpy.save or numpy.savez"
@@ -140,7 +141,18 @@ def make_input(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> InputBatch:
-    """Makes inputs of a shape: ``random``, ``cifar10``, or by the path of a picture."""
+    """Make a batch of inputs of a shape.
+
+    Args:
+        kind: ``random``, ``cifar10``, or the path of a picture.
+        shape: Shape of an input, without the batch.
+        batchsize: Number of inputs.
+        seed: Seed of random inputs.
+        index: The first image of CIFAR-10's test set.
+        data_dir: Folder with CIFAR-10's archive. Default: Chainer downloads it.
+        mean: Means of an image's channels, which are subtracted.
+        std: Standard deviations of an image's channels, by which the difference is divided.
+    """
     if batchsize < 1:
         raise UsageError(f"the batch size must be at least 1, not {batchsize}")
     if len(shape) == 3:
@@ -162,14 +174,14 @@ def make_input(
             array = array - np.asarray(mean, np.float32)[:, None, None]
         if len(shape) == 3 and std is not None:
             array = array / np.asarray(std, np.float32)[:, None, None]
-        # A picture is the same in every place of the batch.
+        # All inputs of the batch are the same picture.
         array = array if len(array) == batchsize else array.repeat(batchsize, axis=0)
         return as_batch((np.ascontiguousarray(array),), {}, description)
 
 
 @contextmanager
 def _in_memory(content: str) -> Iterator[None]:
-    """Refuse arrays that do not fit into free memory; the message begins with ``content``."""
+    """Raise ProfileError, which begins with ``content``, if arrays do not fit into free memory."""
     with limit_to_free_memory() as free:
         try:
             yield
@@ -180,7 +192,7 @@ def _in_memory(content: str) -> Iterator[None]:
 def _random(shape: tuple[int, ...], batchsize: int, seed: int) -> tuple[NDArray[Any], str]:
     if seed < 0:
         raise UsageError(f"the seed must not be negative: {seed}")
-    array = _drawn(np.random.default_rng(seed), InputSpec(shape), (batchsize, *shape))
+    array = _draw(np.random.default_rng(seed), InputSpec(shape), (batchsize, *shape))
     kind = ("image" if len(shape) == 3 else "array") + "s" * (batchsize > 1)
     return array, f"random {kind}, seed {seed}"
 
@@ -226,23 +238,23 @@ def _picture(path: str, shape: tuple[int, ...], batchsize: int) -> tuple[NDArray
     if (height, width) != shape[1:]:
         description += f", resized to {_by(shape[:0:-1])}"
     if batchsize > 1:
-        description += f", the same in all {batchsize} places of the batch"
+        description += f", {batchsize} times"
     image = _fit(picture, shape).astype(np.float32) / np.float32(255)
     return image[np.newaxis], description
 
 
 def _open_picture(path: Path, mode: str) -> PIL.Image.Image:
-    """Reads a picture, turned upright, in Pillow's ``mode`` (``L`` or ``RGB``)."""
+    """Read a picture in Pillow's ``mode`` (``L`` or ``RGB``), rotated as its EXIF data says."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
-            # Pillow only warns of a picture up to twice its limit.
+            # For a picture of up to twice its limit, Pillow only warns.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with open_regular(path) as opened, Image.open(opened) as file:
                 picture = ImageOps.exif_transpose(file)
                 if picture.mode.startswith("I;16"):
-                    # Pillow's own conversion cuts 16-bit grey off at 255.
+                    # Pillow's conversion of 16-bit grey would clip at 255.
                     picture = picture.convert("I").point(lambda value: value / 256).convert("L")
                 return picture.convert(mode)
     except FileNotFoundError as error:
@@ -260,13 +272,13 @@ def _open_picture(path: Path, mode: str) -> PIL.Image.Image:
         ) from error
     except MemoryError:
         raise
-    except Exception as error:  # the readers of each format raise what they like
+    except Exception as error:  # the readers of different formats raise different errors
         reason = getattr(error, "strerror", None) or text_of(error)
         raise ProfileError(f"cannot read the picture {path}: {reason}") from error
 
 
 def _fit(picture: PIL.Image.Image, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Fills height x width with the middle of a picture (bilinear); uint8 of ``shape``."""
+    """Crop and resize a picture (centred, bilinear) to ``shape``; returns uint8."""
     from PIL import Image, ImageOps
 
     channels, height, width = shape

@@ -1,4 +1,4 @@
-"""Finds the network that a user names, and builds it."""
+"""Finds a network by name or in the user's code, and builds it."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ _OWN_MODEL = "package.module:Callable or path/to/file.py:Callable"
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A network that can be built, from a registry or from a user's own code."""
+    """A network that can be built, from a registry or from the user's code.
 
-    #: For folders and reports: letters, digits, ``.``, ``_`` and ``-`` only.
+    Unknown values are None.
+    """
+
+    #: Name for folders and reports, of letters, digits, ``.``, ``_`` and ``-`` only.
     name: str
     description: str
     build: Callable[[], chainer.Link]
-    #: Shape of an input without the batch. Unknown values are None.
-    input_shape: tuple[int, ...] | None = None
-    #: What to subtract from each channel of an image scaled to 0..1, and to divide it by.
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
+    input_shape: tuple[int, ...] | None = None  #: Shape of an input, without the batch.
+    mean: tuple[float, ...] | None = None  #: Mean of each channel of images from 0 to 1.
+    std: tuple[float, ...] | None = None  #: Standard deviation of each channel.
     classes: int | None = None
 
 
@@ -50,7 +51,14 @@ def find_model(
     classes: int | None = None,
     arguments: str = "",
 ) -> ModelSource:
-    """Finds the network that a name stands for; nothing is built yet."""
+    """Find a network by its name, without building it.
+
+    Args:
+        name: A name in the registry, or ``file.py:Callable`` or ``module:Callable``.
+        registry: The networks that come with the profiler, by name.
+        classes: Number of outputs of a network in the registry.
+        arguments: Arguments for the user's callable, such as ``100, n_out=10``.
+    """
     if name in registry:
         entry = registry[name]
         if arguments:
@@ -80,10 +88,12 @@ def find_model(
 
 
 def build_model(source: ModelSource, seed: int) -> chainer.Link:
-    """Builds a network on the CPU; the same seed gives the same initial weights."""
-    # A network that existed before, and parameters that the first call initialises, are outside of
-    # the seed's reach.
-    import chainer  # noqa: F401  (imported first, so that the draws begin with the network)
+    """Build a network on the CPU. The same seed gives the same initial weights.
+
+    The seed has no effect on a network that the user's module built, or on parameters that the
+    first call initialises.
+    """
+    import chainer  # noqa: F401  (its import may draw random numbers, so it precedes the seed)
     import numpy
 
     if not 0 <= seed < 2**32:
@@ -93,7 +103,7 @@ def build_model(source: ModelSource, seed: int) -> chainer.Link:
 
 
 def _literals(text: str) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a call, such as ``100, n_out=10``."""
+    """Parse the arguments of a call, such as ``100, n_out=10``."""
     try:
         call = ast.parse(f"f({text})", mode="eval").body
         assert isinstance(call, ast.Call)
@@ -104,37 +114,49 @@ def _literals(text: str) -> tuple[list[Any], dict[str, Any]]:
         return [ast.literal_eval(value) for value in call.args], named
     except (SyntaxError, ValueError, AssertionError):
         raise UsageError(
-            f"--model-args {text!r}: give numbers, strings, lists and so on, as in 100, n_out=10"
+            f"--model-args {text!r}: give literals such as numbers and strings, as in 100, n_out=10"
         ) from None
 
 
-def own_code(name: str, option: str, form: str) -> tuple[ModuleType, Path]:
-    """The module of ``place:attribute``, and its folder; a UsageError says what it is to be."""
-    place, _, attribute = name.rpartition(":")
-    is_file = place.endswith(".py")
-    path = Path(place).expanduser()
+def import_own_code(name: str, option: str, form: str) -> tuple[ModuleType, Path]:
+    """Import the user's module of ``file.py:attribute`` or ``module:attribute``.
+
+    Args:
+        name: The file or module, and the attribute.
+        option: The option with this name, for error messages.
+        form: Description of a correct value, for error messages.
+
+    Returns:
+        The module and its folder.
+
+    Raises:
+        UsageError: The name has another form, or the module is missing.
+    """
+    source, _, attribute = name.rpartition(":")
+    is_file = source.endswith(".py")
+    path = Path(source).expanduser()
     if is_file and not path.is_file():
-        raise UsageError(f"{option} {name}: there is no file {place}")
-    words = [attribute] if is_file else [attribute, *place.split(".")]
-    if not all(word.isidentifier() for word in words):
+        raise UsageError(f"{option} {name}: there is no file {source}")
+    identifiers = [attribute] if is_file else [attribute, *source.split(".")]
+    if not all(identifier.isidentifier() for identifier in identifiers):
         raise UsageError(f"{option} {name!r}: your own {form}")
     folder = path.resolve().parent if is_file else Path.cwd()
     with importable(folder):
-        return import_file(path) if is_file else import_module(place, form), folder
+        return import_file(path) if is_file else import_module(source, form), folder
 
 
 def _find_own_model(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ModelSource:
     import chainer
 
-    module, folder = own_code(name, "model", f"network is {_OWN_MODEL}")
-    place, _, attribute = name.rpartition(":")
+    module, folder = import_own_code(name, "model", f"network is {_OWN_MODEL}")
+    source, _, attribute = name.rpartition(":")
     if not hasattr(module, attribute):
-        raise UsageError(_missing_attribute(module, place, attribute))
+        raise UsageError(_missing_attribute(module, source, attribute))
     target = getattr(module, attribute)
     if not isinstance(target, chainer.Link):
-        _check_callable(target, place, attribute, args, kwargs)
+        _check_callable(target, source, attribute, args, kwargs)
     elif args or kwargs:
-        raise UsageError(f"{attribute} of {place} is already a network: leave out --model-args")
+        raise UsageError(f"{attribute} of {source} is already a network: omit --model-args")
 
     def build() -> chainer.Link:
         if isinstance(target, chainer.Link):
@@ -144,40 +166,41 @@ def _find_own_model(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
                 link = target(*args, **kwargs)
             except (Exception, SystemExit) as error:
                 raise ProfileError(
-                    f"building {attribute} of {place} failed: {_one_line(error, folder)}"
+                    f"building {attribute} of {source} failed: {_one_line(error, folder)}"
                 ) from error
         if not isinstance(link, chainer.Link):
             raise ProfileError(
-                f"{attribute} of {place} returns {_kind(link)}, not a chainer.Link such as a Chain"
+                f"{attribute} of {source} returns {_kind(link)}, not a chainer.Link such as a Chain"
             )
         return link
 
-    stem = Path(place).stem if place.endswith(".py") else place
+    stem = Path(source).stem if source.endswith(".py") else source
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{stem}-{attribute}")
-    return ModelSource(name, f"{attribute} of {place}", build)
+    return ModelSource(name, f"{attribute} of {source}", build)
 
 
 def import_module(name: str, form: str) -> ModuleType:
+    """Import a module; raise an error in one line if it is missing or fails."""
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{name}.".startswith(f"{missing}."):
             raise UsageError(
-                f"module {missing!r} is neither here nor installed: your own {form}"
+                f"module {missing!r} is neither in this folder nor installed: your own {form}"
             ) from error
         raise ProfileError(f"importing {name} failed: {_one_line(error, Path.cwd())}") from error
 
 
 def import_file(path: Path) -> ModuleType:
-    """Runs a Python file as a module."""
-    # A name of its own, so that a file called numpy.py takes nobody's place.
+    """Import a Python file as a module."""
+    # The prefix prevents that a file called numpy.py replaces NumPy.
     name = f"_profiled_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
-    assert spec is not None  # always one for a name that ends in .py
+    assert spec is not None  # as the file's name ends in .py
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickle look their module up
+    sys.modules[name] = module  # dataclasses and pickle need their module in sys.modules
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
@@ -187,8 +210,8 @@ def import_file(path: Path) -> ModuleType:
     return module
 
 
-# Modules that stay as they are even if the user's folder has a module of the same name.
-_KEPT = frozenset({"chainer", "chainer_profile", "chainerx", "cupy", "numpy"})
+# Modules that a module of the same name in the user's folder never replaces.
+_NEVER_REPLACED = frozenset({"chainer", "chainer_profile", "chainerx", "cupy", "numpy"})
 
 
 @contextmanager
@@ -199,7 +222,7 @@ def importable(folder: Path) -> Iterator[None]:
         return
     own = {item.stem for item in folder.glob("*.py")}
     own |= {item.parent.name for item in folder.glob("*/__init__.py")}
-    own -= _KEPT | sys.stdlib_module_names
+    own -= _NEVER_REPLACED | sys.stdlib_module_names
     hidden = {
         name: sys.modules.pop(name)
         for name in list(sys.modules)
@@ -210,7 +233,7 @@ def importable(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # Later imports of these names get the installed modules again.
+        # Later imports of these names find the installed modules again.
         sys.path.remove(str(folder))
         importlib.invalidate_caches()
         for name in list(sys.modules):
@@ -226,18 +249,19 @@ def _is_from(module: ModuleType, folder: Path) -> bool:
 
 
 def _check_callable(
-    target: object, place: str, attribute: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    target: object, source: str, attribute: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
+    """Raise UsageError if the user's object cannot be called with these arguments."""
     if not callable(target):
         raise UsageError(
-            f"{attribute} of {place} is {_kind(target)}: name a chainer.Link, or a class or "
+            f"{attribute} of {source} is {_kind(target)}: name a chainer.Link, or a class or "
             "function that returns one"
         )
     error, parameters = _misfit(target, args, kwargs)
     if error:
         needed = ", ".join(p.name for p in parameters if p.default is p.empty)
         raise UsageError(
-            f"{attribute} of {place} takes ({needed}): {error}; give --model-args, such as "
+            f"{attribute} of {source} takes ({needed}): {error}; give --model-args, such as "
             '--model-args "100, n_out=10"'
         )
 
@@ -247,11 +271,11 @@ _LABELS = frozenset({"t", "ts", "label", "labels", "target", "targets", "gt", "y
 
 
 def check_arguments(model: chainer.Link, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse a network that takes other arguments, and say which are missing."""
+    """Raise UsageError, with the missing arguments, if a network takes other arguments."""
     import chainer
 
-    own = type(model).__call__ is not chainer.Link.__call__
-    call = model.__call__ if own else getattr(model, "forward", None)
+    overrides_call = type(model).__call__ is not chainer.Link.__call__
+    call = model.__call__ if overrides_call else getattr(model, "forward", None)
     error, parameters = _misfit(call, args, kwargs)
     if not error:
         return
@@ -261,17 +285,17 @@ def check_arguments(model: chainer.Link, args: Sequence[Any], kwargs: Mapping[st
         raise UsageError(f"{name} takes no argument, but its forward must take the input")
     raise UsageError(
         f"{name} takes ({', '.join(p.name for p in needed)}): {error}; give an "
-        f"--input-shape for each, such as {' '.join(map(_offered, needed))}"
+        f"--input-shape for each, such as {' '.join(map(_example_option, needed))}"
     )
 
 
 def _misfit(
     call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[TypeError | None, list[inspect.Parameter]]:
-    """Why a callable does not take these arguments, and its parameters, but not ``*args``."""
+    """Bind arguments to a callable; return the error, and its parameters except ``*args``."""
     try:
         signature = inspect.signature(call)
-    except (TypeError, ValueError):  # some built-in callables have none; running it will tell
+    except (TypeError, ValueError):  # some built-in callables have none; the call will fail
         return None, []
     any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     try:
@@ -281,18 +305,18 @@ def _misfit(
     return None, []
 
 
-def _offered(parameter: inspect.Parameter) -> str:
-    """The option that gives a network this argument."""
+def _example_option(parameter: inspect.Parameter) -> str:
+    """An example of the option for an argument of a network."""
     by_name = f"{parameter.name}=" if parameter.kind is parameter.KEYWORD_ONLY else ""
     spec = "one:int32:1000" if parameter.name in _LABELS else "SHAPE"
     return f"--input-shape {by_name}{spec}"
 
 
-def _missing_attribute(module: ModuleType, place: str, attribute: str) -> str:
-    """A message that ``attribute`` is missing, with the nearest names or all networks."""
+def _missing_attribute(module: ModuleType, source: str, attribute: str) -> str:
+    """A message that ``attribute`` is missing, with similar names or all networks."""
     import chainer
 
-    message = f"{place} has no {attribute!r}"
+    message = f"{source} has no {attribute!r}"
     names = [name for name in vars(module) if not name.startswith("_")]
     nearest = difflib.get_close_matches(attribute, names, n=3)
     if nearest:
@@ -309,7 +333,7 @@ def _missing_attribute(module: ModuleType, place: str, attribute: str) -> str:
 
 
 def _one_line(error: BaseException, folder: Path) -> str:
-    """An exception in one line, with its place in the user's ``folder``."""
+    """Format an exception in one line, with its line in a file of the user's ``folder``."""
     if isinstance(error, SyntaxError):
         where = f" ({error.filename}, line {error.lineno})" if error.filename else ""
         return f"{type(error).__name__}: {error.msg}{where}"
@@ -321,7 +345,7 @@ def _one_line(error: BaseException, folder: Path) -> str:
 
 
 def _kind(value: object) -> str:
-    """Names a value for a message: ``None``, ``a list``, ``an int``."""
+    """Describe the type of a value: ``None``, ``a list``, ``an int``."""
     if value is None:
         return "None"
     if isinstance(value, ModuleType):

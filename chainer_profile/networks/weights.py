@@ -24,10 +24,15 @@ _SAVE = "weights come from chainer.serializers.save_npz or a Trainer snapshot"
 
 
 def load_weights(model: chainer.Link, path: str | Path) -> str:
-    """Loads weights of ``save_npz`` or of a Trainer's snapshot; gives the part that was taken."""
+    """Load weights of ``save_npz`` or of a Trainer's snapshot.
+
+    Checks all arrays before it changes the network, and runs no code in the file.
+
+    Returns:
+        The prefix of the loaded arrays in the file; empty for a file of ``save_npz``.
+    """
     from chainer import serializers
 
-    # Everything is checked before anything is written, and nothing in the file is run.
     path = Path(path)
     target = serializers.DictionarySerializer()
     target.save(model)
@@ -37,7 +42,7 @@ def load_weights(model: chainer.Link, path: str | Path) -> str:
         names = {name[: -len(".npy")] for name in archive.namelist() if name.endswith(".npy")}
         if not names:
             raise ProfileError(f"{path} is a zip file without arrays: {_SAVE}")
-        prefix = _find_part(names, set(expected), path)
+        prefix = _find_prefix(names, set(expected), path)
         keys = {key for key in names if key.startswith(prefix)}
         try:
             stored = {key[len(prefix) :]: _read_npy(archive, key, path) for key in sorted(keys)}
@@ -49,7 +54,7 @@ def load_weights(model: chainer.Link, path: str | Path) -> str:
     _require_fit(expected, stored, f"{path}{part}", parameters)
     try:
         serializers.NpzDeserializer(stored).load(model)
-    except Exception as error:  # a link's own serialize() may raise anything
+    except Exception as error:  # serialize() of a user's link may raise anything
         raise ProfileError(f"loading {path} failed: {one_line(error)}") from error
     return prefix
 
@@ -77,7 +82,7 @@ def _open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
-    """Read an array of an npz file; the only pickle allowed is None, which stands for no value."""
+    """Read an array of an npz file. The only allowed pickle is None, for a missing value."""
     try:
         file = io.BytesIO(archive.read(f"{key}.npy"))
         read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -85,7 +90,7 @@ def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
         if version not in read_header or not read_header[version](file)[2].hasobject:
             file.seek(0)
             return npy.read_array(file, allow_pickle=False)
-        # Reading a pickle can run code; listing its steps runs none.
+        # Loading a pickle can run code; disassembling it does not.
         steps = [step.name for step, _, _ in pickletools.genops(file)]
     except MemoryError:
         raise
@@ -97,8 +102,8 @@ def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
     return np.array(None)
 
 
-def _find_part(names: set[str], expected: set[str], path: Path) -> str:
-    """Finds the part of a file that holds the network, by the names in it alone."""
+def _find_prefix(names: set[str], expected: set[str], path: Path) -> str:
+    """Find the prefix of the network's arrays from the names in a file."""
     if names & expected:
         return ""
     prefix = ""
@@ -113,7 +118,7 @@ def _find_part(names: set[str], expected: set[str], path: Path) -> str:
     elif any(name.startswith(("updater/", "optimizer:")) for name in names):
         raise ProfileError(f"{path} contains the state of a training, but no network: {_SAVE}")
     inner = f"{prefix}predictor/"
-    # A network with a child called predictor is itself the classifier.
+    # If the network has a child called predictor, the network itself is the classifier.
     if any(name.startswith(inner) for name in names) and not any(
         key.startswith("predictor/") for key in expected
     ):
@@ -127,8 +132,8 @@ def _require_fit(
     source: str,
     parameters: Collection[str],
 ) -> None:
-    """Refuse arrays of a ``source`` that cannot be loaded in place of the expected arrays."""
-    # The object None stands for a missing value, which a persistent value may be in both.
+    """Raise ProfileError if the arrays of ``source`` do not fit the expected arrays."""
+    # An array with the object None is a missing value. A persistent value may be missing in both.
     problems = [f"it has no {key}" for key in sorted(expected.keys() - stored.keys())]
     problems += [f"the network has no {key}" for key in sorted(stored.keys() - expected.keys())]
     for key in sorted(expected.keys() & stored.keys()):

@@ -1,1 +1,1 @@
-"""What measuring hands over: :class:`.recording.Recording`, and its file."""
+"""The result of measuring, :class:`.recording.Recording`, and the files that store it."""

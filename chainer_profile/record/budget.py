@@ -1,4 +1,4 @@
-"""Where the whole time of a program went."""
+"""The time budget of a program: its wall time, divided into accounts."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from chainer_profile.record.parts import Escaped
 
 FORMAT = "chainer-profile budget"
 VERSION = 1
-#: The file, in a run's folder.
+#: The file of the budget, in a run's folder.
 BUDGET = "budget.json"
-#: The file next to it with the changes that were tried, and their gains.
+#: The file with the results of changes, in a run's folder.
 ADVICE = "advice.json"
 
 START = "start of Python"
 IMPORTS = "imports"
 DATA = "data"
 ITERATIONS = "iterations"
-#: Iterations that the program left before their end.
+#: Iterations that an exception or a break interrupted.
 INTERRUPTED = "interrupted iterations"
 CALLS = "calls of networks"
-#: Calls in test mode in a program that trains, outside of iterations and extensions.
+#: Calls in test mode, outside of iterations and extensions, in a program that trains.
 TEST_CALLS = "test-mode calls"
-#: Calls of links that call no function of Chainer, among the calls above.
+#: Calls of links that call no function of Chainer; part of :data:`CALLS` or :data:`TEST_CALLS`.
 WITHOUT_FUNCTIONS = "without functions"
 EVALUATION = "evaluation"
 EXTENSIONS = "extensions"
 SNAPSHOTS = "snapshots"
 REST = "the script's own code"
 PROFILER = "profiler"
-#: Names of snapshots by Chainer's function, which compresses unless it is asked not to.
+#: Names of snapshots, by the call that saves them. ``save_npz`` compresses by default.
 SAVE_NPZ, SAVE_NPZ_PLAIN = "save_npz", "save_npz(compression=False)"
-#: Work of the profiler after the program. No report can contain the time of the second itself.
+#: Work of the profiler after the program. Reports cannot contain the time to make them.
 SAVING, REPORTS = "saving", "making the reports"
 #: Outcome of a program that has not ended.
 RUNNING = "running"
-#: Between a package and a package that it imports.
+#: Separates a package from a package that it imports.
 BENEATH = " > "
-#: Operations of other threads are counted by these names: this one, and :data:`CALLS`.
+#: Name that counts updates in other threads; their calls of networks count as :data:`CALLS`.
 UPDATES = "updates of optimizers"
-#: The parts of a budget, in the order of reports.
+#: The parts of a budget, in the order of the reports.
 PARTS = (
     *(START, IMPORTS, DATA, ITERATIONS, INTERRUPTED, CALLS, TEST_CALLS, EVALUATION, EXTENSIONS),
     *(SNAPSHOTS, REST, PROFILER),
@@ -50,68 +50,62 @@ PARTS = (
 
 @dataclass(frozen=True)
 class Spent(Escaped):
-    """Time of one of :data:`PARTS`, or of one thing in it, without the time of others within it.
-
-    The name is that of an imported package (``nltk > scipy`` for a package that it imports) or of
-    an extension; empty for the part itself. The count is 0 where it says nothing.
-    """
+    """Time of one of :data:`PARTS`, or of one account in it, without accounts nested in it."""
 
     part: str
+    #: Name of an imported package (``nltk > scipy`` if nltk imports it) or of an extension; empty
+    #: for the part itself.
     name: str
     ns: int
-    count: int = 0
+    count: int = 0  #: Number of calls; 0 if it has no meaning.
 
 
-#: The code that ran at a sample: a network, whose time is in its rows, data loading, or other code.
+#: The code that a sample found: a network (its time is in rows), data loading, or other code.
 NETWORK, LOADING, OTHER = "network", "data", "other"
 
 
 @dataclass(frozen=True)
 class Sampled(Escaped):
-    """A Python function that ran in one of :data:`PARTS` when the main thread was sampled.
-
-    ``where`` is :data:`LOADING` or :data:`OTHER`, or :data:`NETWORK`, which has no function. The
-    time is that between samples; its share of a part is approximate.
-    """
+    """Samples of the main thread in one Python function and one account."""
 
     part: str
     name: str
-    where: str
-    function: str  #: ``train.py:30 accuracy``; empty for all others together.
-    ns: int
+    where: str  #: :data:`LOADING`, :data:`OTHER`, or :data:`NETWORK`, which has no function.
+    function: str  #: ``train.py:30 accuracy``; empty for all other functions together.
+    ns: int  #: Approximate time: the sum of the intervals before the samples.
     samples: int
 
 
 @dataclass(frozen=True)
 class Trials(Escaped):
-    """The folder with the recording of trials whose time is in a part of a budget."""
+    """The folder of a recording of trials, and the account with their time."""
 
     part: str
     name: str
-    folder: str  #: From the folder of the budget.
-    #: Examples that an iteration loads, and their bytes; 0 where that is not known.
+    folder: str  #: Relative to the folder of the budget.
+    #: Examples that an iteration loads, and their bytes; 0 if unknown.
     loaded: int = 0
     loaded_nbytes: int = 0
-    #: Time in which Chainer's MultiprocessIterator moves as much from its processes to this one;
-    #: 0 where that was not measured.
+    #: Time that Chainer's MultiprocessIterator takes to move these bytes from its processes to this
+    #: one; 0 if it was not measured.
     moved_ns: int = 0
-    #: Processor cores that no program used when that was measured.
+    #: Idle processor cores during that measurement.
     free_cores: float = 0.0
 
 
 @dataclass(frozen=True)
 class Extension(Escaped):
-    """How often an extension of a Trainer does its work, and how."""
+    """An extension of a Trainer, with its trigger and the number of its calls."""
 
-    name: str  #: That of its account.
+    name: str  #: Name of its account.
     kind: str  #: The call that makes it, such as ``extensions.PlotReport``.
-    period: float  #: It works once in so many units; 0 where its trigger is of another kind.
+    period: float  #: Period of its trigger in ``unit``; 0 for a trigger of another kind.
     unit: str  #: ``epoch`` or ``iteration``.
-    times: int  #: How often it worked.
-    #: Its own argument with the period, such as PlotReport's ``trigger``; empty for that of
-    #: ``Trainer.extend``.
+    times: int  #: Number of calls.
+    #: The extension's argument for the trigger, such as PlotReport's ``trigger``; empty if the
+    #: trigger is an argument of ``Trainer.extend``.
     argument: str = ""
-    compresses: bool = False  #: Whether it compresses what it saves.
+    compresses: bool = False  #: Whether it compresses the files that it saves.
 
 
 @dataclass(frozen=True)
@@ -122,30 +116,27 @@ class Budget(Escaped):
     first line), imports by package, data (sets that were made or loaded before a training),
     iterations of trainings with everything in them, calls of networks outside of iterations,
     evaluation, extensions of a Trainer by name, snapshots saved or loaded, the script's own code
-    (all else), and the time that the profiler added. Calls of other threads are only counted, in
-    ``untimed``. ``ended`` is the last moment that was written (UTC); ``outcome`` is ``running`` if
-    the program was killed. ``extensions`` has the extensions of trainings that have ended.
-    ``unmeasured`` has the times of calls of networks that are in no recording, by part.
-    ``other_cpu`` is the mean number of cores that other programs kept busy meanwhile, of ``cores``;
-    None if it could not be read.
+    (the rest), and the time that the profiler added.
     """
 
     script: str
-    started: str
-    ended: str
-    outcome: str
+    started: str  #: UTC.
+    ended: str  #: Time of the last update of the file (UTC).
+    outcome: str  #: How the program ended; :data:`RUNNING` if it was killed.
     wall_ns: int
     spent: tuple[Spent, ...]
-    untimed: dict[str, int] = field(default_factory=dict)
+    untimed: dict[str, int] = field(default_factory=dict)  #: Number of calls in other threads.
     sampled: tuple[Sampled, ...] = ()
     trials: tuple[Trials, ...] = ()
-    extensions: tuple[Extension, ...] = ()
+    extensions: tuple[Extension, ...] = ()  #: Extensions of trainings that have ended.
+    #: Calls of networks that are in no recording, by part.
     unmeasured: tuple[Spent, ...] = ()
+    #: Mean number of cores that other programs used during the run; None if unknown.
     other_cpu: float | None = None
-    cores: int | None = None
+    cores: int | None = None  #: Number of cores of the machine.
 
     def part(self, part: str) -> tuple[Spent, ...]:
-        """The times of a part, the longest first."""
+        """The accounts of a part, longest first."""
         return tuple(sorted((s for s in self.spent if s.part == part), key=lambda s: -s.ns))
 
     def of(self, part: str) -> Spent:
@@ -159,8 +150,8 @@ def write_json(budget: Budget) -> str:
 
 
 def read_budget(folder: Path) -> Budget | None:
-    """The budget in a run's folder; None where there is none."""
-    # They import NumPy, whose import should be in the account of the profiled program.
+    """Read the budget in a run's folder; None if the file is missing."""
+    # These modules import NumPy, whose import should be in the account of the profiled program.
     from chainer_profile.record.checking import check_folder_name, check_numbers
     from chainer_profile.record.versioned import read_beside
 

@@ -1,4 +1,4 @@
-"""Whether a recording can be from a run: a file may be damaged, or made by hand."""
+"""Checks that a recording can be from a run: a file may be damaged, or written by hand."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from chainer_profile.record.parts import MemoryUse, PhaseMemory
 
 #: Sums of times stay in 64 bits below this.
 _MOST_NS = 2**62
-#: Arrays that hold no durations: clock readings, which may be negative, and numbers from 1.
+#: Arrays without durations: readings of a clock, which may be negative, and counts from 1.
 _READINGS = ("start_ns", "clean_start_ns", "arrived_ns", "left_ns")
 _COUNTS = ("probe_threads", "iteration")
-#: Fields that may be negative: memory that was freed, and values that a user chose.
+#: Fields that may be negative: differences of memory, seeds and temperatures.
 _SIGNED = frozenset(
     field.name for kind in (MemoryUse, PhaseMemory) for field in dataclasses.fields(kind)
 ) | {"seed", "temperature_c"}
-#: Gives what is wrong with a recording.
+#: Yields the problems of a recording, as text.
 Problems = Callable[[Any], Iterator[str]]
 
 
@@ -36,14 +36,14 @@ def check_file(recording: Any) -> None:
 
 
 def check_numbers(part: Any) -> None:
-    """Raise ValueError for a dataclass with a number that no run has measured."""
+    """Raise ValueError if a dataclass contains an impossible number."""
     _refuse(part, _of_numbers)
 
 
 def check_folder_name(name: str) -> None:
-    """Raise ValueError for a name that is no folder's within the folder of a run."""
+    """Raise ValueError if a name is not the name of a folder in the folder of a run."""
     if "\0" in name or os.path.basename(name) != name or name == "..":
-        raise ValueError(f"{name!r} is no name of a folder within this one")
+        raise ValueError(f"{name!r} is not the name of a folder in this one")
 
 
 def _refuse(recording: Any, *kinds: Problems) -> None:
@@ -71,7 +71,7 @@ def _of_arrays(recording: Any) -> Iterator[str]:
 
 
 def _of_trials(recording: Any) -> Iterator[str]:
-    # On a device, and in other engines, layers run beside the host or one another.
+    # On a device, and in other engines, layers run in parallel to the host or to each other.
     if recording.trial_ns is None or recording.on_device or recording.settings.engine:
         return
     framework = recording.trial_ns - recording.self_ns.sum(axis=1)
@@ -94,7 +94,7 @@ def _of_numbers(recording: Any) -> Iterator[str]:
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    """All numbers in a part of a recording, by the names of their fields."""
+    """Yield all numbers in a part of a recording, with the names of their fields."""
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             yield from _numbers(field.name, getattr(value, field.name))
@@ -113,7 +113,7 @@ def _of_calls(recording: Any) -> Iterator[str]:
         for name in ("path", "function", "phase"):
             value = getattr(layer, name)
             if not isinstance(value, str):
-                yield f"layer {place} has the {name} {value!r}, which is no text"
+                yield f"layer {place} has the {name} {value!r}, which is not text"
         if not layer.calls > 0:
             yield f"layer {place} has {layer.calls} calls, but must have more than 0"
 
@@ -122,18 +122,18 @@ def _of_layers(recording: Any) -> Iterator[str]:
     n_layers = len(recording.layers)
     for place, layer in enumerate(recording.layers):
         if layer.index != place:
-            yield f"layer {place} has the index {layer.index}, but must have its place"
+            yield f"layer {place} has the index {layer.index}, but must have {place}"
         for name in ("path", "function", "phase"):
             if not getattr(layer, name):
-                yield f"layer {place} has the {name} '', which names nothing"
+                yield f"layer {place} has an empty {name}"
         for name in ("parent", "forward"):
             row = getattr(layer, name)
             if not _is_row(row, n_layers):
-                yield f"layer {place} has the {name} {row}, of {n_layers} layers"
+                yield f"layer {place} has the {name} {row}, but there are {n_layers} layers"
     if any(not link.path for link in recording.links):
         yield "a link has no path"
     if len(set(recording.phases)) < len(recording.phases):
-        yield f"phases are named twice: {', '.join(recording.phases)}"
+        yield f"phases appear twice: {', '.join(recording.phases)}"
 
 
 def _is_row(row: int | None, n_layers: int) -> bool:
@@ -144,13 +144,16 @@ def _of_parts(recording: Any) -> Iterator[str]:
     n_layers, n_phases, rank = len(recording.layers), len(recording.phases), recording.rank
     memory, counters = recording.memory, recording.counters
     if rank is not None and rank.number >= rank.size:
-        yield f"rank: there is no rank {rank.number} of {rank.size}"
+        yield f"rank: the number is {rank.number}, but there are {rank.size} ranks"
     if memory is not None:
         for n_sizes in (len(memory.peak_nbytes), len(memory.retained_nbytes)):
             if n_sizes != n_layers:
                 yield f"memory has {n_sizes} layers, not {n_layers}"
         if not _is_row(memory.high_water_layer, n_layers):
-            yield f"memory is highest in layer {memory.high_water_layer}, of {n_layers}"
+            yield (
+                f"memory: the peak is in layer {memory.high_water_layer}, but there are "
+                f"{n_layers} layers"
+            )
     for counted in () if counters is None else counters.counted:
         sizes, begin = (
             (len(counted.layers), len(counted.framework)),
@@ -166,16 +169,16 @@ def _of_inside(recording: Any) -> Iterator[str]:
     inside = recording.inside
     if inside is None:
         return
-    n_layers, n_places = len(recording.layers), len(inside.places)
+    n_layers, n_frames = len(recording.layers), len(inside.places)
     functions = {layer.function for layer in recording.layers}
     if inside.repeats < 1:
         yield f"inside: repeats is {inside.repeats}, but must be 1 or more"
     for stack in inside.stacks:
         if not stack.seconds >= 0:
-            yield f"a stack took {stack.seconds} s, but must have taken 0 or more"
+            yield f"inside: a stack has {stack.seconds} s, but must have 0 or more"
         if not _is_row(stack.row, n_layers):
-            yield f"a stack is in layer {stack.row}, of {n_layers}"
+            yield f"inside: a stack is in layer {stack.row}, but there are {n_layers} layers"
         if stack.function and stack.function not in functions:
-            yield f"a stack is in {stack.function}, but no layer is"
-        if not stack.places or not 0 <= min(stack.places) <= max(stack.places) < n_places:
-            yield f"a stack passes places {stack.places}, of {n_places} places"
+            yield f"inside: a stack is in {stack.function}, but no layer has this function"
+        if not stack.places or not 0 <= min(stack.places) <= max(stack.places) < n_frames:
+            yield f"inside: a stack has the frames {stack.places}, but there are {n_frames} frames"

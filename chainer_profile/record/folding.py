@@ -1,4 +1,4 @@
-"""A flat history of calls, as Chainer's TimerHook keeps it, folded into layers and trials."""
+"""Converts a flat history of calls, such as TimerHook's, to layers and trials."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from chainer_profile.record.recording import Layer, Recording, Settings
 
 
 class Timed(Protocol):
-    """A hook that knows what lies within each call: :class:`~chainer_profile.LayerTimerHook`."""
+    """A hook that knows the nested calls: :class:`~chainer_profile.LayerTimerHook`."""
 
     @property
     def self_history(self) -> Sequence[tuple[str, float]]:
-        """Pairs of function name and time in seconds, without the calls within it."""
+        """Pairs of function name and self time in seconds."""
 
 
 def fold_call_history(
@@ -25,9 +25,9 @@ def fold_call_history(
 ) -> Recording:
     """Fold a ``call_history`` into a recording: call i belongs to layer i mod layers_per_trial.
 
-    The times of a bare history are inclusive: the time of a call contains the calls within it, and
-    a history does not say which these are. So the recording's times may add up to more than a
-    trial took, and it has no trial times. The times of a LayerTimerHook itself are exclusive.
+    The times of a bare history are inclusive: they contain nested calls, which a history does not
+    identify. So the recording's times may add up to more than the time of a trial, and it has no
+    trial times. The times of a LayerTimerHook are exclusive.
 
     Args:
         history: Pairs of function name and time in seconds, in the order of the calls: the
@@ -84,8 +84,8 @@ def fold_call_history(
 
 def shortest_period(names: Sequence[str]) -> int:
     """The shortest number of calls after which the names repeat, at least twice."""
-    # That is len - border, where the border is the longest part that both begins and ends the
-    # sequence (Knuth, Morris and Pratt 1977).
+    # The period is len - border. The border is the longest proper prefix that is also a suffix
+    # (Knuth, Morris and Pratt 1977).
     border = [0] * len(names)
     length = 0
     for index in range(1, len(names)):

@@ -1,4 +1,4 @@
-"""Records as bytes, each with its length and a checksum, so that damage costs only what it hits."""
+"""Frames records with a length and a checksum, so that damage loses only the damaged records."""
 
 from __future__ import annotations
 

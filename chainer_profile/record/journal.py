@@ -1,8 +1,8 @@
-"""The file to which a run appends its trials, so that a killed run keeps them.
+"""The file to which a run appends its trials, so that a killed run loses none.
 
-A line of text names the format. After it come records: a :class:`Header`, then a :class:`Trial` for
-every trial, and :class:`Rows` when new rows appear. Each is a MessagePack value in a frame with a
-checksum (:mod:`.frames`). Reading leaves out damaged records, and what depends on them.
+The first line names the format. Records follow: a :class:`Header`, a :class:`Trial` for every
+trial, and :class:`Rows` when new rows appear. Each record is a MessagePack value in a frame with a
+checksum (:mod:`.frames`). A reader skips damaged records, and records that depend on them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from chainer_profile.record.recording import (
 )
 from chainer_profile.record.versioned import check_version
 
-#: How ``Recording.ended`` begins for a run of which only the journal is left.
+#: Beginning of ``Recording.ended`` for a run that left only a journal.
 KILLED = "killed before its end"
 #: Held trials of a run on a device.
 HELD_TRIALS = 20
@@ -69,10 +69,10 @@ class Header(msgspec.Struct, frozen=True, tag="header"):
 
 
 class Rows(msgspec.Struct, frozen=True, tag="rows"):
-    """Rows and phases that are new since the last such record, with current links and settings.
+    """Rows and phases that appeared since the last such record, and current links and settings.
 
-    If ``anew`` is true, these rows are by link, and replace the rows of single calls, in earlier
-    trials too.
+    If ``anew``, these rows are by link. They replace the rows of single calls, also in earlier
+    trials.
     """
 
     layers: tuple[Layer, ...] = ()
@@ -83,9 +83,9 @@ class Rows(msgspec.Struct, frozen=True, tag="rows"):
 
 
 class Trial(msgspec.Struct, frozen=True, tag="trial", gc=False):
-    """A trial, with samples by their names in a recording: little-endian 64-bit integers.
+    """A trial. Samples are little-endian 64-bit integers, by their names in a recording.
 
-    A profiled trial has samples for the rows and phases written before it, and ``calls`` where rows
+    A profiled trial has samples for the rows and phases written before it, and ``calls`` if rows
     are by link. The wall time of a held trial is its time on the device.
     """
 
@@ -105,7 +105,7 @@ class _Version(msgspec.Struct):
 
 
 def _identity(fd: int) -> tuple[int, int] | None:
-    """Device and inode of an open file; None where the descriptor is closed."""
+    """Device and inode of an open file; None if the descriptor is closed."""
     try:
         status = os.fstat(fd)
     except OSError:
@@ -114,14 +114,14 @@ def _identity(fd: int) -> tuple[int, int] | None:
 
 
 def _written(fd: int, at: int, content: bytes | memoryview) -> tuple[int, OSError | None]:
-    """Write bytes into a file at a position; return how many it took, and what stopped it."""
+    """Write bytes at a position of a file. Return the number written, and the error if any."""
     done = 0
     try:
         os.lseek(fd, at, os.SEEK_SET)
         while done < len(content):
             done += os.write(fd, content[done:])
     except OSError as error:
-        # Its frames refer to the content, which could not grow any more.
+        # Frames in the traceback refer to ``content``, which pins the size of its bytearray.
         return done, error.with_traceback(None)
     return done, None
 
@@ -129,8 +129,8 @@ def _written(fd: int, at: int, content: bytes | memoryview) -> tuple[int, OSErro
 class Journal:
     """Appends records to an empty binary file; without a file it keeps them in memory.
 
-    The operating system has what was written, so a killed process loses none of it. A record that
-    cannot be written stays in memory; every later :meth:`add` tries to write it again.
+    The operating system has all written records, so a killed process loses none. A record
+    that cannot be written stays in memory; every later :meth:`add` tries to write it again.
 
     Args:
         file: An empty file that can be read and written.
@@ -144,7 +144,7 @@ class Journal:
         self.file = file
         self._explain = explain
         self._end = 0  # position of the next record in the file
-        self._pending = bytearray()  # records that the file does not have
+        self._pending = bytearray()  # records that are not in the file yet
         self._section = 0  # number of Rows records so far
         self._fails = False
         self._identity = None if file is None else _identity(file.fileno())
@@ -169,7 +169,7 @@ class Journal:
             raise JournalError(text) from error
 
     def _write(self, fd: int) -> OSError | None:
-        """Write the pending records, as many as fit; return what stopped it."""
+        """Write as many pending records as fit; return the error, if any."""
         # A program may close all descriptors and then open its own file by this number.
         if _identity(fd) != self._identity:
             return OSError(
@@ -181,7 +181,7 @@ class Journal:
                 return error
             self._end = done
         error = self._write_pending(fd, len(self._pending))
-        # Some file systems refuse a whole write that does not fit.
+        # Some file systems write nothing of a block that does not fit.
         while error is not None and (nbytes := whole_nbytes(self._pending, most_records=1)):
             if self._write_pending(fd, nbytes) is not None:
                 return error
@@ -197,7 +197,7 @@ class Journal:
         return error
 
     def recording(self, conditions: Conditions, ended: str) -> Recording:
-        """All trials so far as a recording."""
+        """Make a recording of all trials so far."""
         reader = _Reader()
         return _recording(self._records(reader), conditions, lambda: reader.note(ended))
 
@@ -213,14 +213,14 @@ class Journal:
 
 
 class _Reader:
-    """Decodes the records of a journal, and counts the bytes that it leaves out."""
+    """Decodes the records of a journal, and counts the bytes that it skips."""
 
     def __init__(self) -> None:
         self._section = 0
         self.left_out_nbytes = 0
 
     def read(self, stream: IO[bytes], nbytes: int) -> Iterator[Record]:
-        """Yield the records in the next bytes, without damaged ones and trials of lost rows."""
+        """Yield the records in the next bytes, except damaged ones and trials of lost rows."""
         frames = FrameReader(stream, nbytes)
         for section, content in frames:
             record = None if section > self._section + 1 else _RECORDS.decode(content)
@@ -232,17 +232,17 @@ class _Reader:
         self.left_out_nbytes += frames.damaged_nbytes
 
     def note(self, ended: str) -> str:
-        """Add the number of lost bytes to the text that says how a run ended."""
+        """Add the number of lost bytes to the description of how a run ended."""
         if not self.left_out_nbytes:
             return ended
         lost = plural(self.left_out_nbytes, "byte")
-        return f"{ended}; {lost} of its journal are damaged or cut off and left out"
+        return f"{ended}; {lost} of its journal are damaged or cut off"
 
 
 def recover(path: Path) -> Recording:
     """Read the recording of a killed run; it may have no trials.
 
-    Its ``ended`` says how many bytes were damaged or cut off.
+    ``Recording.ended`` has the number of bytes that were damaged or cut off.
     """
     try:
         with open_regular(path) as stream:
@@ -256,7 +256,7 @@ def recover(path: Path) -> Recording:
 def _recovered(path: Path, stream: BinaryIO, size: int) -> Recording:
     magic = stream.read(len(_MAGIC))
     if magic.startswith(_OLD_MAGICS):
-        raise ProfileError(f"{path} is of an older version of this program: read it with that one")
+        raise ProfileError(f"{path} was written by an older version of this program: use that one")
     if magic != _MAGIC[: len(magic)]:
         raise ProfileError(f"{path} is not a chainer-profile journal")
     nbytes = size - len(magic)
@@ -272,7 +272,7 @@ def _recovered(path: Path, stream: BinaryIO, size: int) -> Recording:
 
 
 class _Trials:
-    """The trials of a kind."""
+    """All trials of one kind."""
 
     def __init__(self) -> None:
         self.starts, self.walls = array("q"), array("q")
@@ -284,15 +284,15 @@ class _Trials:
     def add(self, trial: Trial) -> None:
         for name, values in trial.samples.items():
             if len(values) % 8:
-                raise ValueError("samples are no 64-bit integers")
-            of_trials = self.samples[name]
-            of_trials += [b""] * (len(self) - len(of_trials))  # trials without this name
-            of_trials.append(values)
+                raise ValueError("samples are not 64-bit integers")
+            samples = self.samples[name]
+            samples += [b""] * (len(self) - len(samples))  # trials without this name
+            samples.append(values)
         self.starts.append(trial.start_ns)
         self.walls.append(trial.wall_ns)
 
     def take(self, name: str, width: int) -> NDArray[np.int64]:
-        """Remove and return the samples of a name, (trials, width); zero for rows added later."""
+        """Remove and return samples by name, (trials, width); 0 for rows that appeared later."""
         values = self.samples.pop(name, [])
         values += [b""] * (len(self) - len(values))
         if max(map(len, values), default=0) > 8 * width:
@@ -304,14 +304,14 @@ class _Trials:
         """Read one number per trial, for the trials that have it."""
         values = self.samples[name]
         if not {0, 8}.issuperset(map(len, values)):
-            raise ValueError("a trial has several numbers where it can have one")
+            raise ValueError("a trial has several numbers but can have only one")
         return np.frombuffer(bytearray().join(values), "<i8")
 
 
 def _recording(
     records: Iterable[Record], conditions: Conditions, ended: Callable[[], str]
 ) -> Recording:
-    """The recording of a journal's records; how it ended is known after reading them."""
+    """Make a recording of a journal's records; ``ended`` is called after reading them."""
     header, rows = Header(Settings(), Environment()), None
     trials = {kind: _Trials() for kind in (PROFILED, CLEAN, WARMUP, PROBE, HELD)}
     for record in records:
@@ -366,30 +366,30 @@ def _recording(
 
 
 def _sum_by_link(trials: _Trials, before: Sequence[Layer], layers: Sequence[Layer]) -> None:
-    """Turn samples of rows that are single calls into samples of rows by link."""
+    """Convert samples of single calls to samples of rows by link."""
     calls = np.array([int(row.calls) for row in before], "<i8")
     trials.samples["calls"] = [calls.tobytes()] * len(trials)
     numbers = {(row.path, row.function, row.phase): at for at, row in enumerate(layers)}
-    places = [numbers[row.path, row.function, row.phase] for row in before]
-    moves = [at for at, row in enumerate(layers) if row.phase == COMMUNICATION]
-    of_moves = [moves.index(at) for at in places if at in moves]
-    # A collective was entered when its first call was, and left when its last was.
+    rows = [numbers[row.path, row.function, row.phase] for row in before]
+    collectives = [at for at, row in enumerate(layers) if row.phase == COMMUNICATION]
+    collective_rows = [collectives.index(at) for at in rows if at in collectives]
+    # A row of collectives begins with its first call and ends with its last.
     combined = {
-        **dict.fromkeys(("self_ns", "calls", "host_ns", "gap_ns"), (np.add, places, len(layers))),
-        "arrived_ns": (np.minimum, of_moves, len(moves)),
-        "left_ns": (np.maximum, of_moves, len(moves)),
+        **dict.fromkeys(("self_ns", "calls", "host_ns", "gap_ns"), (np.add, rows, len(layers))),
+        "arrived_ns": (np.minimum, collective_rows, len(collectives)),
+        "left_ns": (np.maximum, collective_rows, len(collectives)),
     }
     for name in combined.keys() & trials.samples.keys():
-        combine, of, width = combined[name]
-        single = trials.take(name, len(of))
+        combine, targets, width = combined[name]
+        single = trials.take(name, len(targets))
         table = np.zeros((len(trials), width), "<i8")
-        for row in set(of):
-            table[:, row] = combine.reduce(single[:, np.equal(of, row)], axis=1)
+        for row in set(targets):
+            table[:, row] = combine.reduce(single[:, np.equal(targets, row)], axis=1)
         trials.samples[name] = [row.tobytes() for row in table]
 
 
 def _with_mean_calls(layer: Layer, calls: NDArray[np.int64]) -> Layer:
-    """A row with the mean calls of its iterations, and their work."""
+    """Replace a row's calls and work by means over the iterations."""
     mean = float(calls.mean()) if calls.any() else 0.0
     if not mean or mean == layer.calls:
         return layer

@@ -1,4 +1,4 @@
-"""The type of a network's summary: its layers, sizes and operations, without times."""
+"""A network's summary: layers, sizes and operations, without times."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from chainer_profile.basics.paths import depth_first, truncate
 from chainer_profile.basics.views import Displayable
 from chainer_profile.record.recording import Shape
 
-#: The columns of the table by layer: texts, counts of the link, and counts of the call, of which
-#: operations and bytes may be unknown.
+#: Columns of the table: texts, counts of the link, and counts of the call. Operations and bytes of
+#: a call may be unknown.
 TEXTS = ("path", "function", "input_shapes", "output_shapes", "dtype")
 OWN = ("parameters", "trainable", "persistent")
 WORK = ("macs", "flops", "nbytes_read", "nbytes_written")
@@ -21,13 +21,13 @@ COUNTS = (*OWN, *WORK, "nbytes_output", "approximate")
 
 
 def _total(name: str, meaning: str) -> property:
-    """The sum of a column, as a whole number."""
+    """Make a property that sums a column."""
     return property(lambda summary: int(summary.table[name].sum()), doc=meaning)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ModelSummary(Displayable):
-    """A network's layers, and their totals. ``str()`` gives all of it as a table.
+    """A network's layers and totals. ``str()`` formats them as a table.
 
     Sizes are bytes, other numbers are elements or operations of one forward pass in test mode.
 
@@ -36,11 +36,11 @@ class ModelSummary(Displayable):
         input_shapes: Shapes of its inputs, batch included.
         input_dtypes: Their data types.
         table: One row per layer (function call), in call order, which is the index. The columns
-            are explained in docs/columns.md. The parameters of a link are in the row of its first
-            call that takes one; a link with parameters but without a known call has a row at the
-            end, without a function. Operations and bytes are <NA> where a function has no formula
-            (see :mod:`chainer_profile.costs.work`).
-        kinds: Class of every link, by its path.
+            are explained in docs/columns.md. The first call of a link that uses a parameter counts
+            all parameters of the link. A link with parameters but without such a call has a row at
+            the end, without a function. Operations and bytes are <NA> for a function without a
+            formula (see :mod:`chainer_profile.costs.work`).
+        kinds: Class of every link, by path.
         input_nbytes: Bytes of the inputs.
         parameter_nbytes: Bytes of the parameters.
         persistent_nbytes: Bytes of the persistent arrays.
@@ -56,11 +56,11 @@ class ModelSummary(Displayable):
     persistent_nbytes: int
 
     def by_link(self, depth: int) -> pd.DataFrame:
-        """Sums of the layers by link, down to ``depth`` levels below the network.
+        """Sum the layers by link, down to ``depth`` levels below the network.
 
         Every layer counts once: for its link, or for the link above it at this depth. So a link
         at this depth includes all links below it, and a link further up only its own calls. Links
-        with neither are left out. The columns add up to those of :attr:`table`.
+        without layers are omitted. Each column has the same total as in :attr:`table`.
 
         Args:
             depth: Levels below the network; 0 is the network as a whole.
@@ -79,14 +79,14 @@ class ModelSummary(Displayable):
         links["output_shapes"] = [last.get(path, ()) for path in links.index]
         for name in COUNTS:
             links[name] = groups[name].sum(min_count=1)
-        lacking = self.table["flops"].isna()
-        links["without_formula"] = lacking.groupby(paths, sort=False).sum().astype("int64")
+        unknown = self.table["flops"].isna()
+        links["without_formula"] = unknown.groupby(paths, sort=False).sum().astype("int64")
         return links
 
     # -- totals
 
     parameters: ClassVar = _total(
-        "parameters", "Elements of all parameters. One that several links share counts once."
+        "parameters", "Elements of all parameters. A shared parameter counts once."
     )
     trainable: ClassVar = _total(
         "trainable", "Elements of the parameters that an optimizer may update."
@@ -101,15 +101,17 @@ class ModelSummary(Displayable):
         "flops", "Floating-point operations of the functions with a formula; a multiply-add is two."
     )
     nbytes_read: ClassVar = _total(
-        "nbytes_read", "Bytes that the functions with a formula read at least."
+        "nbytes_read", "Fewest bytes that the functions with a formula read."
     )
-    nbytes_written: ClassVar = _total("nbytes_written", "Bytes that they write at least.")
+    nbytes_written: ClassVar = _total(
+        "nbytes_written", "Fewest bytes that the functions with a formula write."
+    )
     forward_nbytes: ClassVar = _total(
         "nbytes_output", "Bytes of all activations: the outputs of all layers, without views."
     )
 
     @cached_property
     def without_formula(self) -> dict[str, int]:
-        """Functions whose operations and bytes the totals lack, and their calls."""
-        lacking = self.table[self.table["flops"].isna()]
-        return {str(name): int(n) for name, n in lacking["function"].value_counts().items()}
+        """Functions without a formula, which the totals exclude, and the number of their calls."""
+        unknown = self.table[self.table["flops"].isna()]
+        return {str(name): int(n) for name, n in unknown["function"].value_counts().items()}

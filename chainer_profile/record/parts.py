@@ -11,7 +11,7 @@ Shape = tuple[int, ...]
 
 
 class Escaped:
-    """A part that is saved: bytes in its texts that are no UTF-8, as in file names, are escaped."""
+    """A saved part of a recording. Escapes text that is not valid UTF-8, such as file names."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -25,44 +25,44 @@ class Layer(Escaped):
     """One function call of a trial: one row of the profile.
 
     Attributes:
-        index: Place in the order of the calls of one trial, from 0.
+        index: Position in the order of the calls of one trial, from 0.
         path: Path of the link that made the call, as ``namedlinks()`` gives it
             (``/res4/0/conv1``); ``/`` for the network itself. In communication, path of the moved
-            parameter (``/res4/0/conv1/W``), or of the link whose parameters move together.
+            parameter (``/res4/0/conv1/W``), or of the link if its parameters move together.
         function: Chainer's name of the function (``Convolution2DFunction``).
-        phase: ``forward``, ``backward``, ``communication`` (moving gradients, or parameters, among
-            ranks), ``update``, or ``data`` (loading it).
-        input_shapes: Shapes of the input arrays, parameters included; in backward of the
-            gradients that come in, in update of the parameters, in communication of the buffer.
-        output_shapes: Shapes of the output arrays; in backward of the gradients that go out.
+        phase: ``forward``, ``backward``, ``communication`` (of gradients or parameters among
+            ranks), ``update``, or ``data`` (loading of data).
+        input_shapes: Shapes of the input arrays, including parameters. In backward, of the
+            incoming gradients; in update, of the parameters; in communication, of the buffer.
+        output_shapes: Shapes of the output arrays; in backward, of the outgoing gradients.
         dtype: Data type of the first output.
-        parent: Index of the call within which this one was made, if any.
-        forward: In backward, index of the forward call whose gradients this computes, if known.
+        parent: Index of the call that contains this one; None for an outermost call.
+        forward: In backward, index of the forward call, if known.
         calls: Number of calls in a trial that count for this row; in a program the mean over its
             iterations.
-        flops: Floating-point operations of all calls, a multiply-add being two; None without a
-            formula (see :mod:`chainer_profile.costs.work`, which says what is counted).
-        macs: Multiply-adds of convolutions and matrix products among them; None likewise.
-        nbytes_read: Bytes that the calls must read at least; None likewise.
-        nbytes_written: Bytes that they must write at least; None likewise.
+        flops: Floating-point operations of all calls; a multiply-add is two operations. None
+            without a formula (see :mod:`chainer_profile.costs.work`).
+        macs: Multiply-adds of convolutions and matrix products; None without a formula.
+        nbytes_read: Fewest bytes that the calls read; None without a formula.
+        nbytes_written: Fewest bytes that the calls write; None without a formula.
         work_is_about: Whether these four are approximate: a fixed number of operations for each
-            element of the largest array, and each array once.
+            element of the largest array, and one pass over each array.
         input_nbytes: In forward, bytes of the input arrays without the network's parameters; an
             array that is passed twice counts once. In communication, bytes of the buffer that one
             call moves. None in other phases.
         parameter_nbytes: In forward, bytes of the parameters among the inputs; else None.
         output_nbytes: In forward, bytes of the output arrays; None in other phases.
-        covers: In the recording of another engine, indices of Chainer's layers that this node of
-            the engine computes, ascending; the row's function names all of them. Empty for a node
-            without a layer of Chainer's, and in recordings of Chainer itself.
+        covers: In the recording of another engine, ascending indices of the layers of Chainer that
+            this node of the engine computes; ``function`` has all their names. Empty for a node
+            without a layer of Chainer, and in recordings of Chainer itself.
         node: In such a recording, the engine's type and name of the node.
 
-    Beside functions there are rows for the other parts of a training step. Their paths have no
-    slash: ``loss`` for functions that the loss function calls outside of the network's links,
-    ``cleargrads``, ``optimizer`` for its hooks, ``data`` for the loading of data. In communication
-    a row is named after the collective, as MPI calls it (``Allreduce``, ``Bcast``). A row named
-    ``gradient_accumulation`` adds up gradients of a variable that several functions use. In update
-    a row is named after the optimizer, and covers the parameters of one link.
+    The other operations of a training step have rows, too. Their paths have no slash: ``loss`` for
+    functions that the loss function calls outside of the network's links, ``cleargrads``,
+    ``optimizer`` for its hooks, ``data`` for the loading of data. In communication, the function of
+    a row is the collective in MPI's terms (``Allreduce``, ``Bcast``). A row named
+    ``gradient_accumulation`` adds up gradients of a variable that several functions use. In update,
+    the function of a row is the optimizer, and the row covers the parameters of one link.
     """
 
     index: int
@@ -96,15 +96,15 @@ class Layer(Escaped):
 class LinkCalls(Escaped):
     """One link of the network."""
 
-    #: Its path, as ``namedlinks()`` gives it; ``/`` for the network itself. A link that is shared
-    #: by several goes by its first path.
+    #: Path, as ``namedlinks()`` gives it; ``/`` for the network itself. A link with several parents
+    #: has its first path.
     path: str
-    kind: str  #: Name of its class.
-    #: How often a trial calls it (the mean of a program's iterations); 0 for a link whose
-    #: ``forward`` or parameters are used without calling it.
+    kind: str  #: Name of the class.
+    #: Calls of the link in a trial, for a program the mean over its iterations. 0 for a link if
+    #: only its ``forward`` or its parameters are used.
     calls: int | float
-    #: Number of its own parameters, without those of links below. One that several links share
-    #: (tied weights) counts for the first of them alone.
+    #: Number of parameters, without parameters of child links. If several links share a parameter
+    #: (tied weights), only the first link counts it.
     parameters: int
 
 
@@ -115,18 +115,18 @@ class Settings(Escaped):
     model: str = ""  #: Name of the network.
     input: str = ""  #: The input, in words.
     input_shape: Shape = ()  #: Shape of the input array, batch included.
-    batchsize: int = 1  #: Images per trial; 0 where that is not known.
+    batchsize: int = 1  #: Inputs per trial; 0 if unknown.
     device: str = "cpu"  #: ``cpu`` or ``gpu:0``.
     phase: str = "forward"  #: The work of a trial: ``forward``, ``forward-backward`` or ``train``.
-    loss: str = ""  #: Name of the loss, where there is one.
-    optimizer: str = ""  #: Name of the optimizer, where there is one.
+    loss: str = ""  #: Name of the loss, if any.
+    optimizer: str = ""  #: Name of the optimizer, if any.
     train_mode: bool = False  #: Whether ``chainer.config.train`` was on.
-    #: Whether a forward pass made the graph, because the network fails without one.
+    #: Whether a forward pass built the graph, because the network fails without one.
     with_graph: bool = False
-    trials: int = 0  #: Profiled trials asked for (an upper bound with max_seconds or until_ci).
-    clean_trials: int = 0  #: Trials without any hook asked for.
-    warmups: int = 0  #: Warm-up trials asked for.
-    #: BLAS threads asked for; None lets a few trials choose, or the library.
+    trials: int = 0  #: Requested profiled trials (an upper bound with max_seconds or until_ci).
+    clean_trials: int = 0  #: Requested unprofiled trials.
+    warmups: int = 0  #: Requested warm-up trials.
+    #: Requested BLAS threads. If None, a few trials choose them, or the library does.
     threads: int | None = None
     seed: int | None = None  #: Seed of the initial weights and of a random input.
     weights: str = ""  #: File the weights were loaded from; empty for initial weights.
@@ -135,15 +135,14 @@ class Settings(Escaped):
     until_ci: float | None = None
     command: str = ""  #: The command line that started the run, if it was one.
     dtype: str = "float32"  #: Chainer's ``config.dtype``: ``float32``, ``float16`` or ``mixed16``.
-    #: Kernels that :func:`~chainer_profile.accelerate` put under Chainer's functions; empty for
-    #: Chainer's own.
+    #: Kernels of :func:`~chainer_profile.accelerate`; empty for Chainer's kernels.
     fast: str = ""
     keep_memory: bool = False  #: Whether freed memory was kept in the process.
     #: The engine that ran the network, with its version (``onnxruntime 1.20.1``); empty for Chainer
     #: itself.
     engine: str = ""
-    #: Whether the time of a call includes the calls within it, so that the times do not add up to a
-    #: trial; see :func:`~chainer_profile.fold_call_history`.
+    #: Whether the time of a call includes nested calls, so that times do not add up to a trial; see
+    #: :func:`~chainer_profile.fold_call_history`.
     inclusive: bool = False
 
 
@@ -154,7 +153,7 @@ class BlasLibrary:
     name: str  #: Name of the library.
     version: str  #: Its version.
     threads: int  #: Its number of threads.
-    #: Architecture whose kernels it runs, by its own name (``Haswell``); empty where not known.
+    #: Architecture of its kernels, in the library's terms (``Haswell``); empty if unknown.
     kernels: str = ""
 
 
@@ -166,25 +165,24 @@ class Gpu:
     name: str = ""  #: Its name.
     compute_capability: str = ""  #: Such as ``9.0``.
     memory_nbytes: int | None = None  #: Its memory.
-    driver: str = ""  #: Version of the driver, where NVML is installed.
-    driver_cuda: str = ""  #: CUDA version that the driver knows.
+    driver: str = ""  #: Version of the driver, if NVML is installed.
+    driver_cuda: str = ""  #: Newest CUDA version that the driver supports.
     cuda: str = ""  #: Version of the CUDA runtime.
-    cudnn: str = ""  #: Version of cuDNN; empty where Chainer has none, as with CuPy 14.
-    #: Whether CuPy's float32 matrix products may round their inputs to TF32; None where that is not
-    #: known.
+    cudnn: str = ""  #: Version of cuDNN; empty if Chainer cannot use it, as with CuPy 14.
+    #: Whether CuPy's float32 matrix products may round their inputs to TF32; None if unknown.
     tf32: bool | None = None
 
 
 @dataclass(frozen=True)
 class GpuState:
-    """State of a GPU at one moment, by NVML; None for what NVML does not report."""
+    """State of a GPU at one moment, from NVML; None for a value that NVML does not report."""
 
     sm_mhz: int | None = None  #: Clock of its processors, in MHz.
     most_sm_mhz: int | None = None  #: Its highest possible clock.
     memory_mhz: int | None = None  #: Clock of its memory, in MHz.
     temperature_c: int | None = None  #: Its temperature in degrees Celsius.
     power_w: float | None = None  #: Its power, in watts.
-    throttle: tuple[str, ...] = ()  #: Why its clocks are lower than they could be, in words.
+    throttle: tuple[str, ...] = ()  #: Reasons for reduced clocks, in words.
 
 
 @dataclass(frozen=True)
@@ -202,11 +200,11 @@ class Environment(Escaped):
     numpy: str = ""  #: Version of NumPy.
     cupy: str = ""  #: Version of CuPy; empty without one.
     profiler: str = ""  #: Version of chainer-profile.
-    commit: str = ""  #: Commit of chainer-profile's sources, where they are a git repository.
+    commit: str = ""  #: Commit of chainer-profile, if its sources are a git repository.
     blas: tuple[BlasLibrary, ...] = ()  #: The BLAS libraries in the process.
     gpu: Gpu | None = None  #: The GPU of the run.
-    #: Variables of the process, with their values, that make a library compute differently than by
-    #: default on this processor (``OPENBLAS_CORETYPE=Nehalem``).
+    #: Environment variables, with values, that change a library's default kernels on this
+    #: processor (``OPENBLAS_CORETYPE=Nehalem``).
     variables: tuple[str, ...] = ()
 
 
@@ -221,7 +219,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Times of fixed work: how fast the machine itself was at one moment."""
+    """Times of fixed work, which show the speed of the machine at one moment."""
 
     product_s: float  #: Median time of a matrix product of a fixed size, in seconds.
     copy_s: float  #: Median time of a copy of a fixed size, in seconds.
@@ -231,14 +229,14 @@ class Calibration:
 class Denormals(Escaped):
     """An array with denormal numbers, which are closer to zero than 1.2e-38 (float32)."""
 
-    name: str  #: ``/conv1/W``, or what it is in words.
+    name: str  #: ``/conv1/W``, or a description.
     path: str  #: Path of its link.
-    function: str = ""  #: The function that gets it; empty for all of the link.
-    phase: str = ""  #: The phase in which it is used; empty for all.
-    part: float = 0.0  #: The part of its numbers that are denormal.
+    function: str = ""  #: The function that gets the array; empty for all functions of the link.
+    phase: str = ""  #: The phase that uses the array; empty for all phases.
+    part: float = 0.0  #: Fraction of its numbers that are denormal.
     dtype: str = "float32"  #: Its data type.
-    #: How many times as long a product of matrices takes with so many denormal numbers as with
-    #: zeros in their place.
+    #: Time of a matrix product with this fraction of denormal numbers, divided by the time with
+    #: zeros instead.
     slowdown: float = 1.0
 
 
@@ -246,19 +244,18 @@ class Denormals(Escaped):
 class Conditions:
     """Resolution and overhead of the measurement, speed and load of the machine."""
 
-    clock_resolution_ns: float | None = None  #: Smallest step of the clock that was seen.
-    #: Time that the recorder shows for a function that does nothing.
+    clock_resolution_ns: float | None = None  #: Smallest observed step of the clock.
+    #: Recorded time of a function that does nothing.
     window_ns: float | None = None
-    #: Time that recording adds to a call, where rows are by link; None elsewhere.
+    #: Time that recording adds to a call, if rows are by link; else None.
     call_ns: float | None = None
     #: Processor cores that other programs kept busy on average during the trials.
     other_cpu: float | None = None
     gpu_before: GpuState | None = None  #: State of the GPU before the trials; None without NVML.
     gpu_after: GpuState | None = None  #: The same after them.
-    #: How fast the machine was before the trials, and after them; empty where that was not
-    #: measured.
+    #: Speed of the machine before and after the trials; empty if it was not measured.
     calibrations: tuple[Calibration, ...] = ()
-    not_finite: tuple[str, ...] = ()  #: Parts of the network with NaN or infinities.
+    not_finite: tuple[str, ...] = ()  #: Arrays of the network with NaN or infinite numbers.
     denormals: tuple[Denormals, ...] = ()  #: Arrays of the network with denormal numbers.
 
 
@@ -266,25 +263,25 @@ class Conditions:
 class MachineLimits:
     """The measured peak rates of a machine: the roofs of the roofline model."""
 
-    key: str  #: The things that the limits depend on: processor or GPU, libraries, threads.
+    key: str  #: Everything that the limits depend on: processor or GPU, libraries, threads.
     device: str  #: ``cpu`` or ``gpu:0``.
-    measured: str  #: When they were measured (UTC).
-    threads: int  #: BLAS threads in use; 0 where that is not known.
-    #: Operations a second of the fastest float32 matrix product; a multiply-add is two.
+    measured: str  #: Time of the measurement (UTC).
+    threads: int  #: BLAS threads; 0 if unknown.
+    #: Operations per second of the fastest float32 matrix product; a multiply-add is two.
     flops_per_s: float
     half_flops_per_s: float | None  #: The same in float16; None on a CPU.
-    #: Bytes a second, read and written, of a pass over a large array in place.
+    #: Bytes read and written per second by an in-place operation on a large array.
     copy_nbytes_per_s: float
-    #: The same for a copy into newly allocated memory, as functions write their outputs: the
-    #: system provides such memory page by page.
+    #: Bytes read and written per second by a copy into newly allocated memory, as functions write
+    #: their outputs. The system provides such memory page by page.
     fresh_nbytes_per_s: float
     copied_nbytes: int  #: Size of that array.
-    #: Whether other programs kept the machine busy meanwhile: the rates may be too low.
+    #: Whether other programs used the processor during the measurement, so rates may be too low.
     busy: bool = False
 
     @property
     def ridge(self) -> float:
-        """Operations a byte from which arithmetic and not memory is the bound, in float32."""
+        """Operations per byte above which arithmetic, not memory, is the limit, in float32."""
         return self.flops_per_s / self.copy_nbytes_per_s
 
 
@@ -292,17 +289,17 @@ class MachineLimits:
 class Counted:
     """One counter in the trials of the counters pass."""
 
-    #: ``wall_ns``; ``cpu_ns`` and ``system_ns``, CPU time of the thread and the part of it that the
-    #: system ran for it; ``page_faults``; ``waits`` and ``preemptions``, how often the thread gave
-    #: its processor up, and how often it was taken from it.
+    #: ``wall_ns``; ``cpu_ns``, the CPU time of the thread; ``system_ns``, its CPU time in the
+    #: kernel; ``page_faults``; ``waits`` and ``preemptions``, its voluntary and involuntary context
+    #: switches.
     name: str
-    #: Sum over the trials of every layer, without calls within it. Empty for ``system_ns``, which
-    #: is right only for whole trials.
+    #: Count of each layer, without nested calls, summed over the trials. Empty for ``system_ns``,
+    #: which is accurate only for whole trials.
     layers: tuple[int, ...]
-    #: The same between the layers of every phase whose own framework time is known.
+    #: Count between the layers of each phase with a known framework time, summed over the trials.
     framework: tuple[int, ...]
-    trial: tuple[int, ...]  #: Of every trial as a whole.
-    #: The mean count of a function that does nothing: that of reading the counters.
+    trial: tuple[int, ...]  #: Count of each whole trial.
+    #: Mean count of a function that does nothing, which reading the counters causes.
     window: float = 0.0
 
 
@@ -310,13 +307,13 @@ class Counted:
 class Counters:
     """Counts of the thread that calls the network, by layer, from the counters pass.
 
-    BLAS's other threads are not in them.
+    They exclude other threads of BLAS.
     """
 
-    trials: int  #: Number of its trials, which are of the recording's kind.
-    counted: tuple[Counted, ...]  #: The counters that this machine has.
-    #: CPU time that a page fault takes at least: for a small page of memory, and not for a huge
-    #: one. None where it was not measured.
+    trials: int  #: Number of trials, which do the same work as the recording's other trials.
+    counted: tuple[Counted, ...]  #: The counters that this machine supports.
+    #: Smallest CPU time of a page fault: for a small page, not a huge one. None if it was not
+    #: measured.
     fault_ns: float | None = None
 
     def __getitem__(self, name: str) -> Counted | None:
@@ -327,11 +324,11 @@ class Counters:
 class PhaseMemory:
     """Memory that one phase of a trial allocates, in its rows and between them."""
 
-    phase: str  #: Its name, as the layers have it.
-    #: The most bytes that were allocated while it ran, above what was allocated when the trial
-    #: started; negative where it ran with less than that.
+    phase: str  #: Name of the phase, as in the layers.
+    #: Peak of the allocated bytes during the phase, relative to the start of the trial; may be
+    #: negative.
     high_nbytes: int
-    #: Bytes that were allocated in it and not freed in it; negative where it freed more.
+    #: Bytes allocated minus bytes freed in the phase; may be negative.
     retained_nbytes: int
 
 
@@ -339,44 +336,43 @@ class PhaseMemory:
 class MemoryUse:
     """Memory that the layers of a trial allocate, from the memory pass. All sizes are bytes.
 
-    When a trial starts, gradients and what else the step before left are allocated, and are freed
-    in it. In a training that may be the whole graph of the iteration before: where the network
-    keeps its loss, as Chainer's Classifier does, the forward phase frees it.
+    A trial starts with gradients and other arrays of the previous step, and frees them. In a
+    training this may be the whole graph of the previous iteration: if the network stores its loss,
+    as Chainer's Classifier does, the forward phase frees that graph.
     """
 
-    #: Of each layer, the most that was allocated within it above what was allocated when it
-    #: started, in nested calls too; over several calls, of the one with the highest peak.
+    #: For each layer, the peak of the allocated bytes during a call, including nested calls,
+    #: relative to the start of the call. The highest peak counts if there are several calls.
     peak_nbytes: tuple[int, ...]
-    #: Of each layer, what it left allocated at its end, summed over its calls and without that of
-    #: nested calls; negative where it freed more.
+    #: For each layer, bytes allocated minus bytes freed, summed over its calls, without nested
+    #: calls; may be negative.
     retained_nbytes: tuple[int, ...]
     parameter_nbytes: int  #: All parameters and persistent arrays of the network.
     input_nbytes: int  #: The inputs of the trial.
-    #: The most that was allocated in the trial above what was allocated when it started.
+    #: Peak of the allocated bytes during the trial, relative to its start.
     high_water_nbytes: int
-    high_water_layer: int | None  #: Index of the layer where that was; None outside of all layers.
-    #: What the forward phase left for the backward phase, above the least that was allocated
-    #: within it; None where it is not known which part of the trial the forward phase is, and
-    #: without a backward phase.
+    high_water_layer: int | None  #: Index of the layer with this peak; None outside of all layers.
+    #: Bytes allocated at the end of the forward phase, above the lowest level within it. None
+    #: without a backward phase, or if the limits of the forward phase are unknown.
     kept_for_backward_nbytes: int | None = None
-    #: The same by phase, in the order of the phases' first rows. What was allocated outside all
-    #: phases belongs to none of them; in a trial of a single phase, which has no known framework,
-    #: it belongs to that phase. Empty in recordings of older versions.
+    #: Memory by phase, in the order of the phases' first rows. It excludes allocations outside all
+    #: phases, except for a trial of a single phase, which includes them. Empty in recordings of
+    #: older versions.
     phases: tuple[PhaseMemory, ...] = ()
-    #: On a GPU, what CuPy's memory pool had handed out after the trial; None on a CPU.
+    #: On a GPU, bytes in use in CuPy's memory pool after the trial; None on a CPU.
     pool_used_nbytes: int | None = None
-    #: What the pool had taken from the GPU by then, used and free.
+    #: On a GPU, bytes of the pool after the trial, used and free; None on a CPU.
     pool_total_nbytes: int | None = None
-    #: The gradients of the parameters. Chainer makes them with the parameters, so they are there in
-    #: inference too; when a training step begins they are those of the step before. None in
-    #: recordings of older versions.
+    #: Gradients of the parameters. Chainer creates them with the parameters, so inference has them
+    #: too. A training step begins with the gradients of the previous step. None in recordings of
+    #: older versions.
     gradient_nbytes: int | None = None
-    #: What the optimizer keeps for the parameters, such as momenta; None likewise.
+    #: The optimizer's state, such as momenta. None in recordings of older versions.
     state_nbytes: int | None = None
 
     @property
     def there_nbytes(self) -> int | None:
-        """Bytes of network, optimizer and inputs when the trial starts; None if not known."""
+        """Bytes of network, optimizer and inputs at the start of the trial; None if unknown."""
         if self.gradient_nbytes is None or self.state_nbytes is None:
             return None
         parameters = self.parameter_nbytes + self.gradient_nbytes + self.state_nbytes

@@ -28,8 +28,8 @@ from chainer_profile.basics.views import Displayable
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.checking import check_file
 from chainer_profile.record.inside import Inside as Inside
-from chainer_profile.record.inside import Place as Place
 from chainer_profile.record.inside import Stack as Stack
+from chainer_profile.record.inside import StackFrame as StackFrame
 from chainer_profile.record.parts import BlasLibrary as BlasLibrary
 from chainer_profile.record.parts import Calibration as Calibration
 from chainer_profile.record.parts import Conditions as Conditions
@@ -79,12 +79,12 @@ class Recording(Displayable):
     """Everything that one run measured. All times are integer nanoseconds.
 
     In every trial ``trial_ns = self_ns.sum(axis=1) + framework``. The framework time is the time
-    between the rows. A training step has it by phase:
+    between the rows. For a training step it is divided by phase:
     ``framework = framework_ns.sum(axis=1) + time outside all phases``.
 
     On a GPU, layers and phases have times of the device, from event to event. Trials have times of
     the host, from the first call until the device is done. A layer's time on the device includes
-    waits for the host to launch the next kernel; ``held_ns`` does not. There
+    waits for the host to launch the next kernel; ``held_ns`` does not. For these times
     ``span_ns = self_ns.sum(axis=1) + gap_ns.sum(axis=1) + time after the last layer``, and
     ``trial_ns = launch_ns + the host's wait for the device at the end``.
 
@@ -94,39 +94,40 @@ class Recording(Displayable):
             nested call counts for the inner call only.
         phases: The phases whose framework time is known.
         framework_ns: Framework time of these phases in every profiled trial, (trials, phases).
-        calls: Calls of every row in every profiled trial, (trials, layers), where rows are by link
-            and function and trials may differ; None where every trial makes the same calls, each
-            of them a row.
-        links: The links of the network, parents before children; empty where they are not known.
-        trial_ns: Wall time of every profiled trial, (trials,); None where only the functions'
-            times are known.
+        calls: Calls of every row in every profiled trial, (trials, layers), if rows are by link and
+            function, so that trials may differ; None if every trial makes the same calls and each
+            call is a row.
+        links: The links of the network, parents before children; empty if they are unknown.
+        trial_ns: Wall time of every profiled trial, (trials,); None if only the functions' times
+            are known.
         start_ns: Start of every profiled trial on the run's clock, (trials,).
         iteration: Number of each profiled trial's iteration in the training, from 1, (trials,);
-            None where it is not known. It matches the trials of ranks.
-        arrived_ns: When the first call of each row of the phase ``communication`` began, on the
-            clock of start_ns, (trials, rows of that phase in their order); None without such rows.
-        left_ns: When the last call of each of these rows ended, (trials, rows of that phase).
-        host_ns: On a GPU, time that the host spent in every layer's call, mostly launching,
+            None if it is unknown. Matches the trials of different ranks.
+        arrived_ns: Start of the first call of each row of the phase ``communication``, on the clock
+            of start_ns, (trials, rows of that phase in their order); None without such rows.
+        left_ns: End of the last call of each of these rows, (trials, rows of that phase).
+        host_ns: On a GPU, time that the host spent in every layer's call, mostly to launch kernels,
             (trials, layers); nested calls are counted as in self_ns.
         gap_ns: On a GPU, time on the device between the previous layer and this one, (trials,
             layers).
         launch_ns: On a GPU, time until the host had launched all of the trial, (trials,).
         span_ns: On a GPU, time on the device from the trial's first event to its last, (trials,).
-        held_ns: Times of layers on the device in held trials, (held trials, layers): the device
-            begins after the host has launched everything, so it never waits. None without any.
+        held_ns: Times of layers on the device in held trials, (held trials, layers). In a held
+            trial the device begins after the host has launched everything, so it never waits.
+            None without held trials.
         held_span_ns: Time of the whole trial on the device, (held trials,).
         clean_ns: Wall time of every trial without hooks, (unprofiled trials,).
         clean_start_ns: Start of every unprofiled trial, on the clock of start_ns.
         clean_cpu_ns: CPU time of all threads of the process in unprofiled trials, (unprofiled
-            trials,); on a GPU the host's alone. In programs one in seven of the trials under 1 ms
-            has it. None where it was not measured.
+            trials,); on a GPU of the host only. In programs one in seven of the trials under 1 ms
+            has it. None if it was not measured.
         warmup_ns: Wall time of every warm-up trial.
         probe_ns: Wall times of trials with another number of BLAS threads, (probes,).
         probe_threads: Number of BLAS threads in each of these trials, (probes,).
         settings: The settings of the run.
         environment: Machine and software.
         conditions: Resolution and overhead of the measurement, speed and load of the machine.
-        limits: The machine's measured peak rates; None where they were not measured.
+        limits: The machine's measured peak rates; None if they were not measured.
         memory: Result of the memory pass; None without one.
         counters: Result of the counters pass; None without one.
         inside: Result of the pass inside the layers; None without one.
@@ -340,7 +341,7 @@ def _check_sizes(unpacked: int, packed: int) -> None:
 
 
 def _samples(arrays: dict[str, Any]) -> dict[str, Any]:
-    """The arrays of a recording's file; ValueError where an array holds no integers."""
+    """Convert the arrays of a recording's file to int64; ValueError if one has no integers."""
     ours = {name: samples for name, samples in arrays.items() if name in _AXES}
     for name, samples in ours.items():
         if samples.dtype.kind not in "iu" or not np.can_cast(samples.dtype, np.int64):
@@ -349,7 +350,7 @@ def _samples(arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 def _smallest(samples: Samples) -> NDArray[Any]:
-    """The samples in 32 bits where all of them fit: the file is half as large."""
+    """Convert samples to 32 bits if all of them fit, which halves the file."""
     if samples.size and samples.min() >= 0 and samples.max() < 2**32:
         return samples.astype(np.uint32)
     return samples

@@ -1,4 +1,4 @@
-"""JSON files that name their format and its version, and dataclasses from JSON."""
+"""Reads JSON files that contain the name and version of their format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def read_known(path: Path, content: bytes, form: str, version: int) -> dict[str, Any]:
-    """The values in a JSON file; refused if its format is another one, or its version is newer."""
+    """Parse a JSON file. Raise ProfileError for another format or a newer version."""
     try:
         values = json.loads(content)
     except (ValueError, RecursionError):
@@ -38,9 +38,9 @@ def read_beside(
     words: bool = False,
     check: Callable[[T], None] = lambda built: None,
 ) -> T | None:
-    """A dataclass from a JSON file in a run's folder; None where there is none.
+    """Read a dataclass from a JSON file in a run's folder; None if the file is missing.
 
-    ``check`` raises ValueError for values that no run has written.
+    ``check`` raises ValueError for impossible values.
     """
     try:
         built = build(kind, read_known(path, read_regular(path), form, version), words=words)
@@ -64,9 +64,9 @@ def check_version(path: Path, version: object, newest: int) -> None:
 
 
 def build(kind: type[T], values: Mapping[str, Any], *, words: bool = False) -> T:
-    """A dataclass from values of JSON: lists become tuples, unknown fields are ignored.
+    """Make a dataclass from JSON values. Lists become tuples; unknown fields are ignored.
 
-    Arrays may be there, or be text with their integers; with ``words`` numbers may be text, too.
+    An array may be a NumPy array or text with integers. With ``words``, numbers may be text.
 
     Raises:
         ValueError: The values do not fit the dataclass.

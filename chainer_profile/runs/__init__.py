@@ -1,1 +1,1 @@
-"""Runs in folders: writing one, finding those that are there, and sweeps of many."""
+"""Folders of runs and sweeps: writes and reads their files."""

@@ -1,4 +1,4 @@
-"""The folder of a run of several engines: its results, its reports, and a run for each engine."""
+"""The folder of an engines run: results, reports, and a folder for the run of each engine."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from chainer_profile.engines.results import (
     EnginesRun,
     folder_names,
     read_json,
-    recorded,
+    with_recorded_fields,
     write_json,
 )
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs import write
 from chainer_profile.runs.folder import RECORDING, is_of_run, load_run, save_recording
-from chainer_profile.runs.written import refuse_folders, refuse_foreign, remove_all
-from chainer_profile.runs.written import write as write_files
+from chainer_profile.runs.output_files import refuse_folders, refuse_foreign, remove_all
+from chainer_profile.runs.output_files import write as write_files
 
 _FILES = (RESULTS, "engines.csv", "engines.md", "engines.html", "engines.png", "engines.svg")
 
 
 @contextmanager
-def taken(out: Path | None, default: Path, force: bool, engines: Sequence[str]) -> Iterator[Path]:
-    """Make a folder for a run: ``out``, or the default with the next free number."""
+def take_engines_folder(
+    out: Path | None, default: Path, force: bool, engines: Sequence[str]
+) -> Iterator[Path]:
+    """Make a folder for an engines run: ``out``, or the default with the next free number."""
     if out is None:
         out = next(folder for folder in numbered(default) if not os.path.lexists(folder))
     else:
@@ -40,40 +42,40 @@ def taken(out: Path | None, default: Path, force: bool, engines: Sequence[str]) 
 
 
 def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]) -> None:
-    """Write the recordings, each into its engine's folder, and the results; remove older ones."""
+    """Write each recording into its engine's folder, and the results; remove an earlier run."""
     old = _engine_folders(folder)
     for engine in run.engines:
         if engine.name in recordings:
-            place = folder / engine.folder
-            make_folder(place)
-            save_recording(place, recordings[engine.name])
+            engine_folder = folder / engine.folder
+            make_folder(engine_folder)
+            save_recording(engine_folder, recordings[engine.name])
     write_files(folder, {RESULTS: write_json(run, recordings)})
     for name in old - {engine.folder for engine in run.engines}:
         remove_all(folder / name, is_of_run)
 
 
 def _engine_folders(folder: Path) -> set[str]:
-    """Folders of the engines of the run in a folder."""
+    """Names of the engines' folders in the folder of an engines run; empty without results."""
     with suppress(ProfileError):
         names = {engine.folder for engine in read_json(folder / RESULTS).engines}
-        # Other names than plain ones are none of ours.
+        # A damaged file may contain paths to other folders.
         return {name for name in names if name and Path(name).name == name}
     return set()
 
 
 def read_run(folder: Path) -> tuple[EnginesRun, dict[str, Recording]]:
-    """A run and those of its recordings that are there, by the engines' names."""
+    """Read the results, and the recordings that exist, by the engines' names."""
     run = read_json(folder / RESULTS)
     recordings = {
         engine.name: load_run(folder / engine.folder)
         for engine in run.engines
         if engine.folder and (folder / engine.folder / RECORDING).exists()
     }
-    return recorded(run, recordings), recordings
+    return with_recorded_fields(run, recordings), recordings
 
 
 def write_reports(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]) -> list[str]:
-    """Write the reports of a run; returns the files' names."""
+    """Write the reports of an engines run; return the names of the files."""
     from chainer_profile.report import page
     from chainer_profile.report.content.engine_table import engines_csv
     from chainer_profile.report.content.engines import CSV, PLOT, report
@@ -95,7 +97,7 @@ def write_reports(folder: Path, run: EnginesRun, recordings: Mapping[str, Record
 def write_engine_reports(
     folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]
 ) -> list[str]:
-    """Write the reports of each engine; returns the names of their folders."""
+    """Write the reports of each engine; return the names of their folders."""
     from chainer_profile.analyse.summaries import summarise
 
     engines = [engine for engine in run.engines if engine.name in recordings]

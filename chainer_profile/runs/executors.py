@@ -1,4 +1,4 @@
-"""Runs the cases of a sweep, each in a fresh process, on this machine or on others."""
+"""Runs each case of a sweep in a fresh process, on this machine or on others."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 from chainer_profile.basics.children import killed_with_parent
 from chainer_profile.basics.errors import ProfileError, one_line
 
-#: The program that runs a case, in a clone and where pip has installed the package.
+#: The program that runs a case, in a clone and in an installed package.
 PROGRAM = Path(__file__).resolve().parents[1] / "__main__.py"
 
-#: Seconds in which Dask's scheduler must answer, and in which it must have a worker.
+#: Seconds within which Dask's scheduler must answer, and within which it must have a worker.
 _CONNECT_S = 15
 _WORKERS_S = 30
 
@@ -33,7 +33,7 @@ _stopped: set[str] = set()
 
 
 class Outcome(NamedTuple):
-    """The bytes of a case's recording, or the error; and its machine."""
+    """The result of a case: the bytes of its recording or an error, and the machine's name."""
 
     recording: bytes = b""
     error: str = ""
@@ -41,14 +41,14 @@ class Outcome(NamedTuple):
 
 
 class Workers(NamedTuple):
-    """Functions that have :func:`run_case` called on a worker, and stop the cases of a sweep."""
+    """Functions that submit a case to a worker (:func:`run_case`) and that stop a sweep."""
 
     submit: Callable[..., Future[Outcome]]
     stop: Callable[[str], object]
 
 
 def run_case(sweep: str, words: Sequence[str], folder: str) -> Outcome:
-    """Run a case of a sweep in a fresh process, in the driver's folder if this machine has it."""
+    """Run a case of a sweep in a fresh process. Use the driver's folder if it exists here."""
     try:
         with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
             recording, error = _run(sweep, words, folder, Path(scratch))
@@ -58,7 +58,7 @@ def run_case(sweep: str, words: Sequence[str], folder: str) -> Outcome:
 
 
 def run_alone(*case: Any) -> Outcome:
-    """The same, one case at a time, however many threads the worker has."""
+    """Run a case of a sweep, but only one at a time in this worker, as others would disturb it."""
     with _one_at_a_time:
         return run_case(*case)
 
@@ -74,7 +74,7 @@ def _run(sweep: str, words: Sequence[str], folder: str, scratch: Path) -> tuple[
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr,
-            # In a session of its own, Ctrl-C on the terminal reaches the driver alone.
+            # In a new session, Ctrl-C on the terminal reaches only the driver.
             start_new_session=True,
         ) as process,
     ):
@@ -97,7 +97,7 @@ def _run(sweep: str, words: Sequence[str], folder: str, scratch: Path) -> tuple[
 
 
 def stop(sweep: str) -> None:
-    """End the running cases of a sweep in this process, and let no others of it run."""
+    """Kill the running cases of a sweep that this process started, and start no others of it."""
     _stopped.add(sweep)
     for process, name in list(_running.items()):
         if name == sweep:
@@ -106,18 +106,18 @@ def stop(sweep: str) -> None:
 
 @contextmanager
 def open_workers(name: str) -> Iterator[Workers]:
-    """The workers of the executor of this name, within its block."""
-    kind, _, place = name.partition(":")
+    """Open the workers of ``local:PROCESSES`` or ``dask:HOST:PORT``."""
+    kind, _, address = name.partition(":")
     if kind == "local":
-        with ThreadPoolExecutor(int(place or 1)) as threads:
+        with ThreadPoolExecutor(int(address or 1)) as threads:
             yield Workers(lambda *case: threads.submit(run_case, *case), stop)
     else:
-        with _dask(place.strip("/")) as workers:
+        with _dask(address.strip("/")) as workers:
             yield workers
 
 
 @contextmanager
-def _dask(place: str) -> Iterator[Workers]:
+def _dask(address: str) -> Iterator[Workers]:
     try:
         import distributed
     except ImportError as error:
@@ -125,24 +125,23 @@ def _dask(place: str) -> Iterator[Workers]:
             f"--executor dask needs dask.distributed, which cannot be imported "
             f"({one_line(error)[:120]}): python -m pip install dask distributed"
         ) from error
-    # A lost connection is reported in one line, without the tracebacks of Dask's log.
+    # One line reports a lost connection; Dask's log would add tracebacks.
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    at = f"the Dask scheduler at {place}"
+    scheduler = f"the Dask scheduler at {address}"
     try:
-        client = distributed.Client(f"tcp://{place}", timeout=_CONNECT_S, set_as_default=False)
+        client = distributed.Client(f"tcp://{address}", timeout=_CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as error:
-        raise ProfileError(f"{at} does not answer ({one_line(error)[:120]})") from error
+        raise ProfileError(f"{scheduler} does not answer ({one_line(error)[:120]})") from error
 
-    def run_there(*case: Any) -> Outcome:
-        # A nested function is sent as code: the scheduler, which unpickles it, does not need this
-        # package.
+    def run_on_worker(*case: Any) -> Outcome:
+        # Dask pickles a nested function as code, so the scheduler does not need this package.
         from chainer_profile.runs import executors
 
         return executors.run_alone(*case)
 
-    def stop_there(sweep: str) -> None:
-        # Not by the executor, whose workers are busy. Workers that are gone have stopped.
+    def stop_workers(sweep: str) -> None:
+        # Tasks of the executor would wait for busy workers. Lost workers have stopped already.
         with suppress(Exception):
             client.run(stop, sweep, on_error="ignore")
 
@@ -151,7 +150,8 @@ def _dask(place: str) -> Iterator[Workers]:
             client.wait_for_workers(1, timeout=_WORKERS_S)
         except TimeoutError as error:
             raise ProfileError(
-                f"{at} has no worker: start one with dask worker tcp://{place} --nthreads 1"
+                f"{scheduler} has no worker: start one with "
+                f"dask worker tcp://{address} --nthreads 1"
             ) from error
         with client.get_executor(pure=False) as executor:
-            yield Workers(partial(executor.submit, run_there), stop_there)
+            yield Workers(partial(executor.submit, run_on_worker), stop_workers)

@@ -1,4 +1,4 @@
-"""The folder of a run: taking it, and reading and writing its recording."""
+"""The folder of a run: reserves it, and reads and writes its recording."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chainer_profile.basics.units import format_count
 from chainer_profile.basics.words import TYPED
 from chainer_profile.record.budget import ADVICE, BUDGET, read_budget
 from chainer_profile.runs.formats import is_report
-from chainer_profile.runs.written import refuse_foreign, remove
+from chainer_profile.runs.output_files import refuse_foreign, remove
 
 if TYPE_CHECKING:
     from chainer_profile.record.recording import Recording
@@ -27,7 +27,7 @@ _RANK = "rank-"
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder that a run has taken, with the open journal of its trials."""
+    """A folder that a run has reserved, with the open journal of its trials."""
 
     path: Path
     journal: BinaryIO
@@ -36,18 +36,19 @@ class RunFolder:
         """Write the recording and remove the journal of its trials.
 
         Raises:
-            ProfileError: The recording cannot be written. The message says how many of its trials
-                the journal has, and which command recovers them.
+            ProfileError: The recording cannot be written. The message has the number of trials in
+                the journal, and the command that recovers them.
         """
         try:
             save_recording(self.path, recording)
         except ProfileError as error:
-            raise ProfileError(f"{error}; {_kept(self.path, recording.n_trials)}") from error
+            hint = _how_to_recover(self.path, recording.n_trials)
+            raise ProfileError(f"{error}; {hint}") from error
         self.journal.close()
         (self.path / JOURNAL).unlink(missing_ok=True)
 
-    def holds_trials(self) -> bool:
-        """Whether the journal holds a profiled trial that is not saved in a recording."""
+    def has_trials(self) -> bool:
+        """Whether the journal has profiled trials that are not saved in a recording."""
         return not self.journal.closed and _trials_in(self.path / JOURNAL) > 0
 
 
@@ -55,12 +56,12 @@ class RunFolder:
 def take_folder(
     out: Path | None, default: Path, force: bool, rank: int | None = None
 ) -> Iterator[RunFolder]:
-    """Take a folder for a run: ``out``, or the default with the next free number.
+    """Reserve a folder for a run: ``out``, or the default with the next free number.
 
-    With ``force``, ``out`` may hold something: files with names of a run's are replaced when the
-    new ones are written. All ranks of a run take the same folder, and each its ``rank-N`` in it.
+    With ``force``, ``out`` may contain files. New files of the run replace files of an earlier run.
+    All ranks of a run use the same folder; each has its own ``rank-N`` in it.
     """
-    for folder in _places(out, default, rank):
+    for folder in _possible_folders(out, default, rank):
         with files.removed_if_empty(folder):
             if out is not None:
                 has_run = (folder / RECORDING).exists() or (folder / JOURNAL).exists()
@@ -81,18 +82,18 @@ def take_folder(
                 try:
                     yield RunFolder(folder, journal)
                 finally:
-                    # The child of a program that forks leaves the folder alone.
+                    # A forked child of the program must not touch the folder.
                     if os.getpid() == process and not _trials_in(folder / JOURNAL):
                         files.remove_file(folder / JOURNAL)
             return
 
 
-def _places(out: Path | None, default: Path, rank: int | None) -> Iterator[Path]:
-    """The folders that a run may take, the first one that is free."""
+def _possible_folders(out: Path | None, default: Path, rank: int | None) -> Iterator[Path]:
+    """Yield ``out``, or the free folders among the numbered defaults."""
     if rank is None:
         return iter([out]) if out else filter(files.is_free, files.numbered(default))
-    places = [out] if out else filter(_is_free_for_ranks, files.numbered(default))
-    return (place / f"{_RANK}{rank}" for place in places)
+    folders = [out] if out else filter(_is_free_for_ranks, files.numbered(default))
+    return (folder / f"{_RANK}{rank}" for folder in folders)
 
 
 def is_of_run(name: str) -> bool:
@@ -101,7 +102,7 @@ def is_of_run(name: str) -> bool:
 
 
 def _is_free_for_ranks(folder: Path) -> bool:
-    """Whether it holds no rank's recording and no other files but journals of this run's ranks."""
+    """Whether the ranks' folders have no recordings, and no files except journals of this run."""
     return not any(
         (rank / RECORDING).exists() or not (files.is_free(rank) or (rank / JOURNAL).exists())
         for rank in folder.glob(f"{_RANK}*")
@@ -109,16 +110,16 @@ def _is_free_for_ranks(folder: Path) -> bool:
 
 
 def _open_journal(folder: Path, replace: bool) -> BinaryIO:
-    """A new journal, or an old one, emptied, if it may be replaced and no run is writing it."""
+    """Create a journal, or empty an old one if it may be replaced and no run is writing it."""
     from chainer_profile.record.journal import recover
 
     path = folder / JOURNAL
-    # Opening a new journal fails if another run has just done so.
+    # Opening a new journal fails if another run has just created it.
     journal = files.open_unfollowed(path, 0 if replace and path.exists() else files.NEW)
     try:
         files.lock(journal, folder)
         if not (folder / RECORDING).exists():
-            # Trials of a killed run stay until those of the new run replace them.
+            # Keep the trials of a killed run until the recording of the new run replaces them.
             if _trials_in(path):
                 save_recording(folder, recover(path))
         elif not replace:
@@ -131,14 +132,14 @@ def _open_journal(folder: Path, replace: bool) -> BinaryIO:
     return journal
 
 
-def _kept(folder: Path, n_trials: int) -> str:
-    """Name the file with the trials that could not be saved, and the command that saves them."""
-    kept = _trials_in(folder / JOURNAL)
-    if not kept:
+def _how_to_recover(folder: Path, n_trials: int) -> str:
+    """Name the journal with the trials that could not be saved, and the command to save them."""
+    saved = _trials_in(folder / JOURNAL)
+    if not saved:
         return f"{folder / JOURNAL} has no trials: they are lost"
-    which = "the" if kept == n_trials else f"{format_count(kept)} of {format_count(n_trials)}"
+    which = "the" if saved == n_trials else f"{format_count(saved)} of {format_count(n_trials)}"
     return (
-        f"{which} trials are kept in {folder / JOURNAL}: free some space, then run {TYPED} report "
+        f"{which} trials are still in {folder / JOURNAL}: free some space, then run {TYPED} report "
         f"{folder}"
     )
 
@@ -153,73 +154,75 @@ def _trials_in(journal: Path) -> int:
         return 0
 
 
-def save_recording(folder: Path, recording: Recording, kept: Collection[str] = ()) -> None:
-    """Write a recording into its folder, and remove reports of an earlier one but ``kept``."""
+def save_recording(folder: Path, recording: Recording, keep: Collection[str] = ()) -> None:
+    """Write a recording into its folder; remove reports of an earlier one except ``keep``."""
     is_replaced = (folder / RECORDING).exists()
     with files.replacing(folder / RECORDING) as file:
         recording.save(file)
     if is_replaced:
-        remove(folder, lambda name: is_report(name) and name not in kept)
+        remove(folder, lambda name: is_report(name) and name not in keep)
 
 
-def load_run(place: Path) -> Recording:
-    """The recording in a folder or file; the trials of a killed run become a recording first."""
+def load_run(path: Path) -> Recording:
+    """Read the recording in a folder or file. Convert the journal of a killed run first."""
     from chainer_profile.record.journal import KILLED, recover
     from chainer_profile.record.recording import Recording
 
-    if not place.is_dir():
-        return Recording.load(place)
-    journal = place / JOURNAL
+    if not path.is_dir():
+        return Recording.load(path)
+    journal = path / JOURNAL
     killed = journal.exists()
     if killed:
         recording = recover(journal)
         with files.open_regular(journal) as file:
-            files.lock(file, place)
+            files.lock(file, path)
             if recording.n_trials:
                 try:
                     # The killed program's budget and advice belong to these trials.
-                    save_recording(place, recording, kept=(BUDGET, ADVICE))
+                    save_recording(path, recording, keep=(BUDGET, ADVICE))
                 except ProfileError as error:
-                    raise ProfileError(f"{error}; {_kept(place, recording.n_trials)}") from error
+                    hint = _how_to_recover(path, recording.n_trials)
+                    raise ProfileError(f"{error}; {hint}") from error
                 files.remove_file(journal)
                 return recording
-    if (place / RECORDING).exists():
-        return Recording.load(place / RECORDING)
+    if (path / RECORDING).exists():
+        return Recording.load(path / RECORDING)
     if killed:
         is_damaged = recording.ended != KILLED
         why = recording.ended if is_damaged else "killed before its first trials were written"
-        raise ProfileError(f"{place}: the run was {why}; run it again with --force")
-    below = sorted(place.glob(f"*/{_RANK}0"))
+        raise ProfileError(f"{path}: the run was {why}; run it again with --force")
+    below = sorted(path.glob(f"*/{_RANK}0"))
     hint = f"; {below[0].parent} contains ranks" if below else ""
-    raise ProfileError(f"{place} contains no run (no {RECORDING}){hint}")
+    raise ProfileError(f"{path} contains no run (no {RECORDING}){hint}")
 
 
 def has_ranks(folder: Path) -> bool:
-    """Whether a folder contains folders of ranks, rank-0 and so on, and no run of its own."""
+    """Whether a folder contains folders of ranks (``rank-0``, ...) and is not a run itself."""
     has_run = (folder / RECORDING).exists() or (folder / JOURNAL).exists()
     return not has_run and bool(_rank_folders(folder))
 
 
 def read_ranks(folder: Path) -> tuple[dict[str, Recording], list[str], dict[str, str]]:
-    """The recordings of all ranks, the problems, and the outcomes.
+    """Read the recordings of all ranks.
 
-    Recordings and outcomes are by the names of the ranks' folders; a problem is a line about a
-    recording that is missing or damaged; outcomes tell how programs ended, if their budgets do.
+    Returns:
+        The recordings, by the names of the ranks' folders; one line for each recording that is
+        missing or damaged; and the outcomes of the programs that have a budget, by folder.
     """
     recordings, problems, outcomes = {}, [], {}
-    for place in _rank_folders(folder):
+    for rank in _rank_folders(folder):
         try:
-            recordings[place.name] = load_run(place)
+            recordings[rank.name] = load_run(rank)
         except ProfileError as error:
-            problem = str(error).removeprefix(f"{place}: ").replace(f"{place}/", "")
-            problems.append(f"{place.name}: {problem}")
-        with suppress(ProfileError):  # which the report of that rank tells
-            if budget := read_budget(place):
-                outcomes[place.name] = budget.outcome
+            problem = str(error).removeprefix(f"{rank}: ").replace(f"{rank}/", "")
+            problems.append(f"{rank.name}: {problem}")
+        with suppress(ProfileError):  # the report of that rank shows the problem
+            if budget := read_budget(rank):
+                outcomes[rank.name] = budget.outcome
     return recordings, problems, outcomes
 
 
 def _rank_folders(folder: Path) -> list[Path]:
     """The folders of ranks in a folder."""
-    places = folder.glob(f"{_RANK}*")
-    return sorted(place for place in places if place.name.removeprefix(_RANK).isdigit())
+    folders = folder.glob(f"{_RANK}*")
+    return sorted(path for path in folders if path.name.removeprefix(_RANK).isdigit())

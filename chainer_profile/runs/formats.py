@@ -1,6 +1,6 @@
-"""The files that are made of a run: one table of their names and the functions that make them.
+"""The table of a run's report files, with the functions that make them.
 
-Writing, ``--format`` with its help, the check of folders and the samples read it.
+Used to write reports, for ``--format`` and its help, to check folders, and to make the samples.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """A run of which files are made; pictures and sections are made once for all of them."""
+    """A run, and how to report it. All files share its pictures and sections."""
 
     summary: Summary
     beside: Beside | None = None
     title: ReportTitle | None = None
-    formats: Sequence[str] = ()  #: What :func:`parse_formats` gives.
-    only: Collection[str] | None = None  #: The files that are written; None for all.
+    formats: Sequence[str] = ()  #: From :func:`parse_formats`.
+    only: Collection[str] | None = None  #: Names of the files to write; None for all.
 
     @cached_property
     def sections(self) -> list[Section]:
@@ -44,7 +44,7 @@ class Report:
         return pictures.of_run(self.summary)
 
     def blocks(self) -> Iterator[Block]:
-        """Those of ``report.md``, without pictures that are not written."""
+        """Yield the blocks of ``report.md``, except pictures that are not written."""
         from chainer_profile.report.content.profile import report
         from chainer_profile.report.document import Figure
 
@@ -55,16 +55,16 @@ class Report:
 
 @dataclass(frozen=True)
 class Format:
-    """A file of a run."""
+    """A report file of a run."""
 
-    file: str
-    #: Makes its text or bytes; None where a run has no such file. It imports what it needs when it
-    #: is called: this table is read by ``--help``.
+    file: str  #: Name of the file.
+    #: Returns the content, or None if a run has no such file. It imports modules when it is called,
+    #: because ``--help`` reads this table.
     make: Callable[[Report], str | bytes | None]
-    name: str = ""  #: What ``--format`` calls it; empty for a file that is always written.
+    name: str = ""  #: Name in ``--format``; empty for a file that is always written.
 
-    def is_asked(self, formats: Sequence[str]) -> bool:
-        """Whether it is written where ``--format`` names these."""
+    def is_requested(self, formats: Sequence[str]) -> bool:
+        """Whether to write the file for this value of ``--format``."""
         if not self.name:
             return NONE not in formats
         return any(name.partition(":")[0] == self.name for name in formats)
@@ -147,17 +147,17 @@ FORMATS = (
     Format("stacks.folded", _stacks, "folded"),
 )
 
-#: The formats to ask for, and their files.
+#: Files by the names of their formats.
 FILES = {format.name: format.file for format in FORMATS if format.name}
-#: What stands for the usual reports, of which a short program gets fewer; for all formats; and for
-#: no report at all, not even the usual ones.
+#: Other values of ``--format``: the usual reports even for a short program, which has fewer by
+#: default; all formats; and no report at all.
 PAGE, ALL, NONE = "page", "all", "none"
-#: A trace that also shows a trial of this number, counted from 0.
+#: A trace that shows one more trial, by its number from 0.
 _TRACE = re.compile(r"trace:([0-9]{1,9})")
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
-    """The formats of a list such as ``json,trace:17``; ``all`` stands for all of them."""
+    """Parse a value of ``--format``, such as ``json,trace:17``; replace ``all`` by all formats."""
     names = [name.strip() for name in text.split(",")]
     if NONE in names:
         if len(names) > 1:
@@ -174,7 +174,11 @@ def parse_formats(text: str) -> tuple[str, ...]:
 
 
 def trace_trial(formats: Sequence[str], n_trials: int | None = None) -> int | None:
-    """The trial that a trace also shows; one that a run of ``n_trials`` cannot have is refused."""
+    """The additional trial of a trace; None without one.
+
+    Raises:
+        UsageError: A run of ``n_trials`` has no such trial.
+    """
     numbers = [int(match[1]) for name in formats if (match := _TRACE.fullmatch(name))]
     trial = numbers[-1] if numbers else None
     if trial is not None and n_trials is not None and trial >= n_trials:
@@ -184,5 +188,5 @@ def trace_trial(formats: Sequence[str], n_trials: int | None = None) -> int | No
 
 
 def is_report(name: str) -> bool:
-    """Whether a run's folder has this file beside the recording."""
+    """Whether this is a name of a report, budget or advice in a run's folder."""
     return name in ("advice.json", "budget.json", *(format.file for format in FORMATS))

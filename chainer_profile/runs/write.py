@@ -1,4 +1,4 @@
-"""Writing the reports of a run."""
+"""Writes the reports of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chainer_profile.basics.files import make_folder
 from chainer_profile.record.budget import CALLS, ITERATIONS, RUNNING, Budget, read_budget
 from chainer_profile.runs.folder import RECORDING, is_of_run, load_run, save_recording
 from chainer_profile.runs.formats import FORMATS, Report, parse_formats
-from chainer_profile.runs.written import refuse_folders, refuse_foreign, write
+from chainer_profile.runs.output_files import refuse_folders, refuse_foreign, write
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.program import ProgramTime
@@ -34,32 +34,38 @@ def write_reports(
     only: Collection[str] | None = None,
     run: Path | None = None,
 ) -> list[Path]:
-    """Write the files that are made of a run, or those named in ``only``; returns them.
+    """Write the report files of a run; return their paths.
 
-    ``run`` is the folder of the run, which has its advice; by default it is the same folder.
+    Args:
+        folder: The folder for the files.
+        summary: The summary of the run.
+        formats: Requested formats, from :func:`.formats.parse_formats`.
+        title: Title of the report.
+        only: Names of the files to write. Default: all.
+        run: The folder of the run, which may contain advice. Default: ``folder``.
     """
     run = run or folder
     report = Report(
-        in_folder(summary, run), beside(run, summary.recording), title, tuple(formats), only
+        with_folder_name(summary, run), beside(run, summary.recording), title, tuple(formats), only
     )
-    asked = [
+    requested = [
         format
         for format in FORMATS
-        if format.is_asked(formats) and (only is None or format.file in only)
+        if format.is_requested(formats) and (only is None or format.file in only)
     ]
-    refuse_folders(folder, {format.file for format in asked}.__contains__)
-    # An interruption leaves no part of the usual reports: all are made before one is written.
-    usual = {format.file: format.make(report) for format in asked if not format.name}
+    refuse_folders(folder, {format.file for format in requested}.__contains__)
+    # All usual reports are made before the first is written, so an interruption leaves all or none.
+    usual = {format.file: format.make(report) for format in requested if not format.name}
     files = write(folder, {file: made for file, made in usual.items() if made is not None})
-    # Those that are asked for may be large: each is written before the next one is made.
-    for format in asked:
+    # Other formats may be large, so each is written before the next is made.
+    for format in requested:
         if format.name and (content := format.make(report)) is not None:
             files += write(folder, {format.file: content})
     return files
 
 
 def beside(folder: Path, recording: Recording) -> Beside:
-    """The advice on a run, and the time of its program, from its folder."""
+    """Read the advice on a run and the time budget of its program from its folder."""
     from chainer_profile.advice.results import read_advice
     from chainer_profile.report.content.beside import Beside
 
@@ -70,28 +76,28 @@ def beside(folder: Path, recording: Recording) -> Beside:
 
 
 def program_of(folder: Path, recording: Recording) -> ProgramTime | None:
-    """The time of the program that a run in this folder is of, with all of its recordings."""
+    """Read the time budget of the program of a run, with all recordings of the program."""
     from chainer_profile.analyse.program import ProgramTime, with_last_trials
 
     budget = _budget_of(folder, recording)
     if budget is None:
         return None
     trials: defaultdict[tuple[str, str], list[Recording]] = defaultdict(list)
-    for of_part in budget.trials:
-        with suppress(ProfileError):  # its folder may be gone
-            place = folder / of_part.folder
-            same = place.resolve() == folder.resolve()
-            trials[of_part.part, of_part.name].append(recording if same else load_run(place))
-    if not budget.trials:  # of a version before
+    for entry in budget.trials:
+        with suppress(ProfileError):  # the user may have deleted its folder
+            path = folder / entry.folder
+            same = path.resolve() == folder.resolve()
+            trials[entry.part, entry.name].append(recording if same else load_run(path))
+    if not budget.trials:  # from an older version
         part = ITERATIONS if recording.settings.phase == "train" else CALLS
         trials[part, ""].append(recording)
     return with_last_trials(ProgramTime(budget, trials))
 
 
 def _budget_of(folder: Path, recording: Recording) -> Budget | None:
-    """The time of the program that a run in this folder is of; None for runs of a network."""
+    """Read the time budget of the program of a run; None for a run of a network."""
     started, budget = recording.environment.started, read_budget(folder)
-    # The end of a program that was killed is not known.
+    # The end of a killed program is unknown.
     if budget is None or not (
         budget.started <= started and (budget.outcome == RUNNING or started <= budget.ended)
     ):
@@ -99,8 +105,8 @@ def _budget_of(folder: Path, recording: Recording) -> Budget | None:
     return budget
 
 
-def in_folder(summary: Summary, folder: Path) -> Summary:
-    """The same whose findings name the run's folder in their commands."""
+def with_folder_name(summary: Summary, folder: Path) -> Summary:
+    """Insert the name of the run's folder into the commands of a summary's findings."""
     name = shlex.quote(str(folder))
     findings = (
         replace(finding, command=finding.command.replace(FOLDER, name))
@@ -112,13 +118,13 @@ def in_folder(summary: Summary, folder: Path) -> Summary:
 def save(
     summary: Summary, folder: str | Path, formats: Sequence[str] = (), **by_whom: str
 ) -> list[Path]:
-    """What :meth:`.Summary.save` does."""
+    """Write a recording and its reports into a folder (:meth:`.Summary.save`)."""
     from chainer_profile.report.content.profile import ReportTitle
 
     names = [formats] if isinstance(formats, str) else formats
-    asked = parse_formats(",".join(names)) if names else ()
+    requested = parse_formats(",".join(names)) if names else ()
     path = Path(folder)
     refuse_foreign(path, is_of_run, "run", (path / RECORDING).exists())
     make_folder(path)
     save_recording(path, summary.recording)
-    return [path / RECORDING, *write_reports(path, summary, asked, ReportTitle(**by_whom))]
+    return [path / RECORDING, *write_reports(path, summary, requested, ReportTitle(**by_whom))]

@@ -5,7 +5,7 @@ import chainer.links as L
 import numpy as np
 import pytest
 
-from chainer_profile.advice.network import network_under
+from chainer_profile.advice.network import network_with_change
 from chainer_profile.advice.worker import WorkerError
 from chainer_profile.analyse.findings import Change
 from chainer_profile.kernels import numpy_kernels
@@ -23,7 +23,7 @@ def build(batchsize):
 
 def network_with(change=None, phase="forward", build=build, **settings):
     settings = Settings(**{"batchsize": 2, "phase": phase, "threads": 1, "seed": 0} | settings)
-    return network_under(build, settings, "auto", change or Change())
+    return network_with_change(build, settings, "auto", change or Change())
 
 
 @pytest.mark.parametrize("phase", ["forward", "forward-backward", "train"])

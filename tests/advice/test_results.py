@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.advice.changes import AS_IT_IS, WALL, Candidate, candidate_within
+from chainer_profile.advice.changes import UNCHANGED, WALL, Candidate, candidate_for_program
 from chainer_profile.advice.results import (
     Advice,
+    ChangeResult,
     LayerGain,
-    Tried,
     gain,
     ranked,
     read_advice,
@@ -31,7 +31,7 @@ CANDIDATE = Candidate("accelerate()", "why", "how", Change(kernels="numpy"))
 
 def tried(factor, low, high, pairs=8, confirmed=True):
     speedup = Speedup(factor, low, high)
-    return Tried(CANDIDATE, wall=speedup, cpu=speedup, pairs=pairs, confirmed=confirmed)
+    return ChangeResult(CANDIDATE, wall=speedup, cpu=speedup, pairs=pairs, confirmed=confirmed)
 
 
 def test_gain_has_a_95_percent_interval():
@@ -57,10 +57,12 @@ def test_gain_scales_inverts_and_lies_within_its_interval(ratios, scale):
     assert inverse.low == pytest.approx(1 / plain.high)
 
 
-def measured_change(change, factor, against=AS_IT_IS, low=1.05):
+def measured_change(change, factor, against=UNCHANGED, low=1.05):
     """A measured change. Its gain is certain if the interval begins above 1."""
-    candidate = candidate_within(change, against)
-    return Tried(candidate, Speedup(factor, low, 3.0), pairs=9, confirmed=True, before_s=factor)
+    candidate = candidate_for_program(change, against)
+    return ChangeResult(
+        candidate, Speedup(factor, low, 3.0), pairs=9, confirmed=True, before_s=factor
+    )
 
 
 ONE, FAST, CHECKS = Change(threads=1), Change(kernels="numpy"), Change(config=("type_check",))
@@ -105,7 +107,7 @@ def test_when_a_change_helps_is_open_or_settled():
         (tried(0.8, math.nan, math.nan, pairs=1), False, True),
         (tried(0.8, 0.7, 0.9), False, False),
         (replace(good, error="crashed"), False, False),
-        (Tried(CANDIDATE), False, False),
+        (ChangeResult(CANDIDATE), False, False),
         (threads, True, False),
         (replace(threads, candidate=CANDIDATE), False, False),
     ):

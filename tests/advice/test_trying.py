@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from chainer_profile.advice.changes import AS_IT_IS, CPU, WALL, Candidate, summed
-from chainer_profile.advice.trying import Trial
+from chainer_profile.advice.changes import CPU, UNCHANGED, WALL, Candidate, combine
+from chainer_profile.advice.trying import Experiment
 from chainer_profile.advice.worker import BLOCK, CHECK, LAYERS, READY, WorkerError
 from chainer_profile.analyse.findings import Change
 from tests.refusing import refusal
@@ -54,7 +54,7 @@ def candidate(name, **changes):
 
 def tried(processes, *candidates, seconds=100.0, at_once=9):
     """Run a trial; return changes by name, and the trial. A string is the name of an engine."""
-    trial = Trial(
+    trial = Experiment(
         [candidate(each) if isinstance(each, str) else each for each in candidates],
         processes.start,
         seconds=seconds,
@@ -146,7 +146,7 @@ def test_failed_change_does_not_stop_the_others():
 
 def test_failure_of_the_unchanged_network_ends_the_trial():
     processes = FakeProcesses({("", READY): WorkerError("has no such layer")})
-    assert "as it is: has no such layer" in refusal(tried, processes, "fast")
+    assert "the unchanged network failed: has no such layer" in refusal(tried, processes, "fast")
     # A later failure keeps the measurements.
     processes = FakeProcesses(fast=0.5e-3)
 
@@ -156,7 +156,7 @@ def test_failure_of_the_unchanged_network_ends_the_trial():
 
     processes.at_block = late
     changes, trial = tried(processes, "fast")
-    assert trial.ended == "the network as it is: out of memory"
+    assert trial.ended == "the unchanged network failed: out of memory"
     assert (changes["fast"].helps, changes["fast"].pairs) == (True, 4)
 
 
@@ -169,13 +169,13 @@ def test_combinations_of_helpful_changes_are_tried():
     assert both.gain.factor == pytest.approx(2.5)
     # A combination has one of several exclusive changes, and no change with another baseline.
     other_baseline = Candidate(
-        "one thread", "", "", AS_IT_IS, against=Change(threads=2), alone=False
+        "one thread", "", "", UNCHANGED, against=Change(threads=2), alone=False
     )
     first, second = Candidate("torch", "", "how", Change(kernels="torch")), candidate("second")
-    (both,) = summed([other_baseline, first, second, batch])
+    (both,) = combine([other_baseline, first, second, batch])
     assert (both.name, both.keep, both.decides) == ("torch + batch", "how; more", CPU)
     assert both.change == Change(kernels="torch", batchsize=4)
-    assert summed([first, second]) == summed([batch]) == []
+    assert combine([first, second]) == combine([batch]) == []
 
 
 def test_larger_batch_is_exported_with_an_engine():
@@ -183,9 +183,9 @@ def test_larger_batch_is_exported_with_an_engine():
     engine = Candidate("engine", "why", f"{command} 4", Change(engine="onnxruntime"))
     batch = Candidate("batch", "why", "-b 16", Change(batchsize=16), alone=False)
     threads = Candidate("threads", "why", "X=1 before", Change(threads=1), alone=False)
-    (both,) = summed([engine, batch, threads])
+    (both,) = combine([engine, batch, threads])
     assert both.keep == f"{command} 16; X=1 before"
-    (both,) = summed([engine, threads])
+    (both,) = combine([engine, threads])
     assert both.keep == f"{command} 4; X=1 before"
 
 
@@ -207,7 +207,7 @@ def test_helpful_change_has_gains_by_layer():
 
 def test_other_baselines_have_their_own_processes():
     threads = Change(engine="two")
-    single = Candidate("one thread", "why", "how", AS_IT_IS, threads, WALL, alone=False)
+    single = Candidate("one thread", "why", "how", UNCHANGED, threads, WALL, alone=False)
     processes = FakeProcesses(two=3e-3, fast=0.5e-3)
     changes, _ = tried(processes, "fast", single)
     assert processes.started[:4] == ["", "fast", "two", ""]

@@ -17,17 +17,19 @@ from hypothesis import strategies as st
 from chainer_profile import summarise
 from chainer_profile.analyse import inside
 from chainer_profile.analyse.inside import InsideParts, part_of
-from chainer_profile.record.inside import Inside, Place, Stack
+from chainer_profile.record.inside import Inside, Stack, StackFrame
 from chainer_profile.record.recording import Layer, Recording
 from tests.refusing import refusal
 
 TENSORDOT = "numpy.tensordot"
 NUMERIC = "numpy/_core/numeric.py"
-COPY = Place("tensordot", NUMERIC, 1, "at = a.transpose(newaxes_a).reshape(newshape_a)")
-DOT = Place("tensordot", NUMERIC, 2, "res = dot(at, bt)")
-FORWARD = Place("C.forward_cpu", "chainer/functions/connection/convolution_2d.py", 9, "y = f(x)")
-APPLY = Place("FunctionNode.apply", "chainer/function_node.py")
-USER_CODE = Place("Net.forward", "net.py", own=True)
+COPY = StackFrame("tensordot", NUMERIC, 1, "at = a.transpose(newaxes_a).reshape(newshape_a)")
+DOT = StackFrame("tensordot", NUMERIC, 2, "res = dot(at, bt)")
+FORWARD = StackFrame(
+    "C.forward_cpu", "chainer/functions/connection/convolution_2d.py", 9, "y = f(x)"
+)
+APPLY = StackFrame("FunctionNode.apply", "chainer/function_node.py")
+USER_CODE = StackFrame("Net.forward", "net.py", own=True)
 PLACES = (COPY, DOT, FORWARD, APPLY, USER_CODE)
 
 
@@ -112,9 +114,11 @@ def test_sampled_parts_add_up_to_the_layer(drawn: list[tuple[int, float, int | N
 
 
 def test_names_of_parts_and_causes_of_lines() -> None:
-    im2col = Place("im2col_cpu", "chainer/utils/conv.py", 87, "col[:, :, j] = img[:, :, a:b:sy]")
-    pad = Place("pad", "numpy/lib/_arraypad_impl.py", 852, "roi = _view_roi(padded)")
-    minus = Place("_x_hat", "chainer/functions/b.py", 3, "x_mu = x - mean")
+    im2col = StackFrame(
+        "im2col_cpu", "chainer/utils/conv.py", 87, "col[:, :, j] = img[:, :, a:b:sy]"
+    )
+    pad = StackFrame("pad", "numpy/lib/_arraypad_impl.py", 852, "roi = _view_roi(padded)")
+    minus = StackFrame("_x_hat", "chainer/functions/b.py", 3, "x_mu = x - mean")
     for chain, name, cause in (
         ((FORWARD, im2col), "im2col's copy of windows", "copying"),
         ((FORWARD, im2col, pad), "im2col's copy of windows", "copying"),
@@ -127,7 +131,7 @@ def test_names_of_parts_and_causes_of_lines() -> None:
         ((FORWARD, APPLY), "apply and graph", "call overhead"),
         ((minus,), "x_mu = x - mean in _x_hat", "elementwise arithmetic"),
         ((replace(minus, source=""),), "_x_hat", ""),
-        ((FORWARD, Place("<GC>", "~")), "garbage collection", "garbage collection"),
+        ((FORWARD, StackFrame("<GC>", "~")), "garbage collection", "garbage collection"),
     ):
         assert part_of(chain)[:2] == (name, cause), name
     for cause, sources in {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chainer_profile.basics.checks import shown, whole_number
+from chainer_profile.basics.checks import short_repr, whole_number
 from chainer_profile.basics.errors import UsageError, one_line
 from tests.refusing import refusal
 
@@ -25,6 +25,6 @@ def test_an_exception_without_a_text_has_its_name(text):
 
 
 def test_a_value_that_cannot_be_shown_has_the_name_of_its_class():
-    assert shown(MuteError()) == "a MuteError"
+    assert short_repr(MuteError()) == "a MuteError"
     said = refusal(whole_number, "trials", MuteError(), 1, error=UsageError)
     assert said == "trials is a MuteError: give a whole number, 1 or more"

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from chainer_profile.advice.changes import AS_IT_IS, Possible
+from chainer_profile.advice.changes import UNCHANGED, Capabilities
 from chainer_profile.advice.results import read_advice
 from chainer_profile.advice.worker import BLOCK, READY, WorkerError
 from chainer_profile.analyse.findings import Change
@@ -52,8 +52,10 @@ def starts(folder, monkeypatch):
     """Sets what starts a process, given its threads and its change, and what may be tried."""
 
     def starts(start, missing=("torch",), threads=1):
-        possible = Possible(dict.fromkeys(missing, "not installed"), threads=threads, cores=threads)
-        monkeypatch.setattr(advise, "_possible", lambda _: possible)
+        capabilities = Capabilities(
+            dict.fromkeys(missing, "not installed"), threads=threads, cores=threads
+        )
+        monkeypatch.setattr(advise, "_capabilities", lambda _: capabilities)
         monkeypatch.setattr(advise, "_start", lambda words, threads, stop, to: start(threads, to))
 
     RUN.mkdir()
@@ -135,7 +137,7 @@ def test_a_run_of_before_is_taken_without_options_that_are_gone(starts, capsys, 
 
     def start(words, *_):
         taken.append(parser_of("profile").parse_known_args(words))
-        return Played(AS_IT_IS)
+        return Played(UNCHANGED)
 
     monkeypatch.setattr(advise, "_start", start)
     command = "python profile.py -b 3 --no-memory --index 5 --input-size 8x8 --format pdf"
@@ -163,13 +165,13 @@ def test_threads_are_chosen_where_the_profile_did_not(starts):
 
 
 def test_what_fails_is_a_line_or_an_error(starts, fails, capsys):
-    starts(lambda threads, change: Played(change, broken=change != AS_IT_IS))
+    starts(lambda threads, change: Played(change, broken=change != UNCHANGED))
     assert main("advise", "--out", "run") == 0
     out, _ = capsys.readouterr()
     assert "No change makes a forward pass significantly faster" in out
     assert "onnxruntime: cannot be made ready" in out
     starts(lambda threads, change: Played(change, broken=True))
-    assert fails(*INTO, "--force") == "the network as it is: cannot be made ready"
+    assert fails(*INTO, "--force") == "the unchanged network failed: cannot be made ready"
 
 
 def test_ctrl_c_keeps_what_there_is(starts, capsys):

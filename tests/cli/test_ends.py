@@ -183,7 +183,7 @@ def test_a_recording_for_which_there_is_no_space(monkeypatch, fails, capsys):
         assert main("-n", "6", "-o", "run") == 1
         out, err = capsys.readouterr()
         assert "LinearFunction" in out
-        said = f"profile.py: error: {cannot} kept in run/recording.journal: {AGAIN} run"
+        said = f"profile.py: error: {cannot} still in run/recording.journal: {AGAIN} run"
         assert one_line(err) == said
         assert fails("report", "run") == said.removeprefix("profile.py: error: ")
         build = acting(FIRST_TRIAL + 3, raising(RuntimeError("oh")))

@@ -64,6 +64,6 @@ def test_what_cannot_be_written_leaves_nothing(fails, monkeypatch):
     assert said.startswith("net.onnx: outputs differ by at most 2.")
     assert said.endswith(", more than the tolerance of 1.0e-04; nothing is written")
     assert (names_in("."), Path("net.onnx").read_bytes()) == (["net.onnx"], b"old")
-    monkeypatch.setattr(EngineEntry, "lacks", lambda self: "not installed")
+    monkeypatch.setattr(EngineEntry, "why_unavailable", lambda self: "not installed")
     said = "onnxruntime is not installed: python -m pip install onnx onnxruntime"
     assert fails("export", "other.onnx") == said

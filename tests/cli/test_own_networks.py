@@ -16,7 +16,7 @@ from tests import ROOT
 from tests.command import Net, QuietMachine, main
 
 needs_onnxruntime = pytest.mark.skipif(
-    bool(ENGINES["onnxruntime"].lacks()), reason="needs onnxruntime"
+    bool(ENGINES["onnxruntime"].why_unavailable()), reason="needs onnxruntime"
 )
 IDS = ("--model", "nets.py:LSTMOnIds", "--model-args", "50,8", "--input-shape", "6:int32:50")
 MLP = ("--model", "nets.py:MLP", "--model-args", "20, n_out=3", "--input-shape", "784")
@@ -142,7 +142,7 @@ NOTE = (
     ids=lambda words: " ".join(words[:1]) or "profile",
 )
 def test_names_that_numpy_removed_are_there_for_the_network(words, capsys):
-    if words[:1] == ("export",) and ENGINES["onnxruntime"].lacks():
+    if words[:1] == ("export",) and ENGINES["onnxruntime"].why_unavailable():
         pytest.skip("needs onnxruntime")
     Path("old.py").write_text(OLD)
     network = ("--model", "old.py:Net", "--model-args", "n_out=10")

@@ -58,7 +58,7 @@ REFUSED = f"""
 2 | --input photo.png | a picture has 1 or 3 channels, height and width, but the network takes 3: us
 2 | --model tinny | unknown model 'tinny': did you mean tiny? Your own network is package.module:Cal
 2 | --model zzz | unknown model 'zzz': known are tiny, other. Your own network is package.module:Cal
-2 | --model absent:Net | module 'absent' is neither here nor installed: your own network is package.
+2 | --model absent:Net | module 'absent' is neither in this folder nor installed: your own network
 2 | --model absent.py:Net | model absent.py:Net: there is no file absent.py
 2 | --model os.path:nothing | os.path has no 'nothing', and it contains no network
 2 | --columns peek | argument --columns: unknown column of the layer table: 'peek' (did you mean pea
@@ -104,7 +104,7 @@ REFUSED = f"""
 2 | engines --engines onnx-runtime | unknown engine 'onnx-runtime': did you mean onnxruntime?
 2 | engines --engines onnxruntime:OpenVINO | unknown engine 'onnxruntime:OpenVINO': execution prov
 2 | engines --engines own:Absent | engine own:Absent: own has no 'Absent'
-2 | engines --engines own:Net | engine own:Net is not an engine: it lacks prepare, run, layers
+2 | engines --engines own:Net | engine own:Net is not an engine: it has no prepare, run, layers
 2 | engines --engines chainer-fast --load-engine there.onnx | --load-engine there.onnx: none of the
 2 | engines --engines own:Fast,own:Wrong --load-engine there.bin | --load-engine there.bin could be
 1 | engines --engines own:fail | engine own:fail: cannot be made: ValueError: no network today

@@ -168,11 +168,11 @@ def test_a_full_disk_keeps_the_trials_that_fit_and_says_at_once_how_to_recover_t
     at_once = (
         f"profile.py: the trials cannot be written: {folder}/recording.journal: File too large: "
         "from now on trials are kept in memory, and lost if the program is killed; "
-        f"{again} {folder} recovers those before\n"
+        f"{again} {folder} recovers the earlier trials\n"
     )
     assert at_once in said()
     at_end = " ".join(said().replace(at_once, "").split())
-    found = re.search(r"device\); (\d+) of (\d+) trials are kept in \S+journal: ", at_end)
+    found = re.search(r"device\); (\d+) of (\d+) trials are still in \S+journal: ", at_end)
     kept, made = map(int, found.groups())
     assert 0 < kept < made <= 16
     assert f"here/recording.journal: free some space, then run {again} " in at_end

@@ -55,7 +55,7 @@ def test_cases_are_equal_if_they_measure_the_same():
     for name, value in changes.items():
         other = make_case(**{name: value})
         assert other.key != case.key
-        assert not other.is_of(case.settings)
+        assert not other.matches(case.settings)
 
 
 def test_names_tell_cases_apart_and_stay():

@@ -266,7 +266,7 @@ def test_work_without_some_gradients_and_with_numpy_scalars():
     assert (without_x.nbytes_read, without_x.nbytes_written) == (gy + x, w + b)
     assert (whole.nbytes_read, whole.nbytes_written) == (gy + x + w, x + w + b)
     assert ran.backward((False,) * 3) == Work(0, 0, 0)
-    with pytest.raises(ValueError, match="needed has 1 entries, for 3 inputs"):
+    with pytest.raises(ValueError, match="needed has 1 entries, but there are 3"):
         ran.backward((True,))
     # Integers count like floats, and a constant array is broadcast.
     ones = np.ones((2, 3), np.int32)

@@ -101,7 +101,7 @@ def test_files_of_other_networks_and_damaged_files_are_refused(tmp_path):
         (network("branches"), "the file contains another network: its layer 1 is"),
         (network("residual", images(3, 8, 8, 8)), "of 2x8x8x8, but the network's are 3x8x8x8"),
         (replace(net, layers=net.layers[:1]), "layers, but the network has 1"),
-        (replace(net, device="gpu:0"), "leave out --gpu"),
+        (replace(net, device="gpu:0"), "omit --gpu"),
     ):
         assert expected in refusal(engine.load, other, path)
     for content in (path.read_bytes()[:200], b"something else", b"", b"\x08\x07" * 9):
@@ -212,9 +212,9 @@ def test_note_counts_nodes_on_other_providers_and_unused_provider_is_refused():
         assert message.startswith(f"none of its nodes runs on {OPENVINO}")
     if "AzureExecutionProvider" in onnxruntime.get_available_providers():  # it runs no node
         message = refusal(OnnxRuntimeEngine("AzureExecutionProvider").prepare, network())
-        assert message.endswith("ONNX Runtime would take CPUExecutionProvider")
+        assert message.endswith("ONNX Runtime would use CPUExecutionProvider")
     engine = OnnxRuntimeEngine("CUDAExecutionProvider")
-    assert "GPU's nodes begin" in refusal(engine.layers, (), 1, error=EngineError)
+    assert "the launch of a GPU's nodes" in refusal(engine.layers, (), 1, error=EngineError)
 
 
 def test_single_subgraph_has_all_layers():
@@ -227,4 +227,4 @@ def test_single_subgraph_has_all_layers():
     message = refusal(
         engine._nodes, [subgraph, ("1_ReLU@/", "Relu")], Path("none"), error=EngineError
     )
-    assert message == "its subgraphs do not say which layers they compute"
+    assert message == "the layers of its subgraphs are unknown"

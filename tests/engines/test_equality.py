@@ -62,7 +62,7 @@ def test_intermediates_identify_the_first_layer_that_differs():
     assert worst(within).endswith(message)
     # Layers without intermediates are not named.
     for intermediates in ({}, {0: result[0]}, {0: np.zeros(7)}):
-        assert "in fused layers" in worst(intermediates)
+        assert "fused layers cause" in worst(intermediates)
 
 
 # Inputs and parameters that reveal errors.

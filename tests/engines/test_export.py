@@ -212,7 +212,7 @@ REFUSED = {
     "the ONNX exporter cannot express Pad (layer 0_Pad at /): ValueError: ": (
         lambda net, x: F.pad(x, 1, "symmetric")
     ),
-    "ReLU, its call 0, runs in no_backprop_mode: remove that": cut,
+    "ReLU, call 0, runs in no_backprop_mode: remove this": cut,
     "the network returns a ndarray, but only a chainer.Variable can be exported": (
         lambda net, x: F.relu(x).array
     ),

@@ -1,6 +1,6 @@
 """Optimised and executed nodes are matched with the original graph by name."""
 
-from chainer_profile.engines.onnx.fusion import Step, blocked_by, done_by
+from chainer_profile.engines.onnx.fusion import Step, match_names, match_steps
 
 
 def steps(text):
@@ -33,9 +33,9 @@ def test_optimised_steps_are_matched_with_original_steps():
             [[0, 1], [2]],
         ),
     ):
-        assert done_by(original, steps(optimised)) == expected, optimised
+        assert match_steps(original, steps(optimised)) == expected, optimised
     summed = steps("sum Add input,0Exp sum")
-    assert done_by([*chain("Exp"), *summed], summed, ["0Exp"]) == [[1]]
+    assert match_steps([*chain("Exp"), *summed], summed, ["0Exp"]) == [[1]]
 
 
 def test_executed_nodes_are_matched_with_steps():
@@ -59,4 +59,4 @@ def test_executed_nodes_are_matched_with_steps():
         (steps("0_Conv@/my_bn Conv x 0_Conv@/my_bn"), "0_Conv@/my_bn_nchwc", [[0]]),
     ):
         names = [name.replace("|", " ") for name in ran.split()]
-        assert blocked_by(original, names) == expected, ran
+        assert match_names(original, names) == expected, ran

@@ -24,8 +24,8 @@ from chainer_profile.engines.results import (
     Speedup,
     main_layer,
     read_json,
-    recorded,
     speedup,
+    with_recorded_fields,
     write_json,
 )
 from chainer_profile.measure import calibration
@@ -109,8 +109,11 @@ BAD = {
     "not int64 nanoseconds": {"node_ns": np.ones((4, 2))},
     "(4, 3) and (4,) for 2 nodes": {"node_ns": np.ones((4, 3), np.int64)},
     "for 2 nodes": {"node_ns": np.ones((0, 2), np.int64), "run_ns": np.ones(0, np.int64)},
-    "became of layer 3": {"nodes": GOOD.nodes[:1], "node_ns": GOOD.node_ns[:, :1]},
-    "it names layer 6, of 6 layers": {"gone": (6,)},
+    "layer 3 is neither in a node nor gone": {
+        "nodes": GOOD.nodes[:1],
+        "node_ns": GOOD.node_ns[:, :1],
+    },
+    "it names layer 6, but there are 6 layers": {"gone": (6,)},
 }
 
 
@@ -179,7 +182,7 @@ def test_failures_are_reported_and_keep_other_results(reference, monkeypatch):
     fake = partial(FakeEngine, reference.clock, 100)
     run, recordings, _ = measured(reference, fake(node_profile=fused(0)))
     assert list(recordings) == ["chainer"]
-    engine_result, why = run.engines[1], "it does not say what became of layer 1"
+    engine_result, why = run.engines[1], "layer 1 is neither in a node nor gone"
     assert engine_result.note == f"the times of its nodes are unusable: {why}"
     assert (engine_result.folder, len(engine_result.clean_ns)) == ("", 12)
     reference.fails_at = reference.calls + 10
@@ -193,7 +196,7 @@ def test_failures_are_reported_and_keep_other_results(reference, monkeypatch):
         return chainer.grad([self.fc(x)], [x])[0] * 2
 
     monkeypatch.setattr(Net, "forward", gradient)
-    assert "in its forward pass, which no engine can do" in refusal(measured, reference)
+    assert "in its forward pass, which engines cannot do" in refusal(measured, reference)
 
 
 # -- their file
@@ -207,7 +210,7 @@ def test_engine_run_survives_a_round_trip_through_its_file(tmp_path):
     made["chainer"] = replace(made["chainer"], conditions=Conditions(other_cpu=0.5))
     for subset in (made, {}, {"fast": made["fast"]}):
         path.write_text(write_json(run, subset))
-        again = recorded(read_json(path), subset)
+        again = with_recorded_fields(read_json(path), subset)
         assert write_json(again, {}) == write_json(run, {})
         assert (again.settings, again.environment) == (run.settings, run.environment)
         for before, after in zip(run.engines, again.engines, strict=True):
@@ -227,7 +230,7 @@ def test_engine_without_a_version_is_read_without_one(tmp_path):
     unnamed = replace(made["fast"], settings=replace(SETTINGS, engine="fast"))
     made["fast"] = replace(unnamed, environment=ENVIRONMENT)
     path.write_text(write_json(make_run(), made))
-    again = recorded(read_json(path), made)
+    again = with_recorded_fields(read_json(path), made)
     assert [engine.version for engine in again.engines] == [ENVIRONMENT.chainer, ""]
 
 
@@ -250,7 +253,7 @@ def report_or_refuse(path, json_path, change):
     change(node, json_path[-1])
     path.write_text(json.dumps(content))
     try:
-        run = recorded(read_json(path), {})
+        run = with_recorded_fields(read_json(path), {})
         engines_csv(run, {})
         markdown.write(report(run, {}))
         list(overview(run, {}))

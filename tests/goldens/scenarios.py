@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from chainer_profile import summarise
-from chainer_profile.advice.changes import AS_IT_IS, BEFORE, WALL, Candidate
-from chainer_profile.advice.results import Advice, LayerGain, LossChange, Tried
+from chainer_profile.advice.changes import BEFORE, UNCHANGED, WALL, Candidate
+from chainer_profile.advice.results import Advice, ChangeResult, LayerGain, LossChange
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.analyse.program import ProgramTime
@@ -32,7 +32,7 @@ from tests.goldens.keeping import Kept, of_files
 from tests.report import documents as made
 from tests.report.working import with_work
 
-ACCELERATED = Tried(
+ACCELERATED = ChangeResult(
     Candidate("accelerate()", "it pays", "chainer_profile.accelerate()", Change(kernels="numpy")),
     wall=Speedup(2.4, 2.2, 2.6),
     cpu=Speedup(2.5, 2.4, 2.6),
@@ -45,7 +45,7 @@ ACCELERATED = Tried(
 _THREAD, _BOTH = Change(threads=1), Change(threads=1, kernels="numpy")
 
 
-def _by_turns(name: str, against: Change, **more: Any) -> Tried:
+def _interleaved(name: str, against: Change, **more: Any) -> ChangeResult:
     candidate = Candidate(name, "", "", _BOTH, against, decides=WALL)
     times: dict[str, Any] = {"pairs": 20, "layers": (), "before_s": 3.6e-3, "after_s": 1.5e-3}
     return replace(ACCELERATED, candidate=candidate, **times | more)
@@ -53,11 +53,11 @@ def _by_turns(name: str, against: Change, **more: Any) -> Tried:
 
 BY_TURNS = Advice(
     (
-        _by_turns("one BLAS thread + accelerate()", AS_IT_IS, loss=LossChange(0, -0.01, 0.01)),
-        _by_turns("+ accelerate()", _THREAD, loss=LossChange(0.05, 0.04, 0.06)),
-        _by_turns("+ memory kept", _THREAD, wall=Speedup(1.01, 0.97, 1.05)),
-        _by_turns("+ slow", _THREAD, wall=Speedup(0.9, 0.88, 0.92)),
-        _by_turns("+ broken", _THREAD, wall=None, error="MemoryError: no room"),
+        _interleaved("one BLAS thread + accelerate()", UNCHANGED, loss=LossChange(0, -0.01, 0.01)),
+        _interleaved("+ accelerate()", _THREAD, loss=LossChange(0.05, 0.04, 0.06)),
+        _interleaved("+ memory kept", _THREAD, wall=Speedup(1.01, 0.97, 1.05)),
+        _interleaved("+ slow", _THREAD, wall=Speedup(0.9, 0.88, 0.92)),
+        _interleaved("+ broken", _THREAD, wall=None, error="MemoryError: no room"),
     ),
     (Untried('accelerate("torch")', "not installed: python -m pip install torch"),),
     settings=Settings(phase="train", command="chainer-profile run --try train.py"),
@@ -75,7 +75,7 @@ ADVICE = Advice(
         ACCELERATED,
         replace(ACCELERATED, candidate=_KEPT, cpu=Speedup(1.0, 0.99, 1.01), confirmed=False),
         replace(ACCELERATED, candidate=_KEPT, cpu=Speedup(1.1, 0.9, 1.3), confirmed=False),
-        Tried(replace(_KEPT, name="onnxruntime"), error="its process ended (exit code 3)"),
+        ChangeResult(replace(_KEPT, name="onnxruntime"), error="its process ended (exit code 3)"),
     ),
     (Untried("float16", "NumPy computes it in software"),),
     settings=Settings(model="net", phase="train", threads=1, command="profile.py --phase train"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chainer_profile.advice import turns
+from chainer_profile.advice import interleaved
 from chainer_profile.advice.results import read_advice
 from chainer_profile.basics.describe import NS
 from chainer_profile.integrations import script_run
@@ -86,7 +86,7 @@ def test_run_uses_saved_limits_and_measures_none(monkeypatch):
 
 def test_results_of_changes_survive_a_kill(monkeypatch):
     monkeypatch.setattr(script_run, "_SAVED_EVERY_NS", 0)
-    monkeypatch.setattr(turns, "BLOCK_NS", 0)
+    monkeypatch.setattr(interleaved, "BLOCK_NS", 0)
     assert run("train()", "-q") == 0  # the next run replaces its files
     assert run("train(60)\nkill()", "-q", "--try", "--force") == -signal.SIGKILL
     journals = ["recording.journal", "tried/recording.journal"]

@@ -17,8 +17,8 @@ from chainer.training import extensions
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from chainer_profile.advice import turns
-from chainer_profile.advice.changes import Cures, cures_here
+from chainer_profile.advice import interleaved
+from chainer_profile.advice.changes import PlannedChanges, plan_changes
 from chainer_profile.integrations import trying
 from chainer_profile.integrations.program import Program
 from chainer_profile.measure import iteration_writer
@@ -285,7 +285,9 @@ def watched_results_of(plan, tries):
     assert problems == []
     assert len(watching.recordings()["train"].trial_ns) <= plan.iterations
     trying = None if watching.live is None else watching.live.trying
-    return results, set() if trying is None else {block.change for block in trying.turns.blocks}
+    return results, set() if trying is None else {
+        block.change for block in trying.interleaved.blocks
+    }
 
 
 def assert_same_bits(results, expected):
@@ -306,8 +308,8 @@ def assert_same_bits(results, expected):
 @pytest.fixture(autouse=True, scope="module")
 def _each_iteration_is_a_block():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(turns, "BLOCK_NS", 0)
-        patch.setattr(turns, "BLOCK_PART", 0)
+        patch.setattr(interleaved, "BLOCK_NS", 0)
+        patch.setattr(interleaved, "BLOCK_PART", 0)
         patch.setattr(iteration_writer, "cost_of_a_call", lambda now_ns: 0.0)
         patch.setattr(iteration_writer, "window_ns", lambda now_ns, device: 0.0)
         yield
@@ -315,9 +317,9 @@ def _each_iteration_is_a_block():
 
 def exact_changes(on_gpu):
     """Changes that do not affect rounding: no other kernels, no other numbers of threads."""
-    available = cures_here(on_gpu)
+    available = plan_changes(on_gpu)
     others = [change for change in available.others if not change.kernels]
-    return Cures(others=others, last=available.last)
+    return PlannedChanges(others=others, last=available.last)
 
 
 #: Long enough to try all changes.
@@ -333,7 +335,7 @@ def test_random_training_is_bit_identical_under_run_and_exact_changes(plan):
     assert_same_bits(results, expected)
     assert not tried
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trying, "cures_here", exact_changes)
+        patch.setattr(trying, "plan_changes", exact_changes)
         results, tried = watched_results_of(plan, tries=True)
     assert_same_bits(results, expected)
     if plan is LONG:

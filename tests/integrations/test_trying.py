@@ -14,8 +14,8 @@ from chainer import training
 from chainer.functions.connection.convolution_2d import Convolution2DFunction
 from chainer.training.triggers import IntervalTrigger
 
-from chainer_profile.advice import changes, turns
-from chainer_profile.advice.changes import AS_IT_IS, Cures, blas_threads
+from chainer_profile.advice import changes, interleaved
+from chainer_profile.advice.changes import UNCHANGED, PlannedChanges, blas_threads
 from chainer_profile.analyse.changes import Untried
 from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.words import TYPED
@@ -54,14 +54,14 @@ def net(clock, monkeypatch):
     model.is_fast, model.seen, model.counted, model.duration_ns = False, [], [], 20 * MS
 
     @contextmanager
-    def switched(change, guard):
+    def applied(change, guard):
         model.is_fast = change == FAST
         yield
         model.is_fast = False
 
-    available = Cures(others=[FAST], untried=[Untried("b", "lacks")])
-    monkeypatch.setattr(trying, "cures_here", lambda on_gpu: available)
-    monkeypatch.setattr(trying, "switched", switched)
+    available = PlannedChanges(others=[FAST], untried=[Untried("b", "lacks")])
+    monkeypatch.setattr(trying, "plan_changes", lambda on_gpu: available)
+    monkeypatch.setattr(trying, "applied", applied)
     return model
 
 
@@ -113,7 +113,7 @@ def test_changes_alternate_between_iterations_only(clock, net, train, tmp_path, 
     assert (advice.trials, advice.trials_s) == (200, pytest.approx(trials_s))
     assert not any(is_fast for is_training, is_fast in net.seen if not is_training)
     # Calls were counted in every iteration, and the counter is removed.
-    works = {tuple(block.work / block.count) for block in tried.turns.blocks if block.count}
+    works = {tuple(block.work / block.count) for block in tried.interleaved.blocks if block.count}
     ((calls, elements),) = works
     assert calls > 2
     assert elements > 20
@@ -131,9 +131,9 @@ def test_changes_alternate_between_iterations_only(clock, net, train, tmp_path, 
     assert [layer.path for layer in changed.layers] == [layer.path for layer in recording.layers]
     numbers = np.sort(np.concatenate([recording.iteration, changed.iteration]))
     assert numbers.tolist() == list(range(1, 201))
-    assert Path(__file__).name in tried.place
+    assert Path(__file__).name in tried.location
     if train is run_loop:
-        assert tried.place.endswith(f":{LOOP_LINE}")
+        assert tried.location.endswith(f":{LOOP_LINE}")
 
 
 def test_calls_in_test_mode_between_tried_iterations_are_measured(clock, net):
@@ -151,7 +151,7 @@ def test_changes_are_tried_in_calls_until_a_training_begins(clock, net, trains):
         if trains:
             run_loop(net)
     assert not net.is_fast
-    (tried,) = program.live.trying.turns.tried()
+    (tried,) = program.live.trying.interleaved.tried()
     assert tried.wall.factor == pytest.approx(2.0)
     assert program.live.trying.kind.name == ("train" if trains else "test")
 
@@ -164,7 +164,7 @@ def test_changes_are_tried_in_a_network_that_calls_functions(clock, net):
         for _ in range(300):
             without_functions(x)
             net(x)
-    (tried,) = program.live.trying.turns.tried()
+    (tried,) = program.live.trying.interleaved.tried()
     assert tried.wall.factor == pytest.approx(2.0)
 
 
@@ -185,7 +185,7 @@ def test_exception_in_an_iteration_removes_the_change(clock, net):
     with watch(clock) as program, pytest.raises(KeyError, match="own"):
         run_loop(net, hook=fail_if_fast)
     assert not net.is_fast
-    assert program.live.trying.turns.tried()[0].error == ""
+    assert program.live.trying.interleaved.tried()[0].error == ""
 
 
 # -- the real changes
@@ -211,7 +211,7 @@ def losses_of_a_program():
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_changes_preserve_losses_and_are_removed(fails, clock, monkeypatch):
-    monkeypatch.setattr(turns, "BLOCK_NS", 0)  # the change varies in every iteration
+    monkeypatch.setattr(interleaved, "BLOCK_NS", 0)  # the change varies in every iteration
     clock.read_ns = 50 * MS
     methods, threads = dict(vars(Convolution2DFunction)), blas_threads()
     expected = losses_of_a_program()
@@ -223,28 +223,28 @@ def test_changes_preserve_losses_and_are_removed(fails, clock, monkeypatch):
     advice = program.live.trying.advice(["t.py"])
     errors = {tried.candidate.change.kernels: tried.error for tried in advice.tried if tried.error}
     assert errors == ({"numpy": "MemoryError: no room"} if fails else {})
-    kernels = {block.change.kernels for block in program.live.trying.turns.blocks}
+    kernels = {block.change.kernels for block in program.live.trying.interleaved.blocks}
     assert fails or kernels == {"", "numpy"}
     assert dict(vars(Convolution2DFunction)) == methods
     assert (blas_threads(), chainer.config.type_check) == (threads, True)
 
 
 def test_changes_available_on_a_machine(monkeypatch):
-    monkeypatch.setattr(changes, "lacking", lambda: {"torch": "not installed"})
+    monkeypatch.setattr(changes, "missing_requirements", lambda: {"torch": "not installed"})
     monkeypatch.setattr(changes, "blas_threads", lambda: 4)
     monkeypatch.setattr(changes.os, "sched_getaffinity", lambda pid: range(4), raising=False)
-    available = changes.cures_here(on_gpu=False)
+    available = changes.plan_changes(on_gpu=False)
     assert [change.threads for change in available.threads] == [1, 2]
     assert available.others[:2] == [NUMPY, FAST]
     assert KEEP_MEMORY in available.last
     assert available.untried == [Untried("PyTorch's kernels", "not installed")]
-    available = changes.cures_here(on_gpu=True)
+    available = changes.plan_changes(on_gpu=True)
     assert (available.threads, available.last) == ([], [])
     assert FAST in available.others
     assert Change(config=("autotune",)) in available.others
     assert NUMPY not in available.others
     with accelerate(), chainer.using_config("type_check", False):
-        available = changes.cures_here(on_gpu=False)
+        available = changes.plan_changes(on_gpu=False)
     assert not {NUMPY, FAST, KEEP_MEMORY} & {*available.others, *available.last}
     assert {untried.why for untried in available.untried} == {
         "not installed",
@@ -265,7 +265,7 @@ LINES = [
         f'{FASTER}("torch", threads=2, keep_memory=False):',
         "2 BLAS threads + PyTorch's kernels",
     ),
-    (AS_IT_IS, "", "", ""),
+    (UNCHANGED, "", "", ""),
 ]
 
 
@@ -278,13 +278,13 @@ def test_lines_to_write_for_a_change(change, variables, code, name, clock, net, 
         lines = dict(program.live.trying.lines(change, ["train.py", "a b"]))
         command = f"{variables} {starts} train.py 'a b'" if variables else ""
         assert lines.get("before the command", "") == command
-    assert lines.get(program.live.trying.place, "") == code
-    assert changes.name_of(change) == name
+    assert lines.get(program.live.trying.location, "") == code
+    assert changes.combined_name(change) == name
 
 
 def test_name_and_variables_of_keeping_memory():
-    assert changes.variables(KEEP_MEMORY).startswith("MALLOC_MMAP_MAX_=0 ")
-    assert changes.candidate_within(NUMPY.with_(KEEP_MEMORY), NUMPY).name == "+ memory kept"
+    assert changes.environment_variables(KEEP_MEMORY).startswith("MALLOC_MMAP_MAX_=0 ")
+    assert changes.candidate_for_program(NUMPY.with_(KEEP_MEMORY), NUMPY).name == "+ memory kept"
 
 
 def test_fraction_done_of_a_training():

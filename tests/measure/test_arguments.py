@@ -131,7 +131,7 @@ def each(name, values, message):
         ({"phase": ["train"]}, "unknown phase ['train']: choose forward, "),
         ({"loss": "no"}, "unknown loss 'no': choose "),
         ({"loss": 3, "phase": "train"}, "unknown loss 3: choose "),
-        ({"optimizer": 3}, "the optimizer is not set up for this network: 3 is no optimizer; "),
+        ({"optimizer": 3}, "the optimizer is not set up for this network: 3 is not an optimizer; "),
         ({"optimizer": chainer.optimizers.SGD}, "the optimizer is not set up for this network: "),
         ({"until_ci": A}, "until_ci is array"),
         ({"phase": "sideways"}, "unknown phase 'sideways'"),

@@ -78,7 +78,7 @@ def test_inputs_are_loaded_from_array_files(tmp_path):
 #: Unsuitable arguments, and messages about them.
 UNSUITABLE = [
     ("MLP --model-args 1,2,3 --input-shape 784", "too many positional arguments"),
-    ("MLP --model-args open('x') --input-shape 784", "open('x')\": give numbers"),
+    ("MLP --model-args open('x') --input-shape 784", "open('x')\": give literals"),
     ("ResNet50 --input-shape 3x64x64", "--input-shape SHAPE --input-shape one:int32:1000"),
     (
         "MLP --model-args 5 --input-shape 784 --input-shape one:int32:5",
@@ -87,7 +87,7 @@ UNSUITABLE = [
     ("MLP --model-args 5 --input-shape 784:int8:1000", "int8 is -128 to 127, not 0 to 999"),
     ("MLP --model-args 5 --input-shape 9..5", "a sequence has 1 step or more"),
     ("MLP --model-args 5 --input-shape 784:floaty", "floaty is not a data type: choose float16, "),
-    ("MLP --model-args n_units=5,n_units=6 --input-shape 784", "n_units=6': give numbers"),
+    ("MLP --model-args n_units=5,n_units=6 --input-shape 784", "n_units=6': give literals"),
     ("Tagger --model-args 5,5 --input-shape xs=5 --input-shape xs=6", "xs= is given twice"),
     ("MLP --model-args 5 --input nothing.npz", "there is no file nothing.npz"),
     ("MLP --model-args 5 --input x.npy --input-shape 784", "has its own shapes"),

@@ -114,7 +114,7 @@ def test_pictures_are_cropped_and_resized_if_needed(tmp_path, picture):
     pixels = np.asarray(picture).transpose(2, 0, 1) / 255
     for array in batch.array:
         np.testing.assert_allclose(array, normalised(pixels), rtol=1e-5, atol=1e-6)
-    assert batch.description == "picture dog.png, 64 x 48, the same in all 2 places of the batch"
+    assert batch.description == "picture dog.png, 64 x 48, 2 times"
 
 
 def test_files_that_are_not_pictures_are_refused(tmp_path, picture, monkeypatch):

@@ -29,7 +29,7 @@ def test_budget_survives_a_round_trip_through_its_file(budget, tmp_path_factory)
 
 SPENT = (Spent("data", "", 5),)
 GOOD = json.loads(write_json(Budget("a.py", "2026", "2026", "complete", 5, SPENT)))
-NO_FOLDER = ": damaged (ValueError: {0!r} is no name of a folder within"
+NO_FOLDER = ": damaged (ValueError: {0!r} is not the name of a folder in"
 
 
 def part(**values):

@@ -138,7 +138,7 @@ def assert_same_but_end(recording, run):
 def assert_lost(recording, nbytes):
     """Check that the end of the run reports the number of lost bytes."""
     lost = f"; {nbytes:,} byte{'s' if nbytes > 1 else ''} of its journal are damaged or cut off"
-    assert recording.ended == kinds.KILLED + (f"{lost} and left out" if nbytes else "")
+    assert recording.ended == kinds.KILLED + (lost if nbytes else "")
 
 
 #: Training on a rank with a GPU.
@@ -189,7 +189,9 @@ def test_damaged_headers_and_other_files_are_refused_in_one_line(path, tmp_path)
         assert refusal(recover, path) == f"{path} is not a chainer-profile journal", content
     for content in (b"chainer-profile journal\n30\n{}", b"chainer-profile journal 2\n"):
         path.write_bytes(content)
-        assert refusal(recover, path).startswith(f"{path} is of an older version of this program: ")
+        assert refusal(recover, path).startswith(
+            f"{path} was written by an older version of this program: "
+        )
     # The records as plain dicts.
     header, rows, first, *_ = (
         msgspec.msgpack.decode(msgspec.msgpack.encode(record)) for record in RECORDS

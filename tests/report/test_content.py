@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks.ranks import training as training_of_ranks
-from chainer_profile.advice.changes import AS_IT_IS, CPU, WALL
+from chainer_profile.advice.changes import CPU, UNCHANGED, WALL
 from chainer_profile.advice.results import Advice, best_of
 from chainer_profile.analyse.largest_parts import MOST_ROWS
 from chainer_profile.analyse.program import ProgramTime, program_findings
@@ -448,7 +448,7 @@ def test_what_to_keep_of_a_program_has_no_empty_parentheses() -> None:
     assert "()" not in words.replace("accelerate()", "")
     best = best_of(BY_TURNS.tried)
     assert best is not None
-    bare = replace(best, candidate=replace(best.candidate, reason="", against=AS_IT_IS))
+    bare = replace(best, candidate=replace(best.candidate, reason="", against=UNCHANGED))
     assert keeping(bare)[1:] == ("",)
 
 

@@ -35,7 +35,7 @@ def test_a_case_gives_its_recording_and_leaves_nothing():
         assert os.listdir() == ["ran.log"]
         assert os.listdir(tempfile.tempdir) == []
         Path("r.npz").write_bytes(outcome.recording)
-        assert make_case().is_of(Recording.load(Path("r.npz")).settings)
+        assert make_case().matches(Recording.load(Path("r.npz")).settings)
         Path("r.npz").unlink()
 
 

@@ -67,9 +67,9 @@ def test_a_run_leaves_its_recording_or_its_trials_and_what_was_there_before():
     with take(place) as run:
         recording = write_journal(run.journal)
         assert names_in(place) == [JOURNAL]
-        assert run.holds_trials()
+        assert run.has_trials()
         run.save(recording)
-        assert not run.holds_trials()
+        assert not run.has_trials()
     assert names_in(place) == [RECORDING]
     assert holds(recording, path=place)
     for n_trials in (None, 0):  # without a trial

@@ -1,1 +1,1 @@
-"""A network as an ONNX model, and which layers the steps of such a model do."""
+"""Exports networks as ONNX models, and maps the nodes of a model to layers."""

@@ -1,4 +1,4 @@
-"""ONNX for functions that ``onnx_chainer`` lacks, or some of whose arguments it ignores."""
+"""Converters to ONNX, for functions that ``onnx_chainer`` does not convert or converts wrongly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chainer.utils.conv import get_conv_outsize
 
 
 class _Graph:
-    """The nodes that a function becomes. The last of them gives its output."""
+    """The ONNX nodes of a function. The last node has the function's output."""
 
     def __init__(self, params: Any) -> None:
         from onnx_chainer import onnx_helper
@@ -25,19 +25,22 @@ class _Graph:
         self._n_constants = 0
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node; gives the name of its output."""
+        """Add a node; return the name of its output."""
         name: str = self._builder.op(kind, list(inputs), **attributes)
         return name
 
     def constant(self, value: Any, dtype: Any = None) -> str:
-        """The name of a constant, of the first input's type if none is given."""
+        """Add a constant; return its name. Default type: the type of the first input."""
         self._n_constants += 1
         array = np.array(value, dtype or self._dtype)
         name: str = self.context.add_const(array, str(self._n_constants))
         return name
 
     def per_channel(self, func: Any) -> str:
-        """The second input, for the axes after the batch; ONNX would take it for the last axes."""
+        """Reshape the second input so that ONNX broadcasts it along the axes after the batch.
+
+        ONNX would broadcast it along the last axes.
+        """
         x, second = (node.shape for node in func.inputs)
         n_missing = len(x) - 1 - len(second)
         if not second or n_missing <= 0:
@@ -54,7 +57,7 @@ _Converter = Callable[[_Graph, Any], object]
 
 
 def _transpose(graph: _Graph, func: Any) -> None:
-    # ONNX has no negative axes here.
+    # ONNX's Transpose has no negative axes.
     ndim = len(func.inputs[0].shape)
     perm = range(ndim)[::-1] if func.axes is None else [axis % ndim for axis in func.axes]
     graph.op("Transpose", *graph.inputs, perm=list(perm))
@@ -93,7 +96,7 @@ def _deconvolution(graph: _Graph, func: Any) -> None:
         sizes, pad = (func.outh, func.outw), (func.ph, func.pw)
         stride, dilate = (func.sy, func.sx), (func.dy, func.dx)
     shape, kernel = (node.shape[2:] for node in func.inputs[:2])
-    # Chainer pads the beginning by ``pad``, and the end by the rest.
+    # Chainer pads the beginning by ``pad``, and the end as far as the output size requires.
     ends = [
         s * (n - 1) + d * (k - 1) + 1 - begin - size
         for n, k, s, d, begin, size in zip(shape, kernel, stride, dilate, pad, sizes, strict=True)
@@ -156,19 +159,19 @@ def _layer_normalization(graph: _Graph, func: Any) -> None:
 
 
 def _max_pooling(graph: _Graph, func: Any) -> None:
-    # Pads are explicit, since ONNX's ceil_mode omits windows that begin in the padding. Windows of
-    # padding alone do not exist in ONNX: they are added around the others.
-    begins, ends, before, behind = [], [], [], []
+    # Pads are explicit, because ONNX's ceil_mode omits windows that begin in the padding. ONNX has
+    # no windows that contain only padding: a Pad node adds them.
+    begins, ends, before, after = [], [], [], []
     sizes = zip(func.inputs[0].shape[2:], func.ksize, func.stride, func.pad, strict=True)
     for n, k, s, p in sizes:
         starts = [i * s - p for i in range(get_conv_outsize(n, k, s, p, func.cover_all))]
         real = [start for start in starts if -k < start < n]
         if not real or real[0] > 0:
-            raise ValueError("its first windows hold only padding, and the next ones skip elements")
+            raise ValueError("its first windows contain only padding, and the next skip elements")
         begins.append(max(0, -real[0]))
         ends.append(max(0, real[-1] + k - n))
         before.append(starts.index(real[0]))
-        behind.append(len(starts) - len(real) - before[-1])
+        after.append(len(starts) - len(real) - before[-1])
     pooled = graph.op(
         "MaxPool",
         *graph.inputs,
@@ -176,8 +179,8 @@ def _max_pooling(graph: _Graph, func: Any) -> None:
         strides=list(func.stride),
         pads=[*begins, *ends],
     )
-    if any(before + behind):
-        pads = graph.constant([0, 0, *before, 0, 0, *behind], np.int64)
+    if any(before + after):
+        pads = graph.constant([0, 0, *before, 0, 0, *after], np.int64)
         graph.op("Pad", pooled, pads, graph.constant(-np.inf))
 
 
@@ -195,7 +198,7 @@ def _average_pooling_nd(graph: _Graph, func: Any) -> None:
 
 
 def _multi_add(graph: _Graph, _func: Any) -> None:
-    # ONNX's Sum may add in another order than Chainer, and round differently.
+    # ONNX's Sum may add in another order than Chainer, with other rounding errors.
     total, *others = graph.inputs
     if not others:
         graph.op("Identity", total)
@@ -204,7 +207,7 @@ def _multi_add(graph: _Graph, _func: Any) -> None:
 
 
 def _flip(graph: _Graph, axis: int) -> None:
-    # Backwards; the least number stands for the place before the first element.
+    # From the last element backwards; the smallest integer ends the slice after the first element.
     start, end, step = -1, np.iinfo(np.int64).min, -1
     numbers = (graph.constant([number], np.int64) for number in (start, end, axis, step))
     graph.op("Slice", *graph.inputs, *numbers)
@@ -250,8 +253,8 @@ _BY_KIND: dict[str, _Converter] = {
     "Transpose": _transpose,
     "Where": _where,
 }
-#: Makes ONNX nodes from a function and the names of its tensors, as the exporter gives them; by
-#: the name of the function's class. They take precedence over the exporter's own.
+#: Converters by the name of the function's class. Each makes ONNX nodes from the exporter's
+#: parameters, and replaces the exporter's own converter.
 CONVERTERS: dict[str, Callable[[Any], Any]] = {
     kind: partial(_convert, converter) for kind, converter in _BY_KIND.items()
 }

@@ -1,9 +1,9 @@
-"""A Chainer network as an ONNX model whose nodes are named after Chainer's layers.
+"""Exports a Chainer network as an ONNX model with nodes named after Chainer's layers.
 
 ``onnx_chainer``, which is installed with Chainer, converts one function at a time. This module
-adds the layer that each node belongs to, and refuses a function that ONNX cannot express. Whether
-code outside of functions reads numbers, which the model then holds as constants, shows in the
-outputs for other inputs: whoever exports compares these (:mod:`..equality`).
+names the layer of each node, and refuses a function that ONNX cannot express. Python code between
+functions may read numbers, which become constants in the model. To find such code, the caller must
+compare outputs for other inputs (:mod:`..equality`).
 """
 
 from __future__ import annotations
@@ -28,25 +28,28 @@ from chainer_profile.engines.protocol import EngineError, Network, leaves
 from chainer_profile.measure.hooks import WalkHook
 from chainer_profile.record.recording import Layer, Shape
 
-#: The latest that the exporter knows; runtimes read it with any later version.
+#: The newest version of ONNX's operators that the exporter supports. Newer runtimes accept it.
 OPSET = 11
 
 
 def export_model(network: Network) -> onnx.ModelProto:
-    """The network in test mode as an ONNX model, for inputs of just these shapes.
+    """Export a network in test mode as an ONNX model for inputs of exactly these shapes.
 
-    Nodes are named ``21_ReLU@/res4/0``, with ``#0``, ``#1``, ... where a layer takes several; so
-    are the tensors between them. The inputs are called ``input``, or ``input_0`` and on; outputs
-    likewise. Parameters are initializers and no inputs. :func:`.nodes.read_origin` gives what
-    is written into the model about Chainer's layers.
+    Nodes and tensors between them are named ``21_ReLU@/res4/0``, with ``#0``, ``#1``, ... if a
+    layer needs several nodes. The inputs are named ``input``, or ``input_0``, ``input_1``, ...; the
+    outputs ``output``, or ``output_0``, ``output_1``, ... Parameters are initializers, not inputs.
+    The model also contains an :class:`.nodes.Origin`.
+
+    Raises:
+        EngineError: The network cannot be exported.
     """
-    # The first run gives parameters their shapes, and says which functions there are.
+    # This run initialises the parameters, and finds the functions of the network.
     calls = _calls_of(network, network.inputs)
     if difference := _difference(calls.names, [layer.function for layer in network.layers]):
         raise EngineError(f"the network does not always make the same calls: {difference}")
     try:
         others = _calls_of(network, other_inputs(network.inputs))
-    except Exception as error:  # the network's own code
+    except Exception as error:  # from the network's code
         raise EngineError(
             f"the network fails on other inputs of this shape: {one_line(error)}"
         ) from error
@@ -56,7 +59,7 @@ def export_model(network: Network) -> onnx.ModelProto:
 
 
 def _calls_of(network: Network, inputs: Sequence[Any]) -> _Calls:
-    """The calls of one forward pass."""
+    """Record the calls of a forward pass."""
     calls = _Calls(needs_graph=False)
     with calls.hook, in_test_mode():
         network.model(*inputs)
@@ -65,16 +68,16 @@ def _calls_of(network: Network, inputs: Sequence[Any]) -> _Calls:
 
 @dataclass(eq=False)
 class _Call:
-    """One function call, with the calls made within it."""
+    """A function call, with its nested calls."""
 
     function: str
     input_shapes: tuple[Shape, ...]
     inner: list[_Call] = field(default_factory=list)
-    #: Index of its layer; None for a call that only the exporter makes.
+    #: Index of the layer; None for a call that only the exporter makes.
     index: int | None = None
 
     def layers(self) -> Iterator[int]:
-        """Indices of the layers of this call and of those within it, its own first."""
+        """Yield the indices of the layers of this call and of the nested calls."""
         if self.index is not None:
             yield self.index
         for call in self.inner:
@@ -82,16 +85,16 @@ class _Call:
 
 
 class _Calls:
-    """Notes every call in order, with its function object, which it keeps alive."""
+    """Records all calls in order, and keeps their function objects alive."""
 
     def __init__(self, needs_graph: bool) -> None:
-        #: Classes by the names under which the exporter looks for them.
+        #: Names of the functions' classes, by which the exporter finds converters.
         self.kinds: set[str] = set()
         self.hook = WalkHook(self._begin, self._end)
         self._needs_graph = needs_graph
         self._calls: list[_Call] = []
         self._running: list[_Call] = []
-        #: Calls by the identities of their function objects, which stay alive with them.
+        #: Calls by the identity of the function object. The object is stored, too, to stay alive.
         self._by_function: dict[int, tuple[Any, _Call]] = {}
 
     @property
@@ -99,7 +102,7 @@ class _Calls:
         return [call.function for call in self._calls]
 
     def _begin(self, function: Any, in_data: tuple[Any, ...], *_: Any) -> None:
-        # The exporter puts functions of its own in place of some that are no function nodes.
+        # The exporter wraps some operations that are not function nodes in its own functions.
         exporters_name = getattr(function, "custom_function_node_name", None)
         shapes = tuple(tuple(map(int, array.shape)) for array in in_data if array is not None)
         call = _Call(exporters_name or function._impl_name, shapes)
@@ -107,13 +110,13 @@ class _Calls:
             self._running[-1].inner.append(call)
         elif self._needs_graph and not chainer.config.enable_backprop:
             raise EngineError(
-                f"{call.function}, its call {len(self._calls)}, runs in no_backprop_mode: remove "
-                "that from the network, because functions without a graph cannot be exported"
+                f"{call.function}, call {len(self._calls)}, runs in no_backprop_mode: remove this "
+                "mode from the network, because functions without a graph cannot be exported"
             )
         if not exporters_name:
             self._calls.append(call)
         self._running.append(call)
-        for node in (function, getattr(function, "function", None)):  # of the old style
+        for node in (function, getattr(function, "function", None)):  # an old-style function
             if node is not None:
                 self._by_function[id(node)] = node, call
                 self.kinds.add(type(node).__name__)
@@ -121,15 +124,15 @@ class _Calls:
     def _end(self, *_: Any) -> None:
         self._running.pop()
 
-    def of(self, function: Any) -> _Call:
-        """The call of a function object."""
+    def find(self, function: Any) -> _Call:
+        """Find the call of a function object."""
         _, call = self._by_function.get(id(function), (None, None))
         return call or _Call(type(function).__name__, ())
 
     def match(self, layers: Sequence[Layer]) -> None:
-        """Give each layer its call."""
-        # The exporter gives the network variables where Chainer's own run had arrays: arithmetic
-        # on arrays, mostly at the beginning, is a call here but no layer.
+        """Set the layer index of each call."""
+        # The exporter passes variables to the network, but the profiled run passed arrays. So
+        # arithmetic on inputs, mostly at the beginning, is a call here but not a layer.
         waiting = list(layers)
         for call in reversed(self._calls):
             if not waiting:
@@ -148,13 +151,13 @@ class _Calls:
             )
 
 
-class _Flat:
-    """The network as the exporter needs it: outputs are a list of distinct variables."""
+class _ExportedNetwork:
+    """Wraps a network for the exporter: the outputs are a list of distinct variables."""
 
     def __init__(self, network: Network, calls: _Calls) -> None:
         self._network, self._calls = network, calls
         self.namedlinks, self.namedparams = network.model.namedlinks, network.model.namedparams
-        #: Filled by the call, since the number of outputs shows there; the exporter reads it later.
+        #: Set by the call, which shows the number of outputs; the exporter reads it after the call.
         self.output_names: list[str] = []
 
     def __call__(self, *inputs: Any) -> list[Any]:
@@ -169,9 +172,9 @@ class _Flat:
         self._calls.match(self._network.layers)
         self.output_names += _names("output", len(outputs))
         seen: set[int] = set()
-        for place, output in enumerate(outputs):
+        for index, output in enumerate(outputs):
             if id(output) in seen or output.creator_node is None:
-                outputs[place] = F.identity(output)
+                outputs[index] = F.identity(output)
             seen.add(id(output))
         return outputs
 
@@ -180,13 +183,13 @@ class _Exporter:
     def __init__(self, network: Network) -> None:
         self._network = network
         self._calls = _Calls(needs_graph=True)
-        #: Layers by the names of their nodes, where these are not the one in the name.
+        #: For nodes that compute several layers, these layers by the name of the node.
         self._covers: dict[str, tuple[int, ...]] = {}
-        #: Nodes that belong to no layer.
+        #: Number of nodes without a layer.
         self._n_extra = 0
 
     def export(self, kinds: set[str]) -> onnx.ModelProto:
-        """The network, which has functions of these kinds, as a model."""
+        """Export the network; ``kinds`` are the names of its functions' classes."""
         import onnx_chainer
         from onnx_chainer import mapping
 
@@ -198,10 +201,10 @@ class _Exporter:
                 "chainer_profile first"
             )
         network = self._network
-        model = _Flat(network, self._calls)
+        model = _ExportedNetwork(network, self._calls)
         converters = {**mapping.converters, **CONVERTERS}
         input_names = _names("input", len(network.inputs))
-        # It warns that it is experimental, and was tested with older versions.
+        # The exporter warns that it is experimental, and that it was tested with older versions.
         with Replacements() as replacements, warnings.catch_warnings():
             replacements.put(chainer, "disable_experimental_feature_warning", True)
             warnings.simplefilter("ignore")
@@ -229,10 +232,10 @@ class _Exporter:
     def _converter(
         self, kind: str, original: Callable[[Any], Sequence[Any]] | None
     ) -> Callable[[Any], list[Any]]:
-        """A converter that names its nodes after the layer."""
+        """Wrap a converter so that it names nodes after the layer."""
 
         def convert(params: Any) -> list[Any]:
-            call = self._calls.of(params.func)
+            call = self._calls.find(params.func)
             layers = tuple(sorted(call.layers()))
             first = self._network.layers[layers[0]] if layers else None
             where = f" (layer {first.label} at {first.path})" if first else ""
@@ -275,19 +278,19 @@ def _names(name: str, count: int) -> list[str]:
 
 
 def _difference(names: Sequence[str], others: Sequence[str]) -> str:
-    """How two sequences of calls differ, in words; empty if they do not."""
-    for place, (name, other) in enumerate(zip(names, others, strict=False)):
+    """Describe the difference of two sequences of calls; empty if they are equal."""
+    for index, (name, other) in enumerate(zip(names, others, strict=False)):
         if name != other:
-            return f"call {place} is {name} in one run and {other} in another"
+            return f"call {index} is {name} in one run and {other} in another"
     if len(names) != len(others):
         return f"there are {len(names)} calls in one run and {len(others)} in another"
     return ""
 
 
 def _tidy(model: Any, inputs: list[str]) -> None:
-    """Make constants initializers, give tensors the names of their nodes, and check the model."""
+    """Convert constants to initializers, name tensors after their nodes, and check the model."""
     graph = model.graph
-    # A link that is called twice has its statistics twice.
+    # A link that is called twice has duplicate initializers for its statistics.
     constants = {tensor.name: tensor for tensor in graph.initializer}
     nodes = []
     for node in graph.node:
@@ -303,22 +306,22 @@ def _tidy(model: Any, inputs: list[str]) -> None:
     for node in nodes:
         for number, name in enumerate(node.output):
             names.setdefault(name, node.name if len(node.output) == 1 else f"{node.name}:{number}")
-    kept = []
+    used = []
     for node in nodes:
         for number, name in enumerate(node.input):
             if name in constants and name not in names:
-                # The exporter names parameters, and numbers other constants by their objects.
+                # The exporter names parameters by their paths, and other constants by numbers.
                 is_parameter = name.startswith("param_")
                 names[name] = name if is_parameter else f"{node.name}<{number}"
                 constants[name].name = names[name]
-                kept.append(constants[name])
+                used.append(constants[name])
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names[name] for name in node.output]
     values = [value for value in graph.input if value.name in inputs]
-    for place, parts in ((graph.node, nodes), (graph.initializer, kept), (graph.input, values)):
-        copies = [copy.copy(part) for part in parts]
-        del place[:]
-        place.extend(copies)
+    for target, items in ((graph.node, nodes), (graph.initializer, used), (graph.input, values)):
+        copies = [copy.copy(item) for item in items]
+        del target[:]
+        target.extend(copies)
     model.ir_version = onnx.helper.find_min_ir_version_for(model.opset_import)
     try:
         onnx.checker.check_model(model, full_check=True)

@@ -1,4 +1,7 @@
-"""Which steps of an exported network a runtime's steps do, by names alone."""
+"""Finds the nodes of an exported network that each node of an optimised graph computes.
+
+Only the names of nodes and tensors are used.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +11,33 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# These move no data, or only for the sake of another step.
+# Types of nodes that compute nothing.
 _VIEWS = frozenset(
     ["Cast", "Dropout", "Expand", "Flatten", "Identity", "Reshape", "Shape", "Squeeze", "Unsqueeze"]
 )
-# Numbers with which these do nothing.
+# Operands with which these nodes compute nothing.
 _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
-# ONNX Runtime names a new step after the old one, or in its layout of images (NCHWc) after the
-# tensor that the old one would give. A batch normalisation or a product becomes a convolution.
+# ONNX Runtime names a new node after the original one. In its layout for images (NCHWc) it names
+# it after the output of the original one. A batch normalisation or a product becomes a convolution.
 _NEW_NAME = re.compile(r"(?:fused )?(.+?)(?:_nchwc(?:(?:_token)?_\d+)?|/\w+Fusion/)?")
 
 
 @dataclass(frozen=True)
 class Step:
-    """A node of a graph, which gives and takes named tensors."""
+    """A node of a graph, with the names of its input and output tensors."""
 
     name: str
     kind: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    #: Whether it does no arithmetic: an optimiser drops it and does not fuse it into another step.
-    idle: bool = False
-    #: Place of the first step that does the same as this one, if there is an earlier one.
-    twin: int | None = None
+    #: Whether the node computes nothing. An optimiser removes it and does not fuse it.
+    is_idle: bool = False
+    #: Index of the first step that computes the same; None if this is the first.
+    duplicate_of: int | None = None
 
 
 def steps_of(graph: Any) -> list[Step]:
-    """The nodes of an ONNX graph, in order."""
+    """Convert the nodes of an ONNX graph to steps, in order."""
     import onnx.numpy_helper
 
     neutral = {
@@ -47,86 +50,94 @@ def steps_of(graph: Any) -> list[Step]:
     steps: list[Step] = []
     for node in graph.node:
         inputs = tuple(filter(None, node.input))
-        idle = node.op_type in _VIEWS or any(
+        is_idle = node.op_type in _VIEWS or any(
             (name, _NEUTRAL.get(node.op_type)) in neutral for name in inputs
         )
         attributes = sorted(item.SerializeToString(deterministic=True) for item in node.attribute)
         key = (node.op_type, *(same.get(name, name) for name in node.input), *attributes)
         first = firsts.setdefault(key, len(steps))
-        twin = first if first < len(steps) else None
-        if twin is not None:
-            same.update(zip(node.output, steps[twin].outputs, strict=False))
-        steps.append(Step(node.name, node.op_type, inputs, tuple(node.output), idle, twin))
+        duplicate_of = first if first < len(steps) else None
+        if duplicate_of is not None:
+            same.update(zip(node.output, steps[duplicate_of].outputs, strict=False))
+        outputs = tuple(node.output)
+        steps.append(Step(node.name, node.op_type, inputs, outputs, is_idle, duplicate_of))
     return steps
 
 
-def done_by(
+def match_steps(
     original: Sequence[Step], optimised: Sequence[Step], constants: Iterable[str] = ()
 ) -> list[list[int]]:
-    """Places of the original steps that every optimised step does."""
-    # The optimised step that gives an original step's output does it. If none gives the output, the
-    # original step is a part of the step that takes it or, at the end, of the step before.
+    """For each optimised step, find the indices of the original steps that it computes.
+
+    An original step belongs to the optimised step that has its output. If no step has this output,
+    it belongs to the step that consumes the output or, at the end, to the step before it.
+    """
     outputs_by_name = {step.name: step.outputs for step in original}
     original_outputs = {name for outputs in outputs_by_name.values() for name in outputs}
-    given: dict[str, int | None] = dict.fromkeys(constants)
+    producers: dict[str, int | None] = dict.fromkeys(constants)
     for number, step in enumerate(optimised):
         outputs = step.outputs
         if not original_outputs.intersection(outputs):
             outputs = outputs_by_name.get(step.name, ())
-        given |= dict.fromkeys(outputs, number)
-    alike: dict[int, tuple[str, ...]] = {}
-    takers: dict[str, int] = {}
-    for place, step in enumerate(original):
-        first = place if step.twin is None else step.twin
-        alike[first] = alike.get(first, ()) + step.outputs
+        producers |= dict.fromkeys(outputs, number)
+    duplicates: dict[int, tuple[str, ...]] = {}
+    consumers: dict[str, int] = {}
+    for index, step in enumerate(original):
+        first = index if step.duplicate_of is None else step.duplicate_of
+        duplicates[first] = duplicates.get(first, ()) + step.outputs
         for name in step.inputs:
-            takers.setdefault(name, place)
+            consumers.setdefault(name, index)
     owners: dict[int, int | None] = {}
-    for place in reversed(range(len(original))):
-        step = original[place]
-        twins = alike[place if step.twin is None else step.twin]
-        candidates = [given[name] for name in (*step.outputs, *twins) if name in given]
-        candidates += [owners[takers[name]] for name in step.outputs if takers.get(name) in owners]
+    for index in reversed(range(len(original))):
+        step = original[index]
+        outputs = duplicates[index if step.duplicate_of is None else step.duplicate_of]
+        candidates = [producers[name] for name in (*step.outputs, *outputs) if name in producers]
+        candidates += [
+            owners[consumers[name]] for name in step.outputs if consumers.get(name) in owners
+        ]
         if candidates:
-            owners[place] = candidates[0]
-    _add_to_those_before(original, owners)
-    for place, owner in owners.items():
-        step = original[place]
-        if step.idle and owner is not None and optimised[owner].kind != step.kind:
-            owners[place] = None
+            owners[index] = candidates[0]
+    _assign_to_producers(original, owners)
+    for index, owner in owners.items():
+        step = original[index]
+        if step.is_idle and owner is not None and optimised[owner].kind != step.kind:
+            owners[index] = None
     return _by_owner(owners, len(optimised))
 
 
-def blocked_by(original: Sequence[Step], names: Sequence[str]) -> list[list[int]]:
-    """The same for the steps of these names, which ONNX Runtime ran instead of a graph's."""
-    # Tensors may have new names, so that only the names of steps are left.
-    by_step = {step.name: place for place, step in enumerate(original)}
-    by_output = {name: place for place, step in enumerate(original) for name in step.outputs}
-    places = by_output | by_step
+def match_names(original: Sequence[Step], names: Sequence[str]) -> list[list[int]]:
+    """For each name of a node that ONNX Runtime ran, find the indices of the original steps.
+
+    Only the names of nodes are known, because tensors may have new names.
+    """
+    by_step = {step.name: index for index, step in enumerate(original)}
+    by_output = {name: index for index, step in enumerate(original) for name in step.outputs}
+    indices = by_output | by_step
     owners: dict[int, int | None] = {}
     for number, name in enumerate(names):
         old_names = [name]
         if name not in by_step and (match := _NEW_NAME.fullmatch(name)):
             old_names = [match[1], match[1].removesuffix("_bn"), match[1].removesuffix("_mul")]
         for old_name in old_names:
-            if old_name in places:
-                owners.setdefault(places[old_name], number)
-    _add_to_those_before(original, owners)
+            if old_name in indices:
+                owners.setdefault(indices[old_name], number)
+    _assign_to_producers(original, owners)
     return _by_owner(owners, len(names))
 
 
-def _add_to_those_before(original: Sequence[Step], owners: dict[int, int | None]) -> None:
-    """Give a step without an owner to the owner of its last input."""
-    makers = {name: place for place, step in enumerate(original) for name in step.outputs}
-    for place, step in enumerate(original):
-        if place not in owners and not step.idle:
-            givers = [owners.get(makers[name]) for name in step.inputs if name in makers]
-            owners[place] = max((number for number in givers if number is not None), default=None)
+def _assign_to_producers(original: Sequence[Step], owners: dict[int, int | None]) -> None:
+    """Assign a step without an owner to the last owner among the producers of its inputs."""
+    producers = {name: index for index, step in enumerate(original) for name in step.outputs}
+    for index, step in enumerate(original):
+        if index not in owners and not step.is_idle:
+            numbers = [owners.get(producers[name]) for name in step.inputs if name in producers]
+            owners[index] = max((number for number in numbers if number is not None), default=None)
 
 
 def _by_owner(owners: dict[int, int | None], count: int) -> list[list[int]]:
-    places: list[list[int]] = [[] for _ in range(count)]
-    for place, number in sorted(owners.items()):
+    """Group the indices of original steps by the number of their owner."""
+    groups: list[list[int]] = [[] for _ in range(count)]
+    for index, number in sorted(owners.items()):
         if number is not None:
-            places[number].append(place)
-    return places
+            groups[number].append(index)
+    return groups

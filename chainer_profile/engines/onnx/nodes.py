@@ -1,4 +1,4 @@
-"""The information in an exported model: the network, and the layer of each node."""
+"""Names of nodes, and the information about Chainer's layers in an exported model."""
 
 from __future__ import annotations
 
@@ -15,31 +15,29 @@ from chainer_profile.engines.protocol import EngineError, Network
 from chainer_profile.record.parts import Shape
 from chainer_profile.record.versioned import build
 
-#: Key of :class:`Origin` among a model's metadata.
+#: Key of :class:`Origin` in the metadata of a model.
 METADATA = "chainer_profile"
 _VERSION = 1
-# 21_ReLU@/res4/0, then #1 for a node, :1 for an output of it, <1 for a constant input.
+# 21_ReLU@/res4/0, followed by #1 for a node, :1 for an output of it, <1 for a constant input.
 _NAME = re.compile(r"((\d+)_[^@]*@[^#:<]*)(?:#\d+)?")
 
 
 def node_name(index: int, function: str, path: str) -> str:
-    """The name of a node of this layer: ``21_ReLU@/res4/0``."""
+    """Make the name of a node of a layer: ``21_ReLU@/res4/0``."""
     return f"{index}_{function}@{path}"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an exported model comes from."""
+    """The network from which a model was exported."""
 
-    network: str
-    shapes: tuple[Shape, ...]
-    dtypes: tuple[str, ...]
-    #: Path and function of Chainer's layers, in order.
-    layers: tuple[tuple[str, str], ...]
-    #: Layers of a node by its name without ``#0``, for nodes that do not do the named layer alone.
+    network: str  #: Name of the network.
+    shapes: tuple[Shape, ...]  #: Shapes of the inputs.
+    dtypes: tuple[str, ...]  #: Data types of the inputs.
+    layers: tuple[tuple[str, str], ...]  #: Path and function of Chainer's layers, in order.
+    #: For nodes that compute several layers, these layers by the node's name without ``#0``.
     covers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    #: Whether the first dimension of its inputs may have any size.
-    any_batch: bool = False
+    any_batch: bool = False  #: Whether the first dimension of the inputs may have any size.
 
     @classmethod
     def of(cls, network: Network, covers: Mapping[str, tuple[int, ...]]) -> Origin:
@@ -52,7 +50,7 @@ class Origin:
         )
 
     def layers_of(self, name: str) -> tuple[int, ...]:
-        """Indices of the layers of a node or tensor by its name; empty if it has none."""
+        """Find the indices of the layers of a node or tensor by its name; may be empty."""
         match = _NAME.match(name)
         return self.covers.get(match[1], (int(match[2]),)) if match else ()
 
@@ -69,7 +67,7 @@ class Origin:
             raise EngineError("the file's information about Chainer's layers is damaged") from error
 
     def check(self, network: Network) -> None:
-        """Raise EngineError if the model is not of this network, for inputs of these shapes."""
+        """Raise EngineError if the model is from another network, or for other inputs."""
         wanted, begin = Origin.of(network, {}), int(self.any_batch)
         if [shape[begin:] for shape in self.shapes] != [shape[begin:] for shape in wanted.shapes]:
             raise EngineError(
@@ -113,18 +111,18 @@ def write_origin(model: Any, origin: Origin) -> None:
 
 
 def read_origin(model: Any) -> Origin:
-    """The origin in an ONNX model; a model of another exporter is refused."""
+    """Read the origin in an ONNX model; raise EngineError for a model of another exporter."""
     for entry in model.metadata_props:
         if entry.key == METADATA:
             return Origin.from_json(entry.value)
     raise EngineError(
-        "the file was made by another program, so it does not say whose layer each node is: make "
+        "the file was made by another program, so the layers of its nodes are unknown: make "
         f"it with {TYPED} export FILE.onnx and this run's --model, --weights and --input-shape"
     )
 
 
 def read_model(path: Path) -> Any:
-    """The model in an ONNX file."""
+    """Read an ONNX file."""
     import onnx
 
     try:
@@ -133,7 +131,7 @@ def read_model(path: Path) -> Any:
         raise EngineError(f"there is no file {path}") from error
     except OSError as error:
         raise EngineError(f"{path} cannot be read ({error.strerror})") from error
-    except Exception as error:  # protobuf's, of several kinds
+    except Exception as error:  # protobuf raises several kinds
         raise EngineError(f"{path} is damaged, or not an ONNX model") from error
     if not model.graph.node:
         raise EngineError(f"{path} is damaged, or not an ONNX model: it has no nodes")

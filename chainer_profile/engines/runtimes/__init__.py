@@ -1,1 +1,1 @@
-"""The engines, a module for each runtime."""
+"""The engines, one module per runtime."""

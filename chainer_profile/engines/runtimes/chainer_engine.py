@@ -1,4 +1,4 @@
-"""Chainer's own forward pass: unchanged, which is the baseline, and accelerated."""
+"""Chainer as an engine: unchanged, which is the baseline, and with faster kernels."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from chainer_profile.record.recording import Recording, Settings
 
 
 class ChainerEngine:
-    """Chainer's own forward pass."""
+    """Chainer's forward pass."""
 
     name = "chainer"
-    #: Of the last call of :meth:`layers`.
-    recording: Recording | None = None
+    recording: Recording | None = None  #: The recording of the last call of :meth:`layers`.
 
     @property
     def version(self) -> str:
@@ -54,7 +53,7 @@ class ChainerEngine:
 
 
 class FastEngine(ChainerEngine):
-    """Chainer's own forward pass on faster NumPy kernels."""
+    """Chainer's forward pass with faster NumPy kernels."""
 
     name = "chainer-fast"
 
@@ -64,7 +63,7 @@ class FastEngine(ChainerEngine):
         super().prepare(network)
 
     def block(self) -> Accelerated:
-        """Replaces the kernels for all runs within, since replacing them takes a while."""
+        """Replace the kernels once for several runs, because the replacement takes time."""
         return accelerate()
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

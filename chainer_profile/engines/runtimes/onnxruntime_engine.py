@@ -1,4 +1,4 @@
-"""The network under ONNX Runtime."""
+"""ONNX Runtime as an engine."""
 
 from __future__ import annotations
 
@@ -15,35 +15,34 @@ import numpy as np
 from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.files import replacing
 from chainer_profile.basics.units import plural
-from chainer_profile.engines.onnx.fusion import blocked_by, done_by, steps_of
+from chainer_profile.engines.onnx.fusion import match_names, match_steps, steps_of
 from chainer_profile.engines.onnx.nodes import Origin, read_model, read_origin
 from chainer_profile.engines.onnx.weights import other_parameter
 from chainer_profile.engines.protocol import EngineError, EngineNode, EngineProfile, Network
 
-# Events of a profile, which ONNX Runtime writes as text: so many are parsed at a time.
+# Largest number of events in a profile, which ONNX Runtime writes as JSON.
 _MAX_EVENTS = 25_000
 _WARMUPS = 3
 _KERNEL = "_kernel_time"
 _CPU = "CPUExecutionProvider"
-#: Providers that launch kernels and do not wait for them.
+#: Providers that launch kernels without waiting for their end.
 _ON_GPU = frozenset(
     f"{name}ExecutionProvider" for name in ("CUDA", "MIGraphX", "NvTensorRTRTX", "Tensorrt")
 )
-#: Name of a node that a provider has compiled from several.
+#: Name of a node that a provider has compiled from several nodes.
 _SUBGRAPH = "subgraph"
 
-#: Name and kind of a node, and its number among those of the same name and kind.
+#: Name and kind of a node, and its number among the nodes with the same name and kind.
 _NodeName = tuple[str, str, int]
 
 
 class OnnxRuntimeEngine:
-    """ONNX Runtime on a provider. It runs the exported network, whose nodes have layers' names."""
+    """Runs the exported network by ONNX Runtime, on an execution provider."""
 
-    #: How many nodes the provider does not run, in words; empty if it runs all.
+    #: Describes the nodes that the provider does not run; empty if it runs all.
     note = ""
     network: Network
-    #: The exported network, an ``onnx.ModelProto``.
-    model: Any
+    model: Any  #: The exported network, an ``onnx.ModelProto``.
     origin: Origin
 
     def __init__(self, provider: str = _CPU) -> None:
@@ -56,7 +55,7 @@ class OnnxRuntimeEngine:
 
         return str(onnxruntime.__version__)
 
-    # -- getting ready
+    # -- preparation
 
     def prepare(self, network: Network) -> None:
         """Export the network and compile it."""
@@ -76,10 +75,10 @@ class OnnxRuntimeEngine:
 
     def _refuse(self, network: Network) -> None:
         if network.gpu:
-            raise EngineError("it takes arrays from a CPU's memory only: leave out --gpu")
+            raise EngineError("it accepts only arrays in the CPU's memory: omit --gpu")
 
     def start(self, network: Network, model: Any) -> None:
-        """Compile a model of a network for the next runs."""
+        """Compile a model of a network, and use it for the next runs."""
         origin = read_origin(model)
         origin.check(network)
         self.network, self.model, self.origin = network, model, origin
@@ -88,39 +87,39 @@ class OnnxRuntimeEngine:
             self._use(self._compile(model))
         else:
             with tempfile.TemporaryDirectory(prefix="chainer-profile-") as folder:
-                # When its profiling has ended, the session runs as if without.
+                # After the end of profiling, a session is as fast as one without it.
                 self._use(self._compile(model, **_profiling_in(Path(folder))))
                 self.run(network.inputs)
                 self._require_provider(_events(self._session))
 
     def _use(self, session: Any) -> None:
-        """Run this session from now on."""
+        """Use a session for the next runs."""
         self._session = session
         self._inputs = [value.name for value in session.get_inputs()]
         self._outputs = [value.name for value in session.get_outputs()]
 
     def _require_provider(self, events: Sequence[dict[str, Any]]) -> None:
-        """Refuse a session that falls back to the CPU in silence; note the nodes that do."""
+        """Raise EngineError if no node runs on the provider; note nodes that run elsewhere."""
         ran_by = Counter(event["args"]["provider"] for event in events if _is_kernel(event))
-        n_here, others = ran_by.pop(self.provider, 0), ", ".join(sorted(ran_by))
-        if self.provider not in self._session.get_providers() or not n_here:
+        count, others = ran_by.pop(self.provider, 0), ", ".join(sorted(ran_by))
+        if self.provider not in self._session.get_providers() or not count:
             raise EngineError(
-                f"none of its nodes runs on {self.provider}: ONNX Runtime would take {others}"
+                f"none of its nodes runs on {self.provider}: ONNX Runtime would use {others}"
             )
         if others:
-            nodes = plural(n_here + ran_by.total(), "node")
+            nodes = plural(count + ran_by.total(), "node")
             self.note = (
-                f"{n_here} of its {nodes} ran on {self.provider} (a node may be a subgraph of "
+                f"{count} of its {nodes} ran on {self.provider} (a node may be a subgraph of "
                 f"several layers), the others on {others}"
             )
 
     def save(self, path: Path) -> None:
-        """Write the model into a file."""
+        """Write the model to a file."""
         with replacing(path) as file:
             file.write(self.model.SerializeToString())
 
     def _compile(self, model: Any, **settings: Any) -> Any:
-        """A session of a model, with the same settings for all but these."""
+        """Make a session of a model; ``settings`` are additional session options."""
         import onnxruntime
 
         onnxruntime.disable_telemetry_events()
@@ -138,13 +137,13 @@ class OnnxRuntimeEngine:
                 model.SerializeToString(),
                 options,
                 providers=[(self.provider, self._provider_options())],
-                enable_fallback=0,  # with a message on standard output
+                enable_fallback=0,  # a fallback would print on standard output
             )
-        except Exception as error:  # of many kinds
+        except Exception as error:  # ONNX Runtime raises many kinds
             raise EngineError(f"ONNX Runtime cannot compile it: {one_line(error)}") from error
 
     def _provider_options(self) -> dict[str, str]:
-        """Options that keep a provider to float32 and to the network's threads."""
+        """Options for full float32 precision and the network's number of threads."""
         if self.provider == "CUDAExecutionProvider":
             return {"use_tf32": "0"}
         if self.provider != "OpenVINOExecutionProvider":
@@ -164,10 +163,10 @@ class OnnxRuntimeEngine:
         return tuple(self._session.run(self._outputs, self._feed(inputs)))
 
     def intermediates(self, inputs: tuple[Any, ...]) -> dict[int, Any]:
-        """Output arrays by index of Chainer's layer, for layers that have nodes."""
+        """Output arrays of the layers that have nodes, by index of Chainer's layer."""
         import onnx
 
-        # The output of a layer of several nodes is that of the last.
+        # If a layer has several nodes, the last one has its output.
         outputs = {
             index: step.outputs[0]
             for step in self._steps
@@ -187,25 +186,22 @@ class OnnxRuntimeEngine:
     # -- layer by layer
 
     def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile:
-        """Times of its nodes by its own profiler, in further sessions.
-
-        Layers that no node does are gone.
-        """
+        """Measure the nodes by ONNX Runtime's profiler, in further sessions."""
         if self.provider in _ON_GPU:
-            raise EngineError("its clock tells when a GPU's nodes begin, not how long they take")
+            raise EngineError("its profiler times the launch of a GPU's nodes, not their execution")
         names: list[_NodeName] = []
         node_us: list[list[int]] = []
         run_us: list[int] = []
         with tempfile.TemporaryDirectory(prefix="chainer-profile-") as folder:
             while len(run_us) < trials:
-                # The first trial shows how many nodes there are.
+                # The first trial shows the number of nodes.
                 count = max(1, _MAX_EVENTS // (len(names) + 2)) if names else 1
                 runs = self._timed_runs(inputs, min(count, trials - len(run_us)), Path(folder))
                 for node_times, total in runs:
                     names = names or list(node_times)
                     if node_times.keys() != set(names):
                         raise EngineError("its nodes differ between trials")
-                    # Branches may run in another order in every session.
+                    # Each session may run branches in another order.
                     node_us.append([node_times[name] for name in names])
                     run_us.append(total)
             nodes = self._nodes([(name, kind) for name, kind, _ in names], Path(folder))
@@ -220,7 +216,7 @@ class OnnxRuntimeEngine:
     def _timed_runs(
         self, inputs: tuple[Any, ...], trials: int, folder: Path
     ) -> list[tuple[dict[_NodeName, int], int]]:
-        """For every trial the microseconds of each node, in their order, and of the run."""
+        """Run trials; return the microseconds of each node and of the whole run, per trial."""
         session = self._compile(self.model, **_profiling_in(folder))
         feed = self._feed(inputs)
         for _ in range(_WARMUPS + trials):
@@ -235,35 +231,35 @@ class OnnxRuntimeEngine:
         if subgraphs and len(ran) == 1:
             return [self._node(*ran[0], range(len(self._steps)))]
         if subgraphs:
-            raise EngineError("its subgraphs do not say which layers they compute")
-        # ONNX Runtime fuses steps first and changes the layout later.
+            raise EngineError("the layers of its subgraphs are unknown")
+        # ONNX Runtime first fuses nodes, and changes the layout later.
         level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         path = str(folder / "fused.onnx")
         self._compile(self.model, graph_optimization_level=level, optimized_model_filepath=path)
         graph = onnx.load(path).graph
         fused = steps_of(graph)
-        parts = done_by(self._steps, fused, [tensor.name for tensor in graph.initializer])
-        done = blocked_by(fused, [name for name, _ in ran])
+        parts = match_steps(self._steps, fused, [tensor.name for tensor in graph.initializer])
+        done = match_names(fused, [name for name, _ in ran])
         return [
-            self._node(name, kind, [place for at in fused_places for place in parts[at]])
-            for (name, kind), fused_places in zip(ran, done, strict=True)
+            self._node(name, kind, [step for fused_step in steps for step in parts[fused_step]])
+            for (name, kind), steps in zip(ran, done, strict=True)
         ]
 
-    def _node(self, name: str, kind: str, places: Iterable[int]) -> EngineNode:
-        """A node that does these steps of the exported network."""
+    def _node(self, name: str, kind: str, steps: Iterable[int]) -> EngineNode:
+        """Make a node that computes these steps of the exported network, given by their indices."""
         layers = {
-            index for place in places for index in self.origin.layers_of(self._steps[place].name)
+            index for step in steps for index in self.origin.layers_of(self._steps[step].name)
         }
         return EngineNode(name, kind, tuple(sorted(layers)))
 
 
 def _profiling_in(folder: Path) -> dict[str, Any]:
-    """Settings of a session that writes its profile into a folder."""
+    """Session options that write a profile into a folder."""
     return {"enable_profiling": True, "profile_file_prefix": str(folder / "profile")}
 
 
 def _events(session: Any) -> list[dict[str, Any]]:
-    """The events in a session's profile, which ends; its file is removed."""
+    """End a session's profiling, remove the file, and return the events."""
     path = Path(session.end_profiling())
     events: list[dict[str, Any]] = json.loads(path.read_bytes())
     path.unlink()
@@ -271,7 +267,7 @@ def _events(session: Any) -> list[dict[str, Any]]:
 
 
 def _is_kernel(event: dict[str, Any]) -> bool:
-    """Whether an event is the run of a node."""
+    """Whether an event is the execution of a node."""
     return bool(event["cat"] == "Node" and event["name"].endswith(_KERNEL))
 
 
@@ -280,22 +276,22 @@ def _name_and_kind(event: dict[str, Any]) -> tuple[str, str]:
     name = event["name"].removesuffix(_KERNEL)
     if name.startswith(f"{provider}_"):  # a subgraph, with a new number in every session
         return _SUBGRAPH, provider.removesuffix("ExecutionProvider")
-    # A change of layout has another name in every session.
+    # A change of layout has a different name in each session.
     return (kind if re.fullmatch(rf"|{kind}(_token)?(_\d+)?", name) else name), kind
 
 
 def _runs(events: Sequence[dict[str, Any]]) -> list[tuple[dict[_NodeName, int], int]]:
-    """The runs in a profile, in order: microseconds of the nodes, and of the whole."""
+    """Split a profile into runs: microseconds of the nodes, and of the whole run."""
     runs = []
-    within: dict[_NodeName, int] = {}
+    node_us: dict[_NodeName, int] = {}
     counts: Counter[tuple[str, str]] = Counter()
-    # A run ends after its nodes.
+    # The event of a run ends after the events of its nodes.
     for event in sorted(events, key=lambda event: event["ts"] + event["dur"]):
         if event["name"] == "model_run":
-            runs.append((within, int(event["dur"])))
-            within, counts = {}, Counter()
+            runs.append((node_us, int(event["dur"])))
+            node_us, counts = {}, Counter()
         elif _is_kernel(event):
             name, kind = _name_and_kind(event)
-            within[name, kind, counts[name, kind]] = int(event["dur"])
+            node_us[name, kind, counts[name, kind]] = int(event["dur"])
             counts[name, kind] += 1
     return runs

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chainer_profile.advice.changes import AS_IT_IS, BEFORE, CPU
+from chainer_profile.advice.changes import BEFORE, CPU, UNCHANGED
 from chainer_profile.advice.results import LEAST_GAIN, TOGETHER, best_of, together
 from chainer_profile.analyse.program import own_ns
 from chainer_profile.basics import units
@@ -19,7 +19,7 @@ from chainer_profile.report.tables import Column, Table
 from chainer_profile.report.text import model_name, printable, script_name, settings_text
 
 if TYPE_CHECKING:
-    from chainer_profile.advice.results import Advice, LossChange, Tried
+    from chainer_profile.advice.results import Advice, ChangeResult, LossChange
     from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.engines.results import Speedup
     from chainer_profile.report.document import Block, Words
@@ -118,7 +118,7 @@ def _program_gains(advice: Advice, program: ProgramTime | None) -> Iterator[Bloc
         return
     table = _program_columns(_program_time(advice, program))
     yield Table(table, _program_rows(advice), f"What makes {_subject(advice)} faster")
-    if any(tried.candidate.against != AS_IT_IS for tried in advice.helping):
+    if any(tried.candidate.against != UNCHANGED for tried in advice.helping):
         yield text("A change with + is added to others and compared with them.", below=True)
     for words in _instructions(advice):
         yield text(*words, below=True)
@@ -134,7 +134,7 @@ def _instructions(advice: Advice) -> Iterator[Words]:
             yield where, code(words)
 
 
-def _program_rows(advice: Advice) -> list[Tried]:
+def _program_rows(advice: Advice) -> list[ChangeResult]:
     """The changes that help, with all of them together last."""
     whole = together(advice.tried)
     if whole is None:
@@ -157,7 +157,7 @@ def _program_time(advice: Advice, program: ProgramTime | None) -> Callable[[floa
 
 
 def _program_columns(seconds: Callable[[float], str] | None) -> tuple[Column, ...]:
-    def of_program(tried: Tried) -> str | None:
+    def of_program(tried: ChangeResult) -> str | None:
         if seconds is None:
             return None
         about = "" if tried.pairs else "about "
@@ -208,7 +208,7 @@ def verdict(advice: Advice, program: ProgramTime | None = None) -> str:
         after, before = map(seconds or units.format_duration, (best.after_s, best.before_s))
         took = f"{whole} takes {after} instead of {before}."
         return f"With {name} a {trial} is {factor} as fast ({sure}): {took}"
-    than = "" if best.candidate.against == AS_IT_IS else " as with BLAS's own choice"
+    than = "" if best.candidate.against == UNCHANGED else " as with BLAS's own choice"
     before, after = map(units.format_duration, (best.before_s, best.after_s))
     by = f"wall time, {sure}"
     if best.candidate.decides == CPU:  # the times that follow are wall times
@@ -269,14 +269,14 @@ def what_helped(advice: Advice) -> Words:
     return (f"{verdict(advice)} To keep it: ", *keeping(best))
 
 
-def keeping(tried: Tried) -> Words:
+def keeping(tried: ChangeResult) -> Words:
     """The code or command that keeps a change, and why it helps."""
-    than = "" if tried.candidate.against == AS_IT_IS else "the other rows include it"
+    than = "" if tried.candidate.against == UNCHANGED else "the other rows include it"
     reason = "; ".join(filter(None, (tried.candidate.reason, than)))
     return code(tried.candidate.keep), f" ({reason})" if reason else ""
 
 
-def _gain_words(tried: Tried, advice: Advice) -> Words:
+def _gain_words(tried: ChangeResult, advice: Advice) -> Words:
     """A change without a significant gain, with its gain, interval and number of pairs."""
     figures = f"{_factor_text(tried.gain)}, {_interval_text(tried.gain)}, "
     if advice.script:

@@ -11,7 +11,7 @@ from chainer_profile.analyse import timeline
 from chainer_profile.analyse.grouping import framework_by_phase, parent_of
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.paths import links_below
-from chainer_profile.record.recording import Place
+from chainer_profile.record.recording import StackFrame
 from chainer_profile.report.text import printable
 
 FRAMEWORK = "(framework)"
@@ -58,7 +58,7 @@ def _inside(summary: Summary, stack: str, spent: int, row: int | None) -> Iterat
         yield ";".join([stack, *frames]), int(ns)
 
 
-def _place(place: Place) -> str:
+def _place(place: StackFrame) -> str:
     where = f"{place.file}:{place.line}" if place.line else place.file
     return f"{place.function} ({where})"
 

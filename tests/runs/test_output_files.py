@@ -8,7 +8,7 @@ import pytest
 from chainer_profile.basics import files
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.runs.folder import RECORDING, is_of_run
-from chainer_profile.runs.written import refuse_foreign, remove_all, write
+from chainer_profile.runs.output_files import refuse_foreign, remove_all, write
 from tests import names_in
 from tests.refusing import refusal
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from chainer_profile.advice.changes import AS_IT_IS, Cures
-from chainer_profile.advice.turns import BLOCK_NS, WARM_UP, Turns
+from chainer_profile.advice.changes import UNCHANGED, PlannedChanges
+from chainer_profile.advice.interleaved import BLOCK_NS, WARM_UP, InterleavedExperiment
 from chainer_profile.analyse.findings import Change
 
 MS = 1_000_000
@@ -27,26 +27,28 @@ class Program:
         self.iteration_ms, self.noise, self.lengths = iteration_ms, noise, lengths
         self.speed, self.loss, self.draw = speed, loss, np.random.default_rng(1000 + seed)
         self.rng = np.random.default_rng(seed)
-        self.now, self.work, self.switches = AS_IT_IS, np.zeros(3), 0
+        self.now, self.work, self.switches = UNCHANGED, np.zeros(3), 0
         self.on = []  # active change, by iteration
 
     @contextmanager
     def switch(self, change, guard):
-        assert self.now is AS_IT_IS
+        assert self.now is UNCHANGED
         self.now = replace(change)
         self.switches += 1
         yield
-        self.now = AS_IT_IS
+        self.now = UNCHANGED
 
     def run(self, iterations, threads=(), others=(), last=(), measured=True, **more):
         """Run iterations; return tried changes, by change and baseline."""
         work = {"work": self.work.copy} if measured else {}
-        turns = Turns(Cures(threads, others, last), self.switch, draw=self.draw, **work, **more)
+        experiment = InterleavedExperiment(
+            PlannedChanges(threads, others, last), self.switch, draw=self.draw, **work, **more
+        )
         drift = 0.0
         for number in range(1, iterations + 1):
             drift = 0.99 * drift + self.rng.normal(0, 0.04)
             length = self.rng.integers(1, 40) / 20 if self.lengths else 1.0
-            turns.begin()
+            experiment.begin()
             self.on.append(self.now)
             speed = self.speed(self.now, number) if self.speed else 1.0
             ms = (
@@ -57,16 +59,18 @@ class Program:
                 / speed
             )
             if self.loss:
-                turns.note_loss(np.array(self.loss(self.now) + self.rng.normal(0, 0.1)))
+                experiment.note_loss(np.array(self.loss(self.now) + self.rng.normal(0, 0.1)))
             self.work += (30 * length, 1e6 * length, 5e5)
-            turns.end(int(ms * MS))
-        turns.close()
-        assert self.now is AS_IT_IS
-        return results(turns)
+            experiment.end(int(ms * MS))
+        experiment.close()
+        assert self.now is UNCHANGED
+        return results(experiment)
 
 
-def results(turns):
-    return {(tried.candidate.change, tried.candidate.against): tried for tried in turns.tried()}
+def results(experiment):
+    return {
+        (tried.candidate.change, tried.candidate.against): tried for tried in experiment.tried()
+    }
 
 
 def gains(change, factor):
@@ -78,7 +82,7 @@ def test_intervals_cover_true_gains_and_useless_changes_rarely_help():
     widths = []
     for seed in range(40):
         tried = Program(seed, speed=gains(FAST, 1.3)).run(400, others=[USELESS, FAST])
-        useless, fast = tried[USELESS, AS_IT_IS], tried[FAST, AS_IT_IS]
+        useless, fast = tried[USELESS, UNCHANGED], tried[FAST, UNCHANGED]
         n_wrong += useless.helps
         n_covered += fast.wall.low <= 1.3 <= fast.wall.high
         widths.append(np.log(fast.wall.high / fast.wall.low))
@@ -96,7 +100,7 @@ def test_gain_includes_occasional_slow_iterations():
     # Every third iteration takes twice as long: 4/3 of the time, with the same median.
     for iteration_ms in (20, 80):
         tried = Program(iteration_ms=iteration_ms, speed=speed).run(600, others=[THIRD])
-        slower = tried[THIRD, AS_IT_IS].wall
+        slower = tried[THIRD, UNCHANGED].wall
         assert slower.high < 1
         assert slower.factor == pytest.approx(0.75, abs=0.06)
 
@@ -107,7 +111,7 @@ def test_known_work_narrows_intervals_of_varying_iterations():
         n_covered, width = 0, []
         for seed in range(20):
             program = Program(seed, 150, lengths=True, speed=gains(FAST, 1.3))
-            fast = program.run(150, others=[FAST], measured=measured)[FAST, AS_IT_IS].wall
+            fast = program.run(150, others=[FAST], measured=measured)[FAST, UNCHANGED].wall
             n_covered += fast.low <= 1.3 <= fast.high
             width.append(np.log(fast.high / fast.low))
         assert n_covered >= 17
@@ -118,27 +122,27 @@ def test_known_work_narrows_intervals_of_varying_iterations():
 def test_rounds_have_a_block_of_each_variant_in_random_order():
     program = Program(noise=0)
     program.run(2000, others=[USELESS, FAST])
-    blocks = [AS_IT_IS]
+    blocks = [UNCHANGED]
     for change in program.on[WARM_UP:]:
         if change != blocks[-1]:
             blocks.append(change)
-    assert set(program.on[:WARM_UP]) == {AS_IT_IS}
+    assert set(program.on[:WARM_UP]) == {UNCHANGED}
     rounds = [tuple(blocks[at : at + 3]) for at in range(0, 30, 3)]
     assert len(set(rounds)) > 2
-    counts = [program.on.count(change) for change in (AS_IT_IS, USELESS, FAST)]
+    counts = [program.on.count(change) for change in (UNCHANGED, USELESS, FAST)]
     assert min(counts) > 0.25 * sum(counts)
     # Blocks of a long program are longer.
     assert program.switches < 2000 * 20 * MS / BLOCK_NS / 2
 
 
 def test_first_iteration_after_a_switch_does_not_count():
-    before = [AS_IT_IS]
+    before = [UNCHANGED]
 
     def speed(now, number):
         before.append(now)
         return 0.1 if before[-2] != now == FAST else 1.0
 
-    fast = Program(noise=0, speed=speed).run(400, others=[FAST])[FAST, AS_IT_IS]
+    fast = Program(noise=0, speed=speed).run(400, others=[FAST])[FAST, UNCHANGED]
     assert fast.wall.factor == pytest.approx(1, abs=0.02)
 
 
@@ -146,7 +150,7 @@ def test_rounds_that_selected_a_change_do_not_count():
     def speed(now, number):
         return 2.0 if now == FAST and number < 100 else 1.0
 
-    fast = Program(noise=0.02, speed=speed).run(1500, others=[FAST])[FAST, AS_IT_IS]
+    fast = Program(noise=0.02, speed=speed).run(1500, others=[FAST])[FAST, UNCHANGED]
     assert fast.wall.factor == pytest.approx(1, abs=0.02)
 
 
@@ -159,14 +163,14 @@ def test_thread_counts_are_tried_first_and_lasting_changes_last():
     tried = program.run(1500, threads=[SINGLE], others=[USELESS, FAST], last=[KEEPING])
     combined, both = SINGLE.with_(FAST), SINGLE.with_(FAST).with_(KEEPING)
     for change, against, factor in (
-        (SINGLE, AS_IT_IS, 3),
+        (SINGLE, UNCHANGED, 3),
         (combined, SINGLE, 2),
-        (combined, AS_IT_IS, 6),
+        (combined, UNCHANGED, 6),
     ):
         assert tried[change, against].wall.factor == pytest.approx(factor, rel=0.15)
     # KEEPING has no effect, and the combination is not measured with it.
     assert tried[both, combined].wall.factor == pytest.approx(1, rel=0.15)
-    assert (both, AS_IT_IS) not in tried
+    assert (both, UNCHANGED) not in tried
     first = {change: program.on.index(change) for change in (SINGLE, SINGLE.with_(USELESS), both)}
     assert list(first) == sorted(first, key=first.get)
 
@@ -181,7 +185,7 @@ def test_all_stages_are_reached_in_a_program_with_known_progress():
 def test_losses_with_and_without_a_change_are_compared():
     def loss_of(change, seed=0, **losses):
         program = Program(seed, loss=lambda now: losses["changed" if now == change else "plain"])
-        return program.run(600, others=[USELESS, FAST])[change, AS_IT_IS].loss
+        return program.run(600, others=[USELESS, FAST])[change, UNCHANGED].loss
 
     higher = loss_of(FAST, plain=2.0, changed=2.2)
     assert higher.differs
@@ -191,7 +195,7 @@ def test_losses_with_and_without_a_change_are_compared():
     assert abs(same.part) < 0.02
     assert same.high - same.part < 0.03
     assert loss_of(FAST, plain=2.0, changed=np.nan).differs
-    assert Program().run(200, others=[FAST])[FAST, AS_IT_IS].loss is None
+    assert Program().run(200, others=[FAST])[FAST, UNCHANGED].loss is None
 
 
 def test_change_that_cannot_be_applied_is_dropped():
@@ -205,7 +209,7 @@ def test_change_that_cannot_be_applied_is_dropped():
 
     program.switch = fails
     tried = program.run(400, others=[BROKEN, USELESS])
-    broken, useless = tried[BROKEN, AS_IT_IS], tried[USELESS, AS_IT_IS]
+    broken, useless = tried[BROKEN, UNCHANGED], tried[USELESS, UNCHANGED]
     assert (broken.error, broken.wall) == ("ImportError: no such kernels", None)
     assert useless.pairs > 5
 
@@ -223,23 +227,25 @@ def test_original_method_replaces_a_method_that_raises():
         yield
         methods.pop()
 
-    turns = Turns(Cures(others=[BROKEN, USELESS]), switch)
+    experiment = InterleavedExperiment(PlannedChanges(others=[BROKEN, USELESS]), switch)
     for _ in range(100):
-        turns.begin()
+        experiment.begin()
         with pytest.raises(TypeError, match="bad operand") as raised:
             methods[-1]("as the program's own method does")
         assert raised.value.__context__ is None
         assert [methods[-1](-1), methods[-1](2)] == [1, 2]
-        turns.end(60 * MS)
+        experiment.end(60 * MS)
     assert len(calls) == 2  # the change was dropped after the second failure
-    assert results(turns)[BROKEN, AS_IT_IS].error == "MemoryError: too large"
-    assert results(turns)[USELESS, AS_IT_IS].pairs > 5
+    assert results(experiment)[BROKEN, UNCHANGED].error == "MemoryError: too large"
+    assert results(experiment)[USELESS, UNCHANGED].pairs > 5
 
 
 def test_too_few_iterations_give_no_gain_and_start_no_further_change():
-    turns = Turns(Cures([SINGLE], [FAST], [KEEPING]), Program().switch)
+    experiment = InterleavedExperiment(
+        PlannedChanges([SINGLE], [FAST], [KEEPING]), Program().switch
+    )
     for _ in range(1 + WARM_UP):
-        turns.begin()
-        turns.end(60 * MS)
-    assert [tried.wall for tried in turns.tried()] == [None]
-    assert turns.not_begun() == [FAST, KEEPING]
+        experiment.begin()
+        experiment.end(60 * MS)
+    assert [tried.wall for tried in experiment.tried()] == [None]
+    assert experiment.not_begun() == [FAST, KEEPING]

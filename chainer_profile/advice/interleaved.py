@@ -1,13 +1,14 @@
-"""Cures switched on and off by turns in a running program: which iteration has which.
+"""Compares changes in a running program by interleaved blocks of iterations.
 
-Iterations come in blocks, and blocks in rounds: in a round each variant of the program (as it is,
-or with some changes) has one block, in an order that is drawn. So what disturbs the machine, or
-drifts, meets all of them alike, and they are compared within rounds (:mod:`.rounds`).
+A variant is the unchanged program, or the program with some changes. A block is a number of
+successive iterations of one variant. A round has one block of each variant, in random order, so
+disturbances and drifts of the machine affect all variants equally. Variants are compared within
+rounds (:mod:`.rounds`).
 
-    stage 1   the numbers of BLAS threads, as all else depends on them
-    stage 2   every other cure, beside the best number of threads
-    stage 3   all that helped together, against the program as it is
-    stage 4   what cannot quite be undone (memory kept), beside that
+    stage 1   numbers of BLAS threads, because all other gains depend on them
+    stage 2   each other change, with the best number of threads
+    stage 3   all helpful changes together, compared with the unchanged program
+    stage 4   stage 3 with changes that cannot be undone completely (memory kept)
 """
 
 from __future__ import annotations
@@ -20,67 +21,74 @@ from typing import Any
 
 import numpy as np
 
-from chainer_profile.advice.changes import AS_IT_IS, Cures, Guard, Wrap, candidate_within
-from chainer_profile.advice.results import Tried, settled
-from chainer_profile.advice.rounds import Block, compared, weigh
+from chainer_profile.advice.changes import (
+    UNCHANGED,
+    Guard,
+    PlannedChanges,
+    Wrap,
+    candidate_for_program,
+)
+from chainer_profile.advice.results import ChangeResult, settled
+from chainer_profile.advice.rounds import Block, compare_in_rounds, set_weights
 from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.errors import one_line
 
-#: A block is at least so long; in a long program it is this part of the time since the first one.
+#: Smallest length of a block: a time, and a fraction of the time of all blocks so far.
 BLOCK_NS, BLOCK_PART = 50_000_000, 0.01
-#: Where iterations are shorter, the first one behind a switch is not counted: caches are others',
-#: and BLAS's threads spin for a while before they sleep.
+#: If iterations are shorter than this, the first one after a switch does not count: it finds other
+#: data in the caches, and BLAS threads spin for a while before they sleep.
 SHORT_NS = 25_000_000
-#: Iterations before the first block: they make parameters, and show where the time goes by layer.
+#: Iterations before the first block. They initialise parameters and give times by layer.
 WARM_UP = 5
-#: Rounds of a stage; the last one goes on to the end of the program.
+#: Smallest and largest number of rounds of a stage; the last stage runs until the program ends.
 LEAST_ROUNDS, MOST_ROUNDS = 6, 12
-#: Where the end of the program is known, stages end at these parts of it, if they have so many.
+#: If the end of the program is known, stages end at these fractions of it, but not before this
+#: number of rounds.
 STAGE_ENDS, FEWEST_ROUNDS = (0.25, 0.55, 0.8), 3
 
-#: Switches a change on for as long as it is entered.
+#: Returns a context in which a change is on.
 Switch = Callable[[Change, Guard], AbstractContextManager[Any]]
 
 
 @dataclass
-class Turns:
-    """Tells which changes each iteration has, switches them, and compares them.
+class InterleavedExperiment:
+    """Chooses the variant of each iteration, switches to it, and compares the variants.
 
-    An iteration is between :meth:`begin` and :meth:`end`, or :meth:`abandon`.
+    Call :meth:`begin` before each iteration, and :meth:`end` or :meth:`abandon` after it.
     """
 
-    cures: Cures
+    planned: PlannedChanges
     switch: Switch
-    #: Which part of the program has passed, where that is known.
+    #: Returns the fraction of the program that has passed; None if it is unknown.
     progress: Callable[[], float | None] = lambda: None
-    #: What was called so far, by any measures that add up.
+    #: Returns totals that grow with the work done, such as the number of function calls.
     work: Callable[[], Sequence[float]] = tuple
     draw: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def __post_init__(self) -> None:
         self.blocks: list[Block] = []
         self._stage = self._round = self._count = self._tried_ns = 0
-        # The stage in which each change was first tried against another, and why some are out.
+        # For each compared pair of variants, the stage that compared it first.
         self._pairs: dict[tuple[Change, Change], int] = {}
         self._errors: dict[Change, str] = {}
-        # Changes that contain one of the last stage, and the same without that.
+        # For each variant of stage 4, the same variant without the change of that stage.
         self._wholes: dict[Change, Change] = {}
         self._changes = self._plan()
         self._block: Block | None = None
-        # The change that is switched on, None between iterations that are tried.
+        # The variant that is on; None outside the iterations of blocks.
         self._on: Change | None = None
         self._within = ExitStack()
         self._is_new = self._is_warming = self._has_failed = self._is_closed = False
-        # The time of the last iteration, and each change's mean in its last block.
+        # The time of the last iteration, and the mean of each variant in its last block.
         self._last_ns = 0
         self._means_ns: dict[Change, float] = {}
         self._losses: list[Any] = []
         self._work_before: Sequence[float] = ()
 
-    # -- the program tells of its iterations
+    # -- iterations
 
     def begin(self) -> bool:
-        """Begin an iteration; returns whether it has a change or is compared with one that has."""
+        """Begin an iteration. Return whether it belongs to a block or has a change."""
         self._losses.clear()
         if self._is_closed or self._count < WARM_UP:
             return False
@@ -95,24 +103,24 @@ class Turns:
         if self._on != self._block.change:
             self._switch_to(self._block.change)
         self._work_before = self.work()
-        return not (self._is_warming or self._block is None) or self._on not in (None, AS_IT_IS)
+        return not (self._is_warming or self._block is None) or self._on not in (None, UNCHANGED)
 
     @property
     def is_changed(self) -> bool:
         """Whether a change is switched on."""
-        return self._on not in (None, AS_IT_IS)
+        return self._on not in (None, UNCHANGED)
 
     def note_loss(self, loss: Any) -> None:
-        """Note the array from which the iteration goes backward; a single number is a loss."""
+        """Note the array on which the iteration calls backward; a single number is a loss."""
         if getattr(loss, "size", 0) == 1:
             self._losses.append(loss)
 
     def end(self, ns: int) -> None:
-        """End the iteration, which took so long."""
+        """End an iteration that took ``ns`` nanoseconds."""
         self._count += 1
         self._last_ns = ns
         if self._has_failed:
-            self._take_out()
+            self._drop_change()
         elif self._is_warming:
             self._is_warming = False
         elif self._block is not None:
@@ -132,18 +140,18 @@ class Turns:
             self._block = None
 
     def abandon(self) -> None:
-        """End an iteration that does not count, or has no time."""
+        """End an iteration that was interrupted or not timed."""
         if self._has_failed:
-            self._take_out()
+            self._drop_change()
 
     def pause(self) -> None:
-        """Switch off what is on: anything but an iteration has the program as it is."""
+        """Switch to the unchanged program, as for everything outside iterations."""
         self._on = None
         with suppress(Exception):
             self._within.close()
 
     def close(self) -> None:
-        """Try no more iterations."""
+        """End the experiment; all later iterations run unchanged."""
         self.pause()
         self._is_closed = True
 
@@ -156,27 +164,27 @@ class Turns:
             self._within.enter_context(self.switch(change, self._guard))
         except Exception as error:
             self._fail(error)
-            self._take_out()
+            self._drop_change()
             return
         is_short = self._means_ns.get(change, self._last_ns) < SHORT_NS
         self._is_warming = self._is_new and (is_short or change.keep_memory)
         self._is_new = False
 
     def _guard(self, wrap: Wrap) -> Wrap:
-        """Have a replaced method never raise by itself: Chainer's own takes over."""
+        """Call Chainer's method if its replacement raises."""
 
         def guarded(stock: Any) -> Any:
-            instead = wrap(stock)
+            replacement = wrap(stock)
 
             @wraps(stock)
             def method(*args: Any, **kwargs: Any) -> Any:
                 if self._has_failed:
                     return stock(*args, **kwargs)
                 try:
-                    return instead(*args, **kwargs)
+                    return replacement(*args, **kwargs)
                 except Exception as error:
                     failure = error
-                # If Chainer's own raises as well, the exception is the program's.
+                # If Chainer's method raises, too, the exception belongs to the program.
                 result = stock(*args, **kwargs)
                 self._fail(failure)
                 return result
@@ -190,8 +198,8 @@ class Turns:
         if self._on is not None:
             self._errors.setdefault(self._on, one_line(error))
 
-    def _take_out(self) -> None:
-        """Drop the change that is on, as it raised: its block does not count."""
+    def _drop_change(self) -> None:
+        """Switch off a change that raised, and discard its block."""
         self.pause()
         if self._block is not None:
             self.blocks.remove(self._block)
@@ -200,20 +208,21 @@ class Turns:
     # -- the plan
 
     def _plan(self) -> Iterator[Change]:
-        """The change of every block."""
+        """Yield the variant of each block."""
         variants: list[Change] = []
         for variants in self._stages():
             rounds = 0
             while not self._is_decided(variants, rounds):
-                yield from self._new_round(variants)
+                yield from self._order_round(variants)
                 rounds += 1
         while len(self._running(variants)) > 1:
-            yield from self._new_round(variants)
+            yield from self._order_round(variants)
 
     def _running(self, variants: Sequence[Change]) -> list[Change]:
         return [change for change in variants if change not in self._errors]
 
-    def _new_round(self, variants: Sequence[Change]) -> Iterator[Change]:
+    def _order_round(self, variants: Sequence[Change]) -> Iterator[Change]:
+        """Yield the variants of a new round in random order."""
         self._round += 1
         order = self._running(variants)
         for at in self.draw.permutation(len(order)):
@@ -221,8 +230,8 @@ class Turns:
                 yield order[at]
 
     def _is_decided(self, variants: Sequence[Change], rounds: int) -> bool:
-        """Whether a stage has all that it needs."""
-        weigh(self.blocks)
+        """Whether a stage can end after this number of rounds."""
+        set_weights(self.blocks)
         if rounds >= MOST_ROUNDS or len(self._running(variants)) < 2:
             return True
         passed = self.progress()
@@ -230,43 +239,43 @@ class Turns:
             ends = STAGE_ENDS[self._stage - 1] if self._stage <= len(STAGE_ENDS) else 1.0
             if passed >= ends:
                 return True
-        own = (self._result(*pair) for pair in self._pairs if set(pair) <= set(variants))
-        return rounds >= LEAST_ROUNDS and all(settled(each.wall, each.pairs) for each in own)
+        done = (self._result(*pair) for pair in self._pairs if set(pair) <= set(variants))
+        return rounds >= LEAST_ROUNDS and all(settled(each.wall, each.pairs) for each in done)
 
     def _stages(self) -> Iterator[list[Change]]:
-        """The variants of each stage, by what came of those before."""
-        cures = self.cures
-        yield from self._stage_of(AS_IT_IS, cures.threads)
-        base = self._best_beside(AS_IT_IS, cures.threads)
-        yield from self._stage_of(base, cures.others)
-        chosen = self._best_beside(base, [change for change in cures.others if change.kernels])
-        for change in cures.others:
+        """Yield the variants of each stage, chosen by the results of the stages before it."""
+        planned = self.planned
+        yield from self._stage_of(UNCHANGED, planned.threads)
+        base = self._best_with(UNCHANGED, planned.threads)
+        yield from self._stage_of(base, planned.others)
+        chosen = self._best_with(base, [change for change in planned.others if change.kernels])
+        for change in planned.others:
             if not change.kernels and self._helps(base.with_(change), base):
                 chosen = chosen.with_(change)
-        if chosen != AS_IT_IS:
-            yield from self._stage_of(AS_IT_IS, [chosen])
-        for change in cures.last:
+        if chosen != UNCHANGED:
+            yield from self._stage_of(UNCHANGED, [chosen])
+        for change in planned.last:
             whole = chosen.with_(change)
-            if chosen == AS_IT_IS:
-                yield from self._stage_of(AS_IT_IS, [whole])
+            if chosen == UNCHANGED:
+                yield from self._stage_of(UNCHANGED, [whole])
             else:
                 self._pairs.setdefault((whole, chosen), self._stage)
                 self._wholes[whole] = chosen
-                yield from self._stage_of(AS_IT_IS, [whole], chosen)
+                yield from self._stage_of(UNCHANGED, [whole], chosen)
 
     def _stage_of(
-        self, base: Change, changes: Iterable[Change], *beside: Change
+        self, base: Change, changes: Iterable[Change], *others: Change
     ) -> Iterator[list[Change]]:
-        """The stage of these changes beside others, if there are any."""
+        """Yield the variants of a stage: the base alone and with each change, and others."""
         variants = [base.with_(change) for change in changes]
         self._stage += bool(variants)
         for variant in variants:
             self._pairs.setdefault((variant, base), self._stage)
         if variants:
-            yield [base, *variants, *beside]
+            yield [base, *variants, *others]
 
-    def _best_beside(self, base: Change, changes: Iterable[Change]) -> Change:
-        """The best of the changes that help beside what there is, with that."""
+    def _best_with(self, base: Change, changes: Iterable[Change]) -> Change:
+        """The base with the change that helps most; the base alone if none helps."""
         results = (self._result(base.with_(change), base) for change in changes)
         factors = {
             result.candidate.change: result.wall.factor
@@ -278,19 +287,22 @@ class Turns:
     def _helps(self, change: Change, against: Change) -> bool:
         return self._result(change, against).helps
 
-    # -- what came of it
+    # -- results
 
-    def _result(self, change: Change, against: Change) -> Tried:
-        """In the rounds after those by which it was chosen, where these are enough."""
-        candidate = candidate_within(change, against)
-        result = compared(self.blocks, candidate, self._pairs[change, against])
+    def _result(self, change: Change, against: Change) -> ChangeResult:
+        """Compare two variants in the rounds after the stage that first compared them.
+
+        Uses all rounds if there are too few of these.
+        """
+        candidate = candidate_for_program(change, against)
+        result = compare_in_rounds(self.blocks, candidate, self._pairs[change, against])
         if result is None or result.pairs < LEAST_ROUNDS:
-            result = compared(self.blocks, candidate) or Tried(candidate)
+            result = compare_in_rounds(self.blocks, candidate) or ChangeResult(candidate)
         return replace(result, error=self._errors.get(change, ""))
 
-    def tried(self) -> list[Tried]:
-        """What was tried so far, in its order; nothing as a whole whose last part does not help."""
-        weigh(self.blocks)
+    def tried(self) -> list[ChangeResult]:
+        """All results so far, in order, without combinations that did not help."""
+        set_weights(self.blocks)
         return [
             self._result(change, against)
             for change, against in self._pairs
@@ -299,7 +311,7 @@ class Turns:
         ]
 
     def not_begun(self) -> list[Change]:
-        """What no stage came to."""
-        planned = [*self.cures.threads, *self.cures.others, *self.cures.last]
+        """The planned changes that no stage has reached."""
+        planned = [*self.planned.threads, *self.planned.others, *self.planned.last]
         begun = [change for change, _ in self._pairs]
         return [change for change in planned if all(b.with_(change) != b for b in begun)]

@@ -1,7 +1,7 @@
-"""Writing into a folder that may hold files of the user's.
+"""Writes results into a folder without loss of the user's files.
 
-A command has a table of all files that it may write. It refuses a folder that holds other files and
-no results of its own, unless ``--force`` is given, and replaces only files of its table.
+A command has a table of all files that it may write, and replaces only these. Without ``--force``
+it refuses a folder that contains other files and no results of the same command.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.files import is_empty, remove_file, write_file
 
-#: Whether a file's name stands in a command's table of files.
-IsOurs = Callable[[str], bool]
+#: Returns whether a command's table of files has this name.
+IsOwnFile = Callable[[str], bool]
 
 
 def write(folder: Path, contents: Mapping[str, str | bytes]) -> list[Path]:
-    """Write files into a folder, which is made if it is not there; returns them."""
+    """Write files by name into a folder, which is made if necessary; return their paths."""
     if not contents:
         return []
     refuse_folders(folder, contents.__contains__)
@@ -27,39 +27,44 @@ def write(folder: Path, contents: Mapping[str, str | bytes]) -> list[Path]:
     return [folder / name for name in contents]
 
 
-def remove(folder: Path, is_ours: IsOurs) -> None:
-    """Remove the files of these names."""
+def remove(folder: Path, is_own: IsOwnFile) -> None:
+    """Remove the command's files from a folder."""
     for path in _entries(folder):
-        if is_ours(path.name) and not path.is_dir():
+        if is_own(path.name) and not path.is_dir():
             remove_file(path)
 
 
-def remove_all(folder: Path, is_ours: IsOurs) -> None:
-    """Remove the files of these names, and the folder if that leaves it empty."""
-    remove(folder, is_ours)
+def remove_all(folder: Path, is_own: IsOwnFile) -> None:
+    """Remove the command's files from a folder, and the folder if it is empty then."""
+    remove(folder, is_own)
     with suppress(OSError):
         folder.rmdir()
 
 
-def refuse_folders(folder: Path, is_ours: IsOurs) -> None:
-    """Raise an error if a folder has the name of a file that may be written."""
+def refuse_folders(folder: Path, is_own: IsOwnFile) -> None:
+    """Raise UsageError if a folder has the name of a file of the command."""
     for path in _entries(folder):
-        if is_ours(path.name) and path.is_dir():
+        if is_own(path.name) and path.is_dir():
             raise UsageError(f"{path} is a folder; move it away, or name another folder")
 
 
 def refuse_foreign(
-    folder: Path, is_ours: IsOurs, results: str, has_results: bool, force: bool | None = None
+    folder: Path, is_own: IsOwnFile, results: str, has_results: bool, force: bool | None = None
 ) -> None:
-    """Raise an error for a folder of ``--out`` that holds files which may not be replaced.
+    """Raise UsageError if a folder contains files, unless the command may write there.
 
-    Results of the same command may be replaced if it has no ``--force`` (None), and with ``force``
-    anything may.
+    Args:
+        folder: The folder of ``--out``.
+        is_own: Whether the command may write a file of this name.
+        results: Name of the results of the command, for the message.
+        has_results: Whether the folder contains results of the same command.
+        force: The value of ``--force``. None for a command without this option, which may replace
+            its own results.
     """
     if not folder.is_dir():
         return
-    replaced = has_results if force is None else force
-    if not (replaced or is_empty(folder)):
+    may_replace = has_results if force is None else force
+    if not (may_replace or is_empty(folder)):
         with_force = "" if force is None else ", or replace it with --force"
         reason = f"contains a {results} already; name another folder{with_force}"
         if not has_results:
@@ -68,13 +73,13 @@ def refuse_foreign(
             with_force = "" if force is None else ", or write into it with --force"
             reason = f"contains {names[0]}{more}, but no {results}; name another folder{with_force}"
         raise UsageError(f"{folder} {reason}")
-    refuse_folders(folder, is_ours)
+    refuse_folders(folder, is_own)
 
 
 def _entries(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
-    except (FileNotFoundError, NotADirectoryError):  # making the folder says so
+    except (FileNotFoundError, NotADirectoryError):  # making the folder reports this
         return []
     except OSError as error:
         raise ProfileError(f"{folder}: cannot be read ({error.strerror})") from error
