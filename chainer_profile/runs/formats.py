@@ -41,7 +41,7 @@ class Report:
     def pictures(self) -> Mapping[str, Picture]:
         from chainer_profile.report import pictures
 
-        return pictures.of_run(self.summary)
+        return pictures.run_pictures(self.summary)
 
     def blocks(self) -> Iterator[Block]:
         """Those of ``report.md``, without pictures that are not written."""

@@ -44,7 +44,7 @@ def render(
     settings, title = summary.recording.settings, title or profile.ReportTitle()
     kind = "Layer-wise profile" + (f" of {model_name(settings)}" if title.heading else "")
     about = [settings_text(settings), *(f"{name}: {value}" for name, value in title.rows())]
-    drawn = pictures.of_run(summary) if drawn is None else drawn
+    drawn = pictures.run_pictures(summary) if drawn is None else drawn
     heading = Heading(1, title.heading or profile.subject(summary, beside))
     blocks = shown_in(PAGE, made or profile.sections(summary, beside))
     return page([heading, *blocks], kind, drawn, about)
