@@ -15,8 +15,8 @@ from chainer_profile.basics.errors import UsageError
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.content.beside import Beside
     from chainer_profile.report.content.profile import ReportTitle
+    from chainer_profile.report.content.related import RelatedResults
     from chainer_profile.report.document import Block, Section
     from chainer_profile.report.pictures.figures import Picture
 
@@ -26,7 +26,7 @@ class Report:
     """A run of which files are made; pictures and sections are made once for all of them."""
 
     summary: Summary
-    beside: Beside | None = None
+    related: RelatedResults | None = None
     title: ReportTitle | None = None
     formats: Sequence[str] = ()  #: What :func:`parse_formats` gives.
     only: Collection[str] | None = None  #: The files that are written; None for all.
@@ -35,7 +35,7 @@ class Report:
     def sections(self) -> list[Section]:
         from chainer_profile.report.content.profile import sections
 
-        return sections(self.summary, self.beside)
+        return sections(self.summary, self.related)
 
     @cached_property
     def pictures(self) -> Mapping[str, Picture]:
@@ -48,7 +48,7 @@ class Report:
         from chainer_profile.report.content.profile import report
         from chainer_profile.report.document import Figure
 
-        for block in report(self.summary, self.title, beside=self.beside, made=self.sections):
+        for block in report(self.summary, self.title, related=self.related, made=self.sections):
             if self.only is None or not isinstance(block, Figure) or block.file in self.only:
                 yield block
 
@@ -92,17 +92,17 @@ def _advice(report: Report) -> str | None:
     from chainer_profile.report.content import advice
     from chainer_profile.report.writers import markdown
 
-    tried = report.beside.advice if report.beside else None
-    if report.beside is None or tried is None:
+    tried = report.related.advice if report.related else None
+    if report.related is None or tried is None:
         return None
-    return markdown.write(advice.report(tried, report.beside.program))
+    return markdown.write(advice.report(tried, report.related.program))
 
 
 def _page(report: Report) -> str:
     from chainer_profile.report import page
 
     return page.render(
-        report.summary, report.beside, report.pictures, report.sections, report.title
+        report.summary, report.related, report.pictures, report.sections, report.title
     )
 
 
@@ -184,5 +184,5 @@ def trace_trial(formats: Sequence[str], n_trials: int | None = None) -> int | No
 
 
 def is_report(name: str) -> bool:
-    """Whether a run's folder has this file beside the recording."""
+    """Whether a run's folder has this file next to the recording."""
     return name in ("advice.json", "budget.json", *(format.file for format in FORMATS))

@@ -1,4 +1,4 @@
-"""The time of a whole program -> its blocks, the answer first."""
+"""The time of a whole program -> the section of its report, and its first screen."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from chainer_profile.record.budget import (
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import unit
 from chainer_profile.report.content.advice import on_screen
-from chainer_profile.report.content.answer import finding_words, warnings_of_values
+from chainer_profile.report.content.answer import format_finding, warnings_of_values
 from chainer_profile.report.content.boxes import LEAST_WIDTH, bar, series
 from chainer_profile.report.document import TOTAL, Block, Boxes, Text, strong, text
 from chainer_profile.report.tables import Column, Table
@@ -45,7 +45,7 @@ from chainer_profile.report.text import ending, script_name, shorten
 
 #: Parts in the first sentence, and findings below the table, at most.
 _MOST_PARTS, _MOST_FINDINGS = 3, 3
-#: Rows that a first screen has even where it is longer than a terminal.
+#: Fewest rows of a first screen, even if it is longer than the terminal.
 _FEWEST_ROWS = 12
 #: Characters of a line without the part's name, and characters of a name at least.
 _CHARACTERS_BESIDE, _FEWEST_NAME_CHARACTERS = 39, 24
@@ -55,7 +55,7 @@ _OWN = tuple(part for part in PARTS if part != PROFILER)
 
 
 class BudgetRow(NamedTuple):
-    """A line of the budget's tree; the level is 0 for a part, -1 for the whole."""
+    """A line of the table; the level is -1 for the whole, 0 for its parts, 1 for their parts."""
 
     name: str
     level: int
@@ -66,7 +66,7 @@ class BudgetRow(NamedTuple):
 
 
 def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Block]:
-    """The time of a program in a report."""
+    """The section of a report on the time of a program."""
     budget = program.budget
     yield from _opening(budget, sentence(budget))
     rows = list(budget_rows(program))
@@ -78,9 +78,9 @@ def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Bl
         price = units.format_duration(conditions.call_ns * NS)
         note += f" What profiling adds within iterations, {price} a call, is counted as profiling."
     yield text(note)
-    # A report has the findings on a trial in a section of its own.
+    # Findings on trials have their own section.
     for finding in program_findings(budget)[:_MOST_FINDINGS]:
-        yield text(*finding_words(finding), below=True)
+        yield text(*format_finding(finding), below=True)
 
 
 def overview(
@@ -108,7 +108,7 @@ def overview(
         tried = list(on_screen(advice, program))
         summary = None  # measured gains replace the estimated ones
     steps = [
-        text("Also: " if number else "Next: ", *finding_words(finding), below=bool(number))
+        text("Also: " if number else "Next: ", *format_finding(finding), below=bool(number))
         for number, finding in enumerate(tips(program_findings(budget, summary)))
     ]
     beneath = [replace(block, below=bool(steps)) for block in last]
@@ -183,12 +183,12 @@ def _named(spent: Spent) -> str:
 def budget_rows(
     program: ProgramTime, most: int = MOST_ROWS, longest: int | None = None
 ) -> Iterator[BudgetRow]:
-    """The largest parts, each with its own parts; the whole; and the time that profiling added.
+    """Yield the largest parts, each followed by its own parts; the whole; and profiling.
 
     Args:
         program: The time of the program.
-        most: Number of rows of parts.
-        longest: Characters of a name, with its indent.
+        most: Most rows of parts.
+        longest: Most characters of a name, with its indentation.
     """
     budget = program.budget
     own, script = own_ns(budget), script_name(budget.script)
@@ -198,7 +198,7 @@ def budget_rows(
             name = f"{part.path} {part.name}" if part.path else part.name
             name = name.replace(REST, f"{script}'s own code")
             if longest:
-                # The end differs between the paths of layers, and between functions of a file.
+                # Paths of layers, and functions of one file, differ at their ends.
                 cut = ending if part.path or part.sampled else shorten
                 name = cut(name, max(_FEWEST_NAME_CHARACTERS, longest - 2 * level))
             yield row(name, level, part.ns, part.count, part.sampled)
@@ -242,7 +242,7 @@ _FIGURES = (
 
 
 def _columns(rows: Iterable[BudgetRow]) -> list[Column]:
-    """The table's columns, which say how exact a time is that is from samples."""
+    """The table's columns; the first heading gives the precision of sampled times."""
     part = _PART
     if any(row.sampled for row in rows):
         # Two standard deviations of a count, at 100 samples a second.
