@@ -242,8 +242,9 @@ def _state_text(state: GpuState) -> str:
     """Format clocks, temperature, power and reasons for lower clocks, without unknown ones."""
     parts = []
     if state.sm_mhz is not None:
-        most = "" if state.most_sm_mhz is None else f" of {units.format_count(state.most_sm_mhz)}"
-        parts.append(f"{units.format_count(state.sm_mhz)}{most} MHz")
+        maximum = state.most_sm_mhz
+        of_maximum = "" if maximum is None else f" of {units.format_count(maximum)}"
+        parts.append(f"{units.format_count(state.sm_mhz)}{of_maximum} MHz")
     if state.memory_mhz is not None:
         parts.append(f"memory {units.format_count(state.memory_mhz)} MHz")
     if state.temperature_c is not None:

@@ -89,14 +89,14 @@ def _icicle(
     whole_s = float(times_s[rows["depth"] == 0].sum())
     if not whole_s:
         return
-    least = max(LEAST_WIDTH, sorted(times_s / whole_s)[-_MOST_BOXES:][0])
+    min_width = max(LEAST_WIDTH, sorted(times_s / whole_s)[-_MOST_BOXES:][0])
     boxes = []
     # The left edge of the next link of each level.
     ends = [0.0] * (_MOST_LEVELS + 2)
     for row, time in zip(rows.itertuples(), times_s.tolist(), strict=True):
         left, width = ends[row.depth], time / whole_s
         ends[row.depth], ends[row.depth + 1] = left + width, left
-        if width < least:
+        if width < min_width:
             continue
         tooltip = f"{printable(row.Index)}: {format_duration(time)}, {format_percent(width)}"
         if not (of_phase or math.isnan(row.exclusive_s)):

@@ -176,8 +176,8 @@ def hot_layers(summary: Summary) -> Iterator[Block]:
         f"{units.format_count(len(hot))} of {units.plural(len(layers), 'layer')} {is_or_are} hot: "
         f"{units.format_percent(float(hot['share'].sum()))} of the {whole(summary)[1]}."
     )
-    if (most := int(functions.iloc[0])) > 1:
-        count = "All" if most == len(hot) else units.format_count(most)
+    if (largest := int(functions.iloc[0])) > 1:
+        count = "All" if largest == len(hot) else units.format_count(largest)
         sentence += f" {count} of them are {functions.index[0]}"
         in_phase = f", {units.format_count(int(phases.iloc[0]))} belong to {phases.index[0]}"
         sentence += f"{in_phase if summary.several_phases else ''}."
@@ -255,7 +255,7 @@ def spreads(summary: Summary) -> list[Spread]:
 def _spreads(times_ns: NDArray[np.int64]) -> Iterator[Spread]:
     """The small plots of some layers; the shape of ``times_ns`` is (trials, layers)."""
     count = len(times_ns)
-    least, most = times_ns.min(axis=0), times_ns.max(axis=0)
+    minimum, maximum = times_ns.min(axis=0), times_ns.max(axis=0)
     # The histogram ends at the 99th percentile, so that a few long trials do not squeeze it.
     last = min(count - 1, int(0.99 * count))
     high = np.partition(times_ns, last, axis=0)[last]
@@ -263,12 +263,12 @@ def _spreads(times_ns: NDArray[np.int64]) -> Iterator[Spread]:
     course = np.array([np.median(block, axis=0) for block in blocks])
     for at in range(times_ns.shape[1]):
         # Times are whole nanoseconds: with narrower bars, some would always be empty.
-        bins = min(_MAX_BINS, max(1, int(2 * count**0.4)), int(high[at] - least[at]) + 1)
-        span = max(1, int(high[at] - least[at]))
-        bin_indices = np.minimum((times_ns[:, at] - least[at]) * (bins / span), bins - 1)
+        bins = min(_MAX_BINS, max(1, int(2 * count**0.4)), int(high[at] - minimum[at]) + 1)
+        span = max(1, int(high[at] - minimum[at]))
+        bin_indices = np.minimum((times_ns[:, at] - minimum[at]) * (bins / span), bins - 1)
         counts = np.bincount(bin_indices.astype(np.intp), minlength=bins)
-        level = np.clip((course[:, at] - least[at]) / span, 0, 1)
-        shortest, longest = (units.format_duration(int(end[at]) * NS) for end in (least, most))
+        level = np.clip((course[:, at] - minimum[at]) / span, 0, 1)
+        shortest, longest = (units.format_duration(int(end[at]) * NS) for end in (minimum, maximum))
         yield Spread(
             np.ceil(counts / counts.max() * SPREAD).astype(int).tolist(),
             np.rint(level * SPREAD).astype(int).tolist(),

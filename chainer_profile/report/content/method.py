@@ -309,8 +309,8 @@ def _figures(summary: Summary) -> Iterator[str]:
 
 def _threads(recording: Recording) -> str:
     probe = probed_threads(recording)
-    most = max((library.threads for library in recording.environment.blas), default=0)
-    return "" if probe is None else probe.text(most)
+    most_threads = max((library.threads for library in recording.environment.blas), default=0)
+    return "" if probe is None else probe.text(most_threads)
 
 
 def _warmups(recording: Recording) -> str:

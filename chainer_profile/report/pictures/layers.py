@@ -70,12 +70,12 @@ def figure(summary: Summary) -> Figure:
     Whiskers reach from the 5th to the 95th percentile. A whisker longer than 1.4 times the highest
     bar is cut, and a triangle marks the cut.
     """
-    shown = layer_bars(summary)
-    frame = shown.frame
+    drawn = layer_bars(summary)
+    frame = drawn.frame
     fig, ax, points, size = _axes(len(frame))
-    _draw_bars(ax, summary, shown, points)
+    _draw_bars(ax, summary, drawn, points)
     names, mean_s = frame["name"].tolist(), frame["mean_s"].to_numpy()
-    _label_bars(fig, names, mean_s, points, shown.label, size)
+    _label_bars(fig, names, mean_s, points, drawn.label, size)
     _draw_phases(ax, summary, frame["phase"].tolist(), points, size)
     label = f"mean self time{on_gpu(summary)} [ms]"
     ax.set_ylabel(label, fontsize=size)
@@ -110,8 +110,8 @@ def memory_figure(summary: Summary) -> Figure:
         high = [levels[phase] for phase, _, _ in spans]
         ends = ([at - 0.5 for _, at, _ in spans], [at - 0.5 for _, _, at in spans])
         ax.hlines(high, *ends, figures.INK, _DASHES, linewidth=1.2, label="high water of the phase")
-    most = max(float(peak.max()), float(left.max()), *levels.values())
-    ax.set_ylim(min(0.0, float(left.min()), *levels.values()) * 1.05, (most or 1.0) * 1.1)
+    top = max(float(peak.max()), float(left.max()), *levels.values())
+    ax.set_ylim(min(0.0, float(left.min()), *levels.values()) * 1.05, (top or 1.0) * 1.1)
     _label_bars(fig, layer_names(summary), peak, points, "layer, in the order of the calls", size)
     _draw_phases(ax, summary, phases, points, size, times=False)
     ax.set_ylabel("allocated [MiB]", fontsize=size)
@@ -148,10 +148,10 @@ def layer_bars(summary: Summary) -> Bars:
         frame = pd.DataFrame(_block(summary, key, rows) for key, rows in groups.items())
         return Bars(frame, f"block, in the order of the calls; {count} by block", are_layers=False)
     slowest = np.argsort(-layers["mean_s"].to_numpy(), kind="stable")[:SLOWEST]
-    shown = all_bars.iloc[np.sort(slowest)]
-    share = f"{shown['share'].sum():.0%} of the {whole(summary)[1]}"
+    slow_bars = all_bars.iloc[np.sort(slowest)]
+    share = f"{slow_bars['share'].sum():.0%} of the {whole(summary)[1]}"
     note = f"the {SLOWEST} slowest of {count}, which take {share}"
-    return Bars(shown, f"layer, in the order of the calls; {note}")
+    return Bars(slow_bars, f"layer, in the order of the calls; {note}")
 
 
 def _block(summary: Summary, key: Any, rows: NDArray[np.intp]) -> dict[str, str | float]:
@@ -187,11 +187,11 @@ def _axes(count: int) -> tuple[Figure, Axes, float, float]:
     return bars.axes_for(count, width, min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width)))
 
 
-def _draw_bars(ax: Axes, summary: Summary, shown: Bars, points: float) -> None:
+def _draw_bars(ax: Axes, summary: Summary, drawn: Bars, points: float) -> None:
     """Draw bars, whiskers, and the time from which a layer is hot."""
-    x = np.arange(len(shown.frame))
+    x = np.arange(len(drawn.frame))
     mean, hot, low, high = (
-        shown.frame[name].to_numpy() * 1e3 for name in ("mean_s", "hot_s", "p5_s", "p95_s")
+        drawn.frame[name].to_numpy() * 1e3 for name in ("mean_s", "hot_s", "p5_s", "p95_s")
     )
     highest = float(mean.max()) or 1.0
     limit = min(max(highest, float(high.max())), _HEADROOM * highest)
@@ -206,14 +206,14 @@ def _draw_bars(ax: Axes, summary: Summary, shown: Bars, points: float) -> None:
     style = {"ecolor": figures.INK, "elinewidth": thin, "capsize": cap, "capthick": thin}
     label = "5th to 95th percentile"
     ax.errorbar(x, low, (0 * length, length), fmt="none", label=label, **style)
-    top, line_s = limit, summary.hotspots.line_s if shown.are_layers else None
+    top, line_s = limit, summary.hotspots.line_s if drawn.are_layers else None
     if line_s is not None and line_s * 1e3 <= _HEADROOM * limit:
         top = max(limit, line_s * 1e3)
         label = f"line of the rule: {units.format_duration(line_s)}"
         style = {"color": figures.HOT_COLOUR, "linewidth": 0.9, "label": label}
         ax.axhline(line_s * 1e3, linestyle=_DASHES, **style)
     if cut.any():
-        label = f"cut (up to {units.format_duration(shown.frame['p95_s'].max())})"
+        label = f"cut (up to {units.format_duration(drawn.frame['p95_s'].max())})"
         size = max(3.0, 2 * cap)
         ax.plot(x[cut], np.full(cut.sum(), limit), "^", color=figures.INK, ms=size, label=label)
     ax.set_ylim(0, top * _ABOVE)
@@ -273,8 +273,8 @@ def _label_bars(
     for at in np.argsort(-heights, kind="stable"):
         if not named[max(0, at - spacing + 1) : at + spacing].any():
             named[at] = True
-    shown = {at: ending(names[at], _MAX_LABEL) for at in np.flatnonzero(named).tolist()}
-    bars.label_bars(fig, shown, font, label, size)
+    labels = {at: ending(names[at], _MAX_LABEL) for at in np.flatnonzero(named).tolist()}
+    bars.label_bars(fig, labels, font, label, size)
 
 
 def _draw_legend(fig: Figure, summary: Summary, size: float) -> None:

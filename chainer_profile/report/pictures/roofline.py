@@ -62,8 +62,8 @@ def figure(summary: Summary) -> Figure:
         ax.plot([], [], " ", label=label)
     left, right = min(x.min(), limits.ridge) / _MARGIN, max(x.max(), limits.ridge) * _MARGIN
     _draw_roofs(ax, limits, left, right)
-    most = max(limits.flops_per_s / _GIGA, float(y.max())) * _MARGIN
-    ax.set(xscale="log", yscale="log", xlim=(left, right), ylim=(y.min() / _MARGIN, most))
+    top = max(limits.flops_per_s / _GIGA, float(y.max())) * _MARGIN
+    ax.set(xscale="log", yscale="log", xlim=(left, right), ylim=(y.min() / _MARGIN, top))
     ax.set(xlabel="operations a byte", ylabel="billions of operations a second (GFLOP/s)")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(lambda value, _: format_significant(value, 1))
@@ -82,9 +82,9 @@ def _draw_dots(ax: Any, layers: pd.DataFrame, x: Floats, y: Floats, area: Floats
     # The others share one shape per size and colour, because many shapes make a large file.
     size = np.round(np.sqrt(area))
     for diameter, colour in sorted(set(zip(size[~linked], colours[~linked], strict=True))):
-        alike = ~linked & (size == diameter) & (colours == colour)
+        same = ~linked & (size == diameter) & (colours == colour)
         style = {"alpha": 0.75, "markeredgecolor": "white", "markeredgewidth": 0.5}
-        ax.plot(x[alike], y[alike], "o", color=colour, markersize=diameter, **style)
+        ax.plot(x[same], y[same], "o", color=colour, markersize=diameter, **style)
     style = {"alpha": 0.75, "linewidths": 0.5, "edgecolors": "white", "zorder": 3}
     dots = ax.scatter(x[linked], y[linked], s=area[linked], c=colours[linked].tolist(), **style)
     dots.set_urls([f"#{layer_anchor(at)}" for at in layers.index[linked]])
@@ -92,11 +92,11 @@ def _draw_dots(ax: Any, layers: pd.DataFrame, x: Floats, y: Floats, area: Floats
 
 def _draw_roofs(ax: Any, limits: MachineLimits, left: float, right: float) -> None:
     """Draw the machine's limits; the limit for copies into new memory is dashed."""
-    most, copied = limits.flops_per_s / _GIGA, limits.copy_nbytes_per_s / _GIGA
+    peak, copied = limits.flops_per_s / _GIGA, limits.copy_nbytes_per_s / _GIGA
     at = np.array([left, limits.ridge, right])
     speeds = f"{format_giga(limits.flops_per_s)} GFLOP/s, {format_giga(limits.copy_nbytes_per_s)}"
     label = f"limit: {speeds} GB/s"
-    ax.plot(at, np.minimum(at * copied, most), color=figures.INK, linewidth=1.4, label=label)
+    ax.plot(at, np.minimum(at * copied, peak), color=figures.INK, linewidth=1.4, label=label)
     if limits.fresh_nbytes_per_s:
         fresh = np.array([left, limits.flops_per_s / limits.fresh_nbytes_per_s])
         label = f"into new memory: {format_giga(limits.fresh_nbytes_per_s)} GB/s"

@@ -42,8 +42,8 @@ def _rounded(total: int, divisor: int) -> int:
 
 def _frame(name: str) -> str:
     """Format a name as a frame of a folded stack, which has no spaces and semicolons."""
-    shown = printable(name)
-    return "".join("_" if char == ";" or char.isspace() else char for char in shown) or "_"
+    text = printable(name)
+    return "".join("_" if char == ";" or char.isspace() else char for char in text) or "_"
 
 
 def _sampled_stacks(
@@ -58,11 +58,11 @@ def _sampled_stacks(
     ends = np.cumsum([sample.seconds for sample in sampled])
     parts_ns = np.diff(np.round(spent * ends / ends[-1]), prepend=0)
     for sample, ns in zip(sampled, parts_ns, strict=True):
-        frames = (_frame(_place(inside.places[place])) for place in sample.places)
+        frames = (_frame(_location(inside.places[place])) for place in sample.places)
         yield ";".join([stack, *frames]), int(ns)
 
 
-def _place(place: Place) -> str:
+def _location(place: Place) -> str:
     where = f"{place.file}:{place.line}" if place.line else place.file
     return f"{place.function} ({where})"
 

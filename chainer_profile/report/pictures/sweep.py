@@ -96,21 +96,21 @@ def latency_figure(results: Sequence[CaseResult]) -> Figure:
     Each combination of input and phase has its own panel, because their times differ by far.
     """
     panels = _group(results, ("input", "phase"))
-    shown = _first(panels, _MAX_PANELS)
+    drawn = _first(panels, _MAX_PANELS)
     # A property that is constant within each panel has no colour.
     keys = ("batch", *_OTHERS)
     differing = [key for key in keys if any(_differ(group, key) for group in panels.values())]
     all_series = _group(results, differing)
     series = _first(all_series, _MAX_SERIES)
-    most_networks = max(len(_networks(group)) for group in shown.values())
+    most_networks = max(len(_networks(group)) for group in drawn.values())
     width = min(_MAX_WIDTH, max(_MIN_WIDTH, 1.2 + 0.3 * most_networks * (len(series) + 1)))
-    fig = figures.blank(width, 1.1 + _PANEL_HEIGHT * len(shown))
-    axes = fig.subplots(len(shown), squeeze=False)[:, 0]
-    for ax, (name, group) in zip(axes, shown.items(), strict=True):
+    fig = figures.blank(width, 1.1 + _PANEL_HEIGHT * len(drawn))
+    axes = fig.subplots(len(drawn), squeeze=False)[:, 0]
+    for ax, (name, group) in zip(axes, drawn.items(), strict=True):
         _draw_panel(ax, group, series)
         title = name or f"input {group[0].input_text}"
         ax.set_title(title, fontsize=figures.TEXT, loc="left", parse_math=False)
-    left_out = len(panels) - len(shown) + len(all_series) - len(series)
+    left_out = len(panels) - len(drawn) + len(all_series) - len(series)
     _title(fig, "Latency by network, median and standard deviation", results, left_out)
     if len(series) > 1:
         _legend(fig, series, [Patch(facecolor=colour) for colour in _COLOURS])
@@ -168,18 +168,18 @@ def batch_series(results: Sequence[CaseResult]) -> Groups:
 def batch_figure(results: Sequence[CaseResult]) -> Figure:
     """Draw latency with its standard deviation, and inputs per second, over batch size."""
     series = batch_series(results)
-    shown = _first(series, _MAX_SERIES)
-    height = 4.1 + 0.18 * -(-len(shown) // _legend_columns(shown, _BATCH_WIDTH))
+    drawn = _first(series, _MAX_SERIES)
+    height = 4.1 + 0.18 * -(-len(drawn) // _legend_columns(drawn, _BATCH_WIDTH))
     fig = figures.blank(_BATCH_WIDTH, height)
     left, right = fig.subplots(1, 2)
     lines = []
-    for group, colour, marker in zip(shown.values(), _COLOURS, _MARKERS, strict=False):
+    for group, colour, marker in zip(drawn.values(), _COLOURS, _MARKERS, strict=False):
         batch = [result.settings.batchsize for result in group]
         style = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.2}
         median, std = _times_ms(group)
         left.errorbar(batch, median, yerr=std, **style, **_WHISKERS)
         lines += right.plot(batch, [result.fps for result in group], **style)
-    sizes = _ticks(sorted({r.settings.batchsize for group in shown.values() for r in group}))
+    sizes = _ticks(sorted({r.settings.batchsize for group in drawn.values() for r in group}))
     for ax in (left, right):
         ax.set_xscale("log", base=2)
         ax.set_xticks(sizes, list(map(units.format_count, sizes)))
@@ -190,18 +190,18 @@ def batch_figure(results: Sequence[CaseResult]) -> Figure:
     left.set_ylabel("latency [ms]")
     right.set_ylabel("throughput [inputs/s]")
     right.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    _title(fig, "Latency and throughput by batch size", results, len(series) - len(shown))
-    if list(shown) != [""]:
-        _legend(fig, shown, lines)
+    _title(fig, "Latency and throughput by batch size", results, len(series) - len(drawn))
+    if list(drawn) != [""]:
+        _legend(fig, drawn, lines)
     return fig
 
 
 def _ticks(sizes: Sequence[int]) -> list[int]:
     """The sizes that get a tick on a logarithmic axis, at least 1/12 of its length apart."""
-    least = math.log2(sizes[-1] / sizes[0]) / 12 if len(sizes) > 1 else 0.0
+    min_distance = math.log2(sizes[-1] / sizes[0]) / 12 if len(sizes) > 1 else 0.0
     ticks: list[int] = []
     for size in sizes:
-        if not ticks or math.log2(size / ticks[-1]) >= least:
+        if not ticks or math.log2(size / ticks[-1]) >= min_distance:
             ticks.append(size)
     return ticks
 

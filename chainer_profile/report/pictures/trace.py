@@ -39,15 +39,15 @@ def render(summary: Summary, trial: int | None = None) -> str:
             f"there is no trial {trial}: the recording has trials 0 to {recording.n_trials - 1}"
         )
     events: list[Event] = []
-    shown: list[Event] = []
+    processes: list[Event] = []
     for number in [middle] if trial in (None, middle) else [middle, trial]:
         kind = "median trial" if number == middle else "chosen trial"
         title = f"{kind} (trial {number} of {recording.n_trials}, counted from 0)"
         host = timeline.lay_out(recording, number)
         device = timeline.lay_out_device(recording, number)
         for side, root in [(": host", host), (": device", device)] if device else [("", host)]:
-            pid = len(shown) + 1
-            shown.append({"process": pid, "trial": number, "what": title + side})
+            pid = len(processes) + 1
+            processes.append({"process": pid, "trial": number, "what": title + side})
             named = {"ph": "M", "pid": pid, "tid": pid * _THREADS}
             events.append({**named, "name": "process_name", "args": {"name": title + side}})
             events.append({**named, "name": "process_sort_index", "args": {"sort_index": pid}})
@@ -59,7 +59,7 @@ def render(summary: Summary, trial: int | None = None) -> str:
     other = {
         "model": model_name(recording.settings),
         "trials": recording.n_trials,
-        "shown": shown,
+        "shown": processes,
         "places": [*timeline.LAUNCH_PLACES, *timeline.DEVICE_PLACES]
         if recording.on_device
         else list(timeline.HOST_PLACES),

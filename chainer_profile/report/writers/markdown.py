@@ -26,7 +26,7 @@ def _paragraphs(block: doc.Block) -> Iterator[str]:
         yield "\n".join(f"- {inline(item)}" for item in block.items)
     elif isinstance(block, doc.Code):
         lines = "\n".join(map(printable, block.text.split("\n")))
-        fence = _fence(lines, least=3)
+        fence = _fence(lines, min_length=3)
         yield f"{fence}\n{lines}\n{fence}"
     elif isinstance(block, Table):
         yield _table(block)
@@ -58,10 +58,10 @@ def _cell(column: Column, name: str) -> str:
     return "&emsp;" * ((len(name) - len(inner)) // 2) + cell(inner)
 
 
-def _fence(code: str, least: int = 1) -> str:
+def _fence(code: str, min_length: int = 1) -> str:
     """A fence with more backticks than the longest sequence in the code."""
     longest = max(map(len, re.findall("`+", code)), default=0)
-    return "`" * max(least, longest + 1)
+    return "`" * max(min_length, longest + 1)
 
 
 def inline(content: doc.Inline) -> str:
@@ -104,18 +104,18 @@ def _escaped(name: str, after_unit: str = r"(?![(:\[]|$)") -> str:
 
     A unit in brackets, such as ``[ms]``, is kept if the pattern ``after_unit`` matches after it.
     """
-    shown = printable(name)
-    shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    shown = shown.replace(" -&gt; ", " -> ")
-    shown = re.sub(r"([\\`*|~$])", r"\\\1", shown)
+    escaped = printable(name)
+    escaped = escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    escaped = escaped.replace(" -&gt; ", " -> ")
+    escaped = re.sub(r"([\\`*|~$])", r"\\\1", escaped)
     # A unit in brackets does not become a link, because the file has no link definitions.
-    shown = re.sub(
+    escaped = re.sub(
         r"\[[\w%/ ]{1,12}\]" + after_unit + r"|[\[\]]",
         lambda match: match[0] if len(match[0]) > 1 else f"\\{match[0]}",
-        shown,
+        escaped,
     )
     # Markdown does not interpret an underscore between letters.
-    return re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", shown)
+    return re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", escaped)
 
 
 def _escape_line(line: str) -> str:
