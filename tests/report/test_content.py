@@ -457,7 +457,7 @@ def test_a_long_name_of_a_function_ends_with_the_function() -> None:
     sampled = Sampled("the script's own code", "", "other", name, 9_000_000_000, 900)
     spent = (Spent("the script's own code", "", 10_000_000_000, 0),)
     long = replace(program(), wall_ns=10_000_000_000, spent=spent, sampled=(sampled,))
-    names = [row.name for row in budget.budget_rows(ProgramTime(long), longest=40)]
+    names = [row.name for row in budget.budget_rows(ProgramTime(long), name_width=40)]
     assert names[1].endswith("_for_a_file.py:11 plot")
     assert len(names[1]) < len(name)
 

@@ -47,11 +47,11 @@ from chainer_profile.report.text import ending, script_name, shorten
 _MOST_PARTS, _MOST_FINDINGS = 3, 3
 #: Fewest rows of a first screen, even if it is longer than the terminal.
 _FEWEST_ROWS = 12
-#: Characters of a line without the part's name, and characters of a name at least.
-_CHARACTERS_BESIDE, _FEWEST_NAME_CHARACTERS = 39, 24
+#: Characters of a line after the part's name, and fewest characters of a name.
+_CHARACTERS_OF_FIGURES, _FEWEST_NAME_CHARACTERS = 39, 24
 #: Characters of the command on a first screen.
 _MOST_COMMAND_CHARACTERS = 48
-_OWN = tuple(part for part in PARTS if part != PROFILER)
+_PROGRAM_PARTS = tuple(part for part in PARTS if part != PROFILER)
 
 
 class BudgetRow(NamedTuple):
@@ -113,21 +113,22 @@ def overview(
     ]
     beneath = [replace(block, below=bool(steps)) for block in last]
 
-    def shown(most: int) -> list[Block]:
-        every = budget_rows(program, most, width - _CHARACTERS_BESIDE)
-        *rows, _whole, _profiling = every
+    def blocks(max_rows: int) -> list[Block]:
+        name_width = width - _CHARACTERS_OF_FIGURES
+        *rows, _whole, _profiling = budget_rows(program, max_rows, name_width)
         table = Table(_columns(rows), rows, f"The time of {script_name(budget.script)}")
         return [*above, table, *steps, *beneath]
 
-    most = MOST_ROWS
-    while most > _FEWEST_ROWS and not fits(shown(most)):
-        most -= 1
-    while len(steps) > 1 and not fits(shown(most)):
+    max_rows = MOST_ROWS
+    while max_rows > _FEWEST_ROWS and not fits(blocks(max_rows)):
+        max_rows -= 1
+    while len(steps) > 1 and not fits(blocks(max_rows)):
         steps.pop()
-    return [*tried, *shown(most)]
+    return [*tried, *blocks(max_rows)]
 
 
 def _opening(budget: Budget, first: str) -> Iterator[Block]:
+    """The first sentence, an early end of the program, and what was not timed."""
     yield text(strong(first))
     if budget.outcome != COMPLETE:
         how = "was killed" if budget.outcome == RUNNING else f"ended: {budget.outcome}"
@@ -141,26 +142,26 @@ def _opening(budget: Budget, first: str) -> Iterator[Block]:
 
 def sentence(budget: Budget) -> str:
     """``train.py took 12.3 s (plus 1.5 s of profiling): 65.0 % training (600 iterations, ...``."""
-    parts = sorted((budget.of(part) for part in _OWN), key=lambda spent: -spent.ns)
-    named = ", ".join(
-        f"{units.format_percent(share_of(spent, budget))} {_named(spent)}"
+    parts = sorted((budget.of(part) for part in _PROGRAM_PARTS), key=lambda spent: -spent.ns)
+    largest = ", ".join(
+        f"{units.format_percent(share_of(spent, budget))} {_part_text(spent)}"
         for spent in parts[:_MOST_PARTS]
         if spent.ns
     )
-    return f"{how_long(budget)}: {named}."
+    return f"{how_long(budget)}: {largest}."
 
 
-def how_long(budget: Budget, longest: int | None = None) -> str:
+def how_long(budget: Budget, max_characters: int | None = None) -> str:
     """``train.py took 12.3 s (plus 1.5 s of profiling)``.
 
-    ``longest`` limits the characters of the command.
+    ``max_characters`` limits the length of the command.
     """
-    own = own_ns(budget)
-    took, profiler = (units.format_duration(ns * NS) for ns in (own, _profiling_ns(budget)))
-    path, space, words = budget.script.partition(" ")
-    script = path.rpartition("/")[2] + space + words
-    script = shorten(script, longest) if longest else script
-    reports_ns = budget.wall_ns - own - _profiling_ns(budget)
+    program_ns = own_ns(budget)
+    took, profiler = (units.format_duration(ns * NS) for ns in (program_ns, _profiling_ns(budget)))
+    path, space, arguments = budget.script.partition(" ")
+    script = path.rpartition("/")[2] + space + arguments
+    script = shorten(script, max_characters) if max_characters else script
+    reports_ns = budget.wall_ns - program_ns - _profiling_ns(budget)
     reports = (
         f", and {units.format_duration(reports_ns * NS)} for the reports" if reports_ns else ""
     )
@@ -172,7 +173,8 @@ def _profiling_ns(budget: Budget) -> int:
     return sum(spent.ns for spent in budget.part(PROFILER) if spent.name != REPORTS)
 
 
-def _named(spent: Spent) -> str:
+def _part_text(spent: Spent) -> str:
+    """``training (600 iterations, 13 ms each)``, or the name of another part."""
     if spent.part in (ITERATIONS, CALLS, TEST_CALLS) and spent.count:
         name, noun = ("training", "iteration") if spent.part == ITERATIONS else (spent.part, "call")
         each = units.format_duration(spent.ns * NS / spent.count)
@@ -181,39 +183,40 @@ def _named(spent: Spent) -> str:
 
 
 def budget_rows(
-    program: ProgramTime, most: int = MOST_ROWS, longest: int | None = None
+    program: ProgramTime, max_rows: int = MOST_ROWS, name_width: int | None = None
 ) -> Iterator[BudgetRow]:
     """Yield the largest parts, each followed by its own parts; the whole; and profiling.
 
     Args:
         program: The time of the program.
-        most: Most rows of parts.
-        longest: Most characters of a name, with its indentation.
+        max_rows: Most rows of parts.
+        name_width: Most characters of a name, with its indentation; None for no limit.
     """
     budget = program.budget
-    own, script = own_ns(budget), script_name(budget.script)
+    program_ns, script = own_ns(budget), script_name(budget.script)
 
     def rows(parts: Sequence[Part], level: int = 0) -> Iterator[BudgetRow]:
         for part in parts:
             name = f"{part.path} {part.name}" if part.path else part.name
             name = name.replace(REST, f"{script}'s own code")
-            if longest:
+            if name_width:
                 # Paths of layers, and functions of one file, differ at their ends.
                 cut = ending if part.path or part.sampled else shorten
-                name = cut(name, max(_FEWEST_NAME_CHARACTERS, longest - 2 * level))
+                name = cut(name, max(_FEWEST_NAME_CHARACTERS, name_width - 2 * level))
             yield row(name, level, part.ns, part.count, part.sampled)
             yield from rows(part.inner, level + 1)
 
     def row(name: str, level: int, ns: float, count: float = 0, sampled: bool = False) -> BudgetRow:
-        return BudgetRow(name, level, ns * NS, ns / own if own else 0.0, count, sampled)
+        share = ns / program_ns if program_ns else 0.0
+        return BudgetRow(name, level, ns * NS, share, count, sampled)
 
-    yield from rows(largest_parts(program_parts(program), own, most))
-    yield row(script, -1, own)
+    yield from rows(largest_parts(program_parts(program), program_ns, max_rows))
+    yield row(script, -1, program_ns)
     yield row("profiling (added)", 0, _profiling_ns(budget))
 
 
 def picture_of(budget: Budget) -> Iterator[Boxes]:
-    """One bar with the parts of a program's time."""
+    """A bar with the parts of a program's time."""
     rows = [row for row in budget_rows(ProgramTime(budget)) if row.level == 0][:-1]
     yield from bar(
         "Where the time of the program went",
@@ -231,7 +234,7 @@ _PART = Column(
 # fmt: off
 _FIGURES = (
     Column("time", "time", unit.SECONDS, field="seconds",
-           mark=lambda row, shown: units.format_about(shown, row.sampled)),
+           mark=lambda row, cell: units.format_about(cell, row.sampled)),
     Column("share", "share", unit.PART, bar=lambda row: row.share if row.level == 0 else None),
     Column("count", "count", unit.COUNT, value=lambda row: round(row.times) if row.times else None,
            unknown="", drop=1),
