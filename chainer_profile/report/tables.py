@@ -45,7 +45,7 @@ class Column:
     mark: Callable[[Any, str], str] | None = None  #: Adds marks to the cell of a row.
     note: str = ""  #: A sentence below a table that shows the column.
     fold: int = 32  #: Characters to which a narrow terminal folds a text at most.
-    drop: int = 0  #: A narrow terminal omits columns in this order; it keeps those with 0.
+    drop: int = 0  #: A narrow terminal omits columns in this order, and columns with 0 last.
     #: Computes the length of a row's bar; the default is the value.
     bar: Callable[[Any], float | None] | None = None
 
