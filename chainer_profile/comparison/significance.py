@@ -45,12 +45,11 @@ DEGREES = 10.0
 _MAD = 1.4826
 
 
-# Within a run successive trials are not independent, so no test is made on single ones, but on the
-# medians of blocks of them, or on their means where rows show means. From run to run a layer's time
-# differs as well, for as long as the process lives: where its arrays lie in memory, what else the
-# machine does. No number of trials averages that away. Its error is the variance of several runs of
-# each, or, with one run of each, what runs usually differ by in common and how the layers scatter
-# about that.
+# Successive trials of a run are not independent, so tests use the medians (or means) of blocks of
+# trials. A layer's time also differs from run to run, for example because of the positions of
+# arrays in memory, and more trials do not average this out. With several runs per side, its
+# variance is measured. With one run per side, it is estimated from the usual difference that all
+# layers share, and from the scatter of the layers around that shared part.
 
 
 def n_blocks(count: int) -> int:
@@ -233,9 +232,9 @@ def judge_runs(
     before_ns: Ints, after_ns: Ints, run_spread: Floats, shift: Floats, by_means: bool = False
 ) -> Judged:
     """Compare one run with another, by the medians or the means of their trials."""
-    # Two tests must both find a difference, so the larger p-value counts: Mann and Whitney's on the
-    # blocks, for noise within the runs, and Student's on the log ratio without the machine's part,
-    # whose variance is that of the bootstrap and that from run to run together.
+    # Two tests must both find a difference, so the larger p-value counts. The Mann-Whitney test on
+    # blocks considers noise within the runs. Student's t-test on the log ratio without the
+    # machine's part considers the sum of the bootstrap variance and the variance between runs.
     blocks = block_times(before_ns, by_means), block_times(after_ns, by_means)
     ratios = log_ratio(typical(before_ns, by_means), typical(after_ns, by_means))
     low, high = log_intervals(*blocks, by_means)
