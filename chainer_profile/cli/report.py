@@ -17,15 +17,15 @@ from chainer_profile.cli.options import SORT_KEYS
 from chainer_profile.cli.shown import ALL_ROWS, FULL, row_limit, say_report, say_written, show
 from chainer_profile.engines.results import RESULTS, EnginesRun
 from chainer_profile.record.recording import Recording
-from chainer_profile.report.content.beside import Beside
 from chainer_profile.report.content.first_screen import first_screen
-from chainer_profile.report.content.layer_section import Shown
+from chainer_profile.report.content.layer_section import TableOptions
 from chainer_profile.report.content.profile import ReportTitle, overview
+from chainer_profile.report.content.related import RelatedResults
 from chainer_profile.report.content.result_section import groups
 from chainer_profile.runs import engines as engines_folder
 from chainer_profile.runs.folder import RECORDING, has_ranks, load_run
 from chainer_profile.runs.formats import is_report, trace_trial
-from chainer_profile.runs.write import beside, with_folder_name, write_reports
+from chainer_profile.runs.write import related_results, with_folder_name, write_reports
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -110,7 +110,9 @@ def show_run(
                 sys.stdout.write(json_report.render(summary))
         quiet = args.quiet or args.json
         if prints:
-            _print(summary, None if folder is None else beside(folder, recording), args, quiet)
+            _print(
+                summary, None if folder is None else related_results(folder, recording), args, quiet
+            )
     names = [*filter(None, [written]), *(file.name for file in files)]
     if folder is not None and names:
         say = say_written if args.full or args.formats or not prints else say_report
@@ -118,7 +120,7 @@ def show_run(
 
 
 def _print(
-    summary: Summary, of_folder: Beside | None, args: argparse.Namespace, quiet: bool
+    summary: Summary, of_folder: RelatedResults | None, args: argparse.Namespace, quiet: bool
 ) -> None:
     """Print the tables that the options ask for."""
     asked: dict[str, Any] = {
@@ -133,9 +135,9 @@ def _print(
     if args.full:
         show(overview(summary, of_folder, **asked), quiet)
     elif args.group_by:
-        show(groups(summary, Shown(**asked)), quiet)
+        show(groups(summary, TableOptions(**asked)), quiet)
     else:
-        show(first_screen(summary, of_folder, Shown(**asked), tables=_tables(args)), quiet)
+        show(first_screen(summary, of_folder, TableOptions(**asked), tables=_tables(args)), quiet)
 
 
 def _tables(args: argparse.Namespace) -> tuple[str, ...]:

@@ -1,1 +1,1 @@
-"""Recordings compared with recordings: changes, and noise."""
+"""Compare recordings, and distinguish changes from noise."""

@@ -1,4 +1,4 @@
-"""Recordings of a network under several engines -> recordings with the same rows."""
+"""Convert recordings of a network under several engines to recordings with the same rows."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from chainer_profile.record.recording import Layer, Recording
 #: The engine of Chainer's own recordings.
 CHAINER = "chainer"
 
-#: Numbers that are added up, unless one of them is missing.
+#: Fields that are summed over merged rows; None if one of them is None.
 _SUMS = (
     *("flops", "macs", "nbytes_read", "nbytes_written"),
     *("input_nbytes", "parameter_nbytes", "output_nbytes"),
 )
-#: Arrays with a column for each layer.
+#: Arrays of a recording with a column for each layer.
 _BY_LAYER = ("self_ns", "host_ns", "gap_ns", "held_ns")
 
 
 @dataclass(frozen=True)
 class Fusion:
-    """The numbers of rows before and after layers were combined for a comparison."""
+    """The engines of a comparison, and the numbers of rows before and after rows were merged."""
 
-    before: str  #: The engine of the first side.
+    before: str  #: Engine of the first side.
     after: str
-    before_rows: int  #: Rows of its recording.
+    before_rows: int  #: Rows of the first side's recording.
     after_rows: int
-    groups: int  #: Rows in common.
+    groups: int  #: Rows of the merged recordings.
 
     @property
     def merged(self) -> bool:
-        """Whether fewer rows are in common than a side has of its own."""
+        """Whether rows of a side were merged."""
         return self.groups < max(self.before_rows, self.after_rows)
 
 
@@ -48,7 +48,7 @@ def engine_name(recording: Recording) -> str:
 
 
 def short_name(function: str) -> str:
-    """A row's function, shortened if there are several: ``Convolution2DFunction + 2``."""
+    """Shorten the functions of a merged row: ``Convolution2DFunction + 2``."""
     first, *others = function.split(JOIN)
     if not others:
         return function
@@ -56,7 +56,7 @@ def short_name(function: str) -> str:
 
 
 def place(index: int | str, covers: Sequence[int]) -> str:
-    """A row's number in a table: its index, or those of Chainer's layers in it (``3-5, 9``)."""
+    """Format the number of a row: its index, or the indices of its layers (``3-5, 9``)."""
     if not covers:
         return str(index)
     runs: list[list[int]] = []
@@ -68,17 +68,17 @@ def place(index: int | str, covers: Sequence[int]) -> str:
     return ", ".join("-".join(map(str, run)) for run in runs)
 
 
-# Rows are comparable by the smallest groups of layers that no engine splits: the finest partition
-# of Chainer's layers that has every node of every recording within one part.
+# The rows of the result are the smallest groups of Chainer's layers so that each node of each
+# recording lies within one group.
 
 
 def merged(recordings: Sequence[Recording]) -> list[Recording]:
-    """The recordings with rows that can be compared.
+    """Merge rows so that the recordings have comparable rows.
 
-    The rows of a group become one row with the sums of their times, so that trials and framework
-    time stay the same. Its ``covers`` are Chainer's layers of the group, also in recordings of
-    Chainer. Rows of an engine's own steps and of other phases than forward stay as they are, and so
-    do Chainer's layers for which an engine has no row.
+    The rows of a group become one row with the sum of their times. So the times of trials and of
+    the framework do not change. ``covers`` of the row are Chainer's layers of the group, also in
+    recordings of Chainer. These rows do not change: an engine's own steps, other phases than
+    forward, and layers for which an engine has no row.
     """
     recordings = [_covering(recording) for recording in recordings]
     rows = [
@@ -97,20 +97,23 @@ Covers = tuple[int, ...]
 
 
 def _covering(recording: Recording) -> Recording:
-    """A recording in which each of Chainer's forward rows covers its own layer."""
+    """Set ``covers`` of each forward row of Chainer to its own layer."""
     layers, number = [], 0
     for layer in recording.layers:
-        # Rows outside of links, such as the loss, have paths without a slash.
-        own = layer.phase == FORWARD and layer.path.startswith("/")
-        if own and not (layer.covers or recording.settings.engine):
+        # Rows outside the network, such as the loss, have paths without a slash.
+        in_network = layer.phase == FORWARD and layer.path.startswith("/")
+        if in_network and not (layer.covers or recording.settings.engine):
             layer = replace(layer, covers=(number,))
         layers.append(layer)
-        number += own
+        number += in_network
     return replace(recording, layers=tuple(layers))
 
 
 def _names(rows: Iterable[tuple[str, Layer]]) -> dict[int, str]:
-    """Names of Chainer's layers by their indices, on which all rows must agree."""
+    """Map indices of Chainer's layers to names.
+
+    Raises ProfileError if rows disagree, because then they are of different networks.
+    """
     named: dict[int, tuple[str, str]] = {}
     for engine, row in rows:
         names = row.function.split(JOIN)
@@ -130,7 +133,7 @@ def _names(rows: Iterable[tuple[str, Layer]]) -> dict[int, str]:
 
 
 def _groups(covers: Iterable[Covers]) -> dict[int, Covers]:
-    """The group of every layer; layers that a row covers are in the same group."""
+    """Map each layer to its group, so that all layers covered by a row are in one group."""
     groups: dict[int, set[int]] = {}
     for cover in covers:
         together = set[int]().union(*(groups.get(index, {index}) for index in cover))
@@ -139,17 +142,17 @@ def _groups(covers: Iterable[Covers]) -> dict[int, Covers]:
 
 
 def _main_paths(rows: Iterable[Layer], groups: Mapping[int, Covers]) -> dict[Covers, str]:
-    """Path of the main layer of every group."""
+    """Map each group to the path of its layer with the most operations."""
     candidates: dict[Covers, list[Layer]] = {}
     for row in rows:
         candidates.setdefault(groups[row.covers[0]], []).append(row)
     paths = {}
-    for group, rows_of_group in candidates.items():
-        single = [row for row in rows_of_group if len(row.covers) == 1]
+    for group, group_rows in candidates.items():
+        single = [row for row in group_rows if len(row.covers) == 1]
         # A row of several layers has the operations of all, but the path of only one.
         complete = {row.covers[0] for row in single} == set(group)
-        rows_of_group = single if complete else rows_of_group
-        main = min(rows_of_group, key=lambda row: (-(row.flops or 0), row.covers, row.path))
+        group_rows = single if complete else group_rows
+        main = min(group_rows, key=lambda row: (-(row.flops or 0), row.covers, row.path))
         paths[group] = main.path
     return paths
 
@@ -160,7 +163,7 @@ def _merge(
     names: Mapping[int, str],
     paths: Mapping[Covers, str],
 ) -> Recording:
-    """A recording with a row for each group, in the order in which the groups begin."""
+    """Merge the rows of each group of a recording, in the order of their first rows."""
     rows: dict[Covers | int, list[Layer]] = {}
     for layer in recording.layers:
         key = groups[layer.covers[0]] if layer.covers else layer.index
@@ -179,20 +182,20 @@ def _merge(
             arrays[name] = np.zeros((len(samples), len(rows)), np.int64)
             for at, new in new_index.items():
                 arrays[name][:, new] += samples[:, at]
-    # Bytes that layers allocate do not add up, since some are freed meanwhile.
+    # Allocated bytes cannot be summed, because a layer may free what another one allocated.
     return replace(recording, layers=tuple(layers), memory=None, **arrays)
 
 
 def _combined(rows: Sequence[Layer], index: int, new_index: Mapping[int, int]) -> Layer:
-    """A row in place of several; path, function and covers are those of the first."""
+    """Merge rows into one; path, function and covers are from the first row."""
     first, last = rows[0], rows[-1]
     sums: dict[str, Any] = {}
     for name in _SUMS:
         values = [getattr(row, name) for row in rows]
         sums[name] = None if None in values else sum(values)
 
-    def other(name: str) -> int | None:
-        """The row to which all of them refer; None if they refer to several or none."""
+    def common_reference(name: str) -> int | None:
+        """The row outside the group to which all rows refer; None if there are several or none."""
         referred = {None if (at := getattr(row, name)) is None else new_index[at] for row in rows}
         referred.discard(index)
         return referred.pop() if len(referred) == 1 else None
@@ -202,8 +205,8 @@ def _combined(rows: Sequence[Layer], index: int, new_index: Mapping[int, int]) -
         index=index,
         output_shapes=last.output_shapes,
         dtype=last.dtype,
-        parent=other("parent"),
-        forward=other("forward"),
+        parent=common_reference("parent"),
+        forward=common_reference("forward"),
         calls=sum(row.calls for row in rows),
         work_is_about=any(row.work_is_about for row in rows),
         node=JOIN.join(Counter(row.node for row in rows if row.node)),

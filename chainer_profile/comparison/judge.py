@@ -45,20 +45,19 @@ VALUES = ("before_s", "after_s", "ratio", "low", "high", "p_value", "verdict")
 class Judge:
     """Decides whether times differ; see :mod:`.compare` for the rules."""
 
-    min_effect: float  #: The least change that matters, as a fraction.
-    ends: tuple[
-        float, float
-    ]  #: Between which ratios the machine itself may have changed the times.
-    several: bool  #: Whether there are several runs of a side.
-    window_s: float  #: What the clock can tell apart of a layer.
-    by_means: bool = False  #: Whether the time of a run is its trials' mean, and not their median.
+    min_effect: float  #: The smallest change that matters, as a fraction.
+    #: The smallest and largest ratio of times that the machine's own change may explain.
+    ends: tuple[float, float]
+    several: bool  #: Whether a side has several runs.
+    window_s: float  #: The smallest difference of a layer's times that the clock can resolve.
+    by_means: bool = False  #: Whether the time of a run is the mean of its trials, not the median.
 
     def layers(
         self, before: Sequence[Ints], after: Sequence[Ints], groups: Groups
     ) -> tuple[pd.DataFrame, float]:
-        """Times, ratios and verdicts of layers, and how ratios spread from run to run."""
-        # What the machine accounts for is what layers of one function and shape have in common, as
-        # far as its own work was as much slower or faster, and as far as runs differ by chance.
+        """A table of times, ratios and verdicts of layers; the typical spread of log ratios."""
+        # The machine may explain the change that layers of one function and shape share. This part
+        # is limited by the change of the calibrations and by the usual differences between runs.
         times = times_ns(before, self.by_means), times_ns(after, self.by_means)
         ratios = log_ratio(*times)
         common, more = common_part(ratios, groups)
@@ -66,7 +65,7 @@ class Judge:
         if self.several:
             logs = [_run_logs(runs, self.by_means) for runs in (before, after)]
             parts = [_run_parts(side, groups) for side in logs]
-            # What the runs of a side differ by in common, the sides differ by as well.
+            # The shared parts vary within a side, so they also vary between the sides.
             error = np.sqrt(repeated_variance(*parts) * sum(1 / len(part) for part in parts))
             usual = t_quantile(len(before) + len(after) - 2) * error
             shift = np.clip(common, np.minimum(low, -usual), np.maximum(high, usual))
@@ -87,7 +86,7 @@ class Judge:
         return table, of_runs
 
     def totals(self, before: Sequence[Ints], after: Sequence[Ints]) -> pd.DataFrame:
-        """The same of one column, a total; the machine accounts for all that it can."""
+        """The table of one total. The machine explains as much of the change as it can."""
         before, after = ([samples[:, None] for samples in side] for side in (before, after))
         times = times_ns(before, self.by_means), times_ns(after, self.by_means)
         shift = np.clip(log_ratio(*times), *np.log(self.ends))
@@ -103,17 +102,17 @@ class Judge:
         return table
 
     def programs(self, before: Floats, after: Floats) -> pd.DataFrame:
-        """The same of parts of whole programs, which ran once in each run, (runs, parts).
+        """The table of parts of whole programs; the arguments have the shape (runs, parts).
 
-        Times are means of the runs, so that parts add up. One run of each program shows no noise:
-        there is a difference, but neither an interval nor a verdict. A part that a side does not
-        have is :data:`UNKNOWN`.
+        Times are means of the runs, so that parts add up. With one run of each program the noise is
+        unknown, so there is neither an interval nor a verdict. The verdict is :data:`UNKNOWN` for a
+        part that a side lacks.
         """
         times = before.mean(axis=0), after.mean(axis=0)
         ratios = log_ratio(*times)
         if self.several:
             logs = [log_ratio(np.ones_like(side), side) for side in (before, after)]
-            # Student's test compares means of logarithms; here these are logarithms of means.
+            # Student's test compares means of logarithms: shift them to logarithms of means.
             for side, mean in zip(logs, times, strict=True):
                 side += log_ratio(np.ones_like(mean), mean) - side.mean(axis=0)
             judged = judge_repeated(logs[0], logs[1], np.clip(ratios, *np.log(self.ends)))
@@ -127,7 +126,7 @@ class Judge:
         return table
 
     def _of_wholes(self, times: tuple[Floats, Floats], judged: Judged) -> pd.DataFrame:
-        """The table of totals; what the machine may explain as well has its own verdict."""
+        """The table of totals. Changes that the machine may explain are :data:`UNCLEAR`."""
         table = self._table(times, judged, discovery_corrected(judged.p_value), 0.0)
         differs = self._matters(judged.log_ratio) & ((judged.low > 0) | (judged.high < 0))
         table.loc[differs & (table["verdict"] == SAME), "verdict"] = UNCLEAR
@@ -143,7 +142,7 @@ class Judge:
     def _table(
         self, times: tuple[Floats, Floats], judged: Judged, p_values: Floats, window_s: float
     ) -> pd.DataFrame:
-        """Times, ratios and verdicts. The interval holds what the machine may account for."""
+        """The table of times, ratios and verdicts. Intervals include the machine's part."""
         low = judged.low - np.maximum(judged.shift, 0)
         high = judged.high - np.minimum(judged.shift, 0)
         significant = (
@@ -170,9 +169,9 @@ class Judge:
 
 
 def times_ns(runs: Sequence[Ints], by_means: bool = False) -> Floats:
-    """Medians, or means, of the columns of samples, (columns,); of several runs the geometric mean.
+    """The time of each column, (columns,), from the samples of each run, (trials, columns).
 
-    Samples are (trials, columns).
+    The time is the median of a run, or its mean, and the geometric mean over several runs.
     """
     times = np.array([typical(samples, by_means) for samples in runs])
     if len(times) == 1:
@@ -185,14 +184,14 @@ def times_ns(runs: Sequence[Ints], by_means: bool = False) -> Floats:
 
 
 def _run_logs(runs: Sequence[Ints], by_means: bool) -> Floats:
-    """Logarithms of the times of runs, (runs, columns); NaN of those that are not above 0."""
+    """Logarithms of the times of runs, (runs, columns); NaN for times that are not positive."""
     times = np.array([typical(samples, by_means) for samples in runs])
     return log_ratio(np.ones_like(times), times)
 
 
 def _run_parts(logs: Floats, groups: Groups) -> Floats:
-    """What each run's layers have in common beyond the average of the runs, (runs, columns)."""
-    # Of few layers that would be what each of them is.
+    """The deviation from the mean of all runs that a run's layers share, (runs, columns)."""
+    # With few layers, the shared part would be the layer itself.
     if logs.shape[1] < MIN_COMMON:
         return np.zeros_like(logs)
     return np.array([common_part(row - logs.mean(axis=0), groups)[0] for row in logs])

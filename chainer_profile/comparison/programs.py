@@ -1,4 +1,4 @@
-"""Whole programs compared: the time of each without the profiler, and the parts of that time."""
+"""Compare whole programs: their times without the profiler, and the parts of these times."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Programs = Sequence[Budget]
 
 
 def whole_program(before: Programs, after: Programs, judge: Judge) -> pd.DataFrame:
-    """The time of the whole program, a row with the columns of :data:`.judge.VALUES`."""
+    """A table with one row for the whole program and the columns :data:`.judge.VALUES`."""
     times = [np.array([[own_ns(budget)] for budget in side], float) for side in (before, after)]
     return judge.programs(*times).set_axis(pd.Index([WHOLE], name="total"))
 
 
 def parts_of_programs(before: Programs, after: Programs, judge: Judge) -> pd.DataFrame:
-    """The parts of a program, which add up to it; those that differ the most come first.
+    """The table of a program's parts, which add up to it; the largest difference comes first.
 
-    The columns are those of :data:`.judge.VALUES`, and ``before_count`` and ``after_count``: how
-    often a part ran, as a mean of the runs. Without programs there are no rows.
+    The columns are :data:`.judge.VALUES`, ``before_count`` and ``after_count``. The counts are the
+    mean numbers of times that a part ran. Without programs there are no rows.
     """
     if not (before and after):
         return pd.DataFrame(columns=[*VALUES, *_COUNTS])
@@ -49,14 +49,14 @@ def _times_ns(part: str, *sides: Programs) -> list[int]:
 
 
 def _mean_count(part: str, programs: Programs) -> float:
-    """How often a part ran; 0 where that says nothing."""
+    """How often a part ran on average; 0 for parts without a meaningful count."""
     if part in (START, IMPORTS):
         return 0.0
     return float(np.mean([budget.of(part).count for budget in programs]))
 
 
 def program_differences(before: Programs, after: Programs) -> Iterator[Difference]:
-    """What the programs were, and how they ended, where that differs between first runs."""
+    """Yield differences between the programs of the first runs, and between their endings."""
     if before and after:
         first, second = before[0], after[0]
         for name, values in (

@@ -1,4 +1,4 @@
-"""Differences between runs in settings, software and machine, and in the machine's speed."""
+"""Find differences between runs in settings, software, machine, and the machine's speed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import numpy as np
 from chainer_profile.basics.units import format_nbytes, format_shape
 from chainer_profile.record.recording import Recording
 
-#: The machine's speed has changed if its own work took longer or shorter by such fractions, on
-#: average or at any moment.
+#: The machine's speed changed if its calibration changed by these fractions: on average, or between
+#: any two moments.
 MOVED, MOVED_MOMENT = 0.03, 0.10
-#: The engine of a run that names none.
+#: The engine of a run whose settings name none.
 _CHAINER = "Chainer"
 PRODUCT, COPY, OTHERS = "matrix product", "copy", "other programs"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that is not the same in both runs; a value is empty if a run has none."""
+    """A setting or fact that differs between two runs; a value is empty if a run has none."""
 
     name: str
     before: str
@@ -35,20 +35,20 @@ class Difference:
 
     @property
     def of_place(self) -> bool:
-        """Whether the machine's fixed work is other work, too."""
+        """Whether the calibrations of the runs cannot be compared."""
         return self.of_machine or self.name in _PLACE
 
 
 @dataclass(frozen=True)
 class Movement:
-    """How the machine itself changed between two runs. Ratios are time after over time before."""
+    """A change of the machine's speed between two runs. Ratios are time after over time before."""
 
-    #: The measure: the time of the machine's own ``matrix product`` or ``copy``, or ``other
-    #: programs``, by which a run takes longer that shares the cores with them.
+    #: What was measured: a ``matrix product`` or ``copy`` as calibration, or the delay by ``other
+    #: programs`` that use the cores.
     name: str
-    ratio: float  #: The second run over the first, each on average.
-    #: The least and largest ratio of any moment of the second run to any of the first; with several
-    #: runs of a side the ratio and 1.
+    ratio: float  #: Ratio of the means of both runs.
+    #: Smallest ratio of any moment of the second run to any moment of the first. With several runs
+    #: on a side, ``low`` and ``high`` are the ratio and 1, in order.
     low: float
     high: float
 
@@ -60,7 +60,7 @@ class Movement:
 
 
 _SWITCH: dict[bool | None, str] = {True: "on", False: "off", None: ""}
-#: Values that may differ, by their names; None if a run has no such value.
+#: Functions that get a value from a run, by name; they return None if a run has no such value.
 _SETTINGS: dict[str, Callable[[Recording], object]] = {
     "network": attrgetter("settings.model"),
     "engine": lambda run: run.settings.engine or _CHAINER,
@@ -92,7 +92,7 @@ _MACHINE: dict[str, Callable[[Recording], object]] = {
     "cores": attrgetter("environment.usable_cores"),
     "GPU": lambda run: run.environment.gpu and run.environment.gpu.name,
 }
-#: With another value of these, the machine's fixed work is other work.
+#: If these differ, the runs' calibrations measured different work.
 _PLACE: dict[str, Callable[[Recording], object]] = {
     "device": attrgetter("settings.device"),
     "BLAS": lambda run: ", ".join(
@@ -102,13 +102,13 @@ _PLACE: dict[str, Callable[[Recording], object]] = {
         lib.kernels for lib in run.environment.blas if lib.kernels
     ),
 }
-#: Values that count only if both runs have them: runs on a CPU and a GPU differ in the device, and
-#: older recordings have no kernels.
+#: Values that are compared only if both runs have them. A run on a CPU has no GPU, and older
+#: recordings have no kernels.
 _IN_BOTH = ("GPU", "BLAS kernels")
 
 
 def differences(before: Recording, after: Recording) -> Iterator[Difference]:
-    """The differences, in the order of reports, without commits, dates and numbers of trials."""
+    """Yield the differences in the order of reports; ignores commits, dates, numbers of trials."""
     for name, value_of in (_SETTINGS | _PLACE | _MACHINE).items():
         values = [str(value_of(run) or "") for run in (before, after)]
         if values[0] != values[1] and (name not in _IN_BOTH or all(values)):
@@ -116,7 +116,7 @@ def differences(before: Recording, after: Recording) -> Iterator[Difference]:
 
 
 def movements(before: Sequence[Recording], after: Sequence[Recording]) -> Iterator[Movement]:
-    """How the machine changed from the runs of one side to those of the other."""
+    """Yield the changes of the machine's speed between the runs of both sides."""
     sides = before, after
     several = len(before) + len(after) > 2
     if all(run.conditions.calibrations for side in sides for run in side):
@@ -132,9 +132,9 @@ def movements(before: Sequence[Recording], after: Sequence[Recording]) -> Iterat
             if min(first + second) > 0:
                 low, high = min(second) / max(first), max(second) / min(first)
                 yield _movement(name, first, second, None if several else (low, high))
-    stretched = [[_stretch(run) for run in side] for side in sides]
-    if not any(math.isnan(value) for side in stretched for value in side):
-        first, second = stretched
+    delays = [[_delay_factor(run) for run in side] for side in sides]
+    if not any(math.isnan(factor) for side in delays for factor in side):
+        first, second = delays
         yield _movement(OTHERS, first, second, None if several else (1 / first[0], second[0]))
 
 
@@ -146,8 +146,8 @@ def _movement(
     return Movement(name, ratio, low, high)
 
 
-def _stretch(recording: Recording) -> float:
-    """How many times as long a run takes because others use the cores; NaN if not measured."""
+def _delay_factor(recording: Recording) -> float:
+    """The factor by which other programs on the cores slow a run; NaN if not measured."""
     other, cores = recording.conditions.other_cpu, recording.environment.usable_cores
     if other is None or not cores:
         return float("nan")
@@ -157,8 +157,8 @@ def _stretch(recording: Recording) -> float:
 
 
 def allowance(movements: Sequence[Movement]) -> tuple[float, float]:
-    """The least and largest ratio, with 1 between, by which the machine may have changed times."""
-    # Other programs slow the machine's own work, and leave fewer cores: the factors multiply.
+    """The smallest ratio, at most 1, and the largest, at least 1, that the machine may explain."""
+    # Other programs slow the calibration and also occupy cores, so the factors are multiplied.
     low = high = 1.0
     shared = (1.0, 1.0)
     for movement in movements:

@@ -29,11 +29,10 @@ class Side:
     Attributes:
         name: The user's name for it.
         runs: Its runs, at least one.
-        programs: Where the time of the program went in each run; empty for runs of a network.
-        inputs: Inputs by which times are divided: the batch size if the other side has another
-            one, else 1.
-        by_means: Whether the time of a layer is the mean of its trials, as rows of a program show
-            it, and not the median.
+        programs: The time budget of the program in each run; empty for runs of a network.
+        inputs: Divisor of times: the batch size if it differs between the sides, otherwise 1.
+        by_means: Whether the time of a layer is the mean of its trials, as in reports of programs,
+            not the median.
     """
 
     name: str
@@ -43,11 +42,11 @@ class Side:
     by_means: bool = False
 
     def time_s(self, index: int) -> float:
-        """Median (or mean) time of a layer; of several runs the geometric mean of theirs."""
+        """Median (or mean) time of a layer; the geometric mean over several runs."""
         return float(self._times_ns[index]) * NS
 
     def share(self, index: int) -> float:
-        """A layer's part of the sum of all layers' such times."""
+        """The time of a layer as a fraction of the sum over all layers."""
         whole = float(self._times_ns.sum())
         return float(self._times_ns[index]) / whole if whole else 0.0
 
@@ -57,7 +56,7 @@ class Side:
 
 
 def check(side: Side) -> None:
-    """Raise an error unless the runs of a side have trials and measured the same thing."""
+    """Raise ProfileError unless the runs of a side have trials and measured the same thing."""
     first, *others = side.runs
     scripts = dict.fromkeys(budget.script for budget in side.programs)
     if len(scripts) > 1:
@@ -79,9 +78,9 @@ def check(side: Side) -> None:
 
 
 def prepared(sides: Sequence[Side]) -> list[Side]:
-    """The sides with what they have in common: means if rows of a run are, and times by input.
+    """Set ``by_means`` and ``inputs`` so that the times of all sides are comparable.
 
-    Times are divided by the batch if the sides have different ones.
+    Uses means if any run has means. Divides times by the batch size if it differs.
     """
     by_means = any(run.by_means for side in sides for run in side.runs)
     batches = [side.runs[0].settings.batchsize for side in sides]
@@ -97,8 +96,8 @@ def is_same(a: Recording, b: Recording) -> bool:
 
 
 def keys(recording: Recording) -> dict[Key, int]:
-    """Index of every layer by path, function, phase and the number of such calls before it."""
-    # A fused row has Chainer's indices in its key, since an engine may lack other such calls.
+    """Map path, function, phase and the number of equal calls before it to a layer's index."""
+    # The key of a fused row includes Chainer's indices, because an engine may lack equal calls.
     seen: Counter[tuple[str, str, str, tuple[int, ...]]] = Counter()
     keys = {}
     for layer in recording.layers:

@@ -1,7 +1,7 @@
 """Are two runs' times different, or is it noise? Samples of two sides -> ratios and p-values.
 
-Samples, blocks and runs have a column a layer: (trials, columns), (blocks, columns) and (runs,
-columns); what is not known of a column is NaN.
+Arrays have a column for each layer: samples (trials, columns), blocks (blocks, columns) and runs
+(runs, columns). Unknown values are NaN.
 """
 
 from __future__ import annotations
@@ -19,42 +19,41 @@ from chainer_profile.basics.describe import CONFIDENCE
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 FASTER, SLOWER, SAME, UNKNOWN = "faster", "slower", "not significant", "not known"
-#: Something differs beyond noise, but the machine was as much slower or faster.
+#: A change beyond noise that the machine's own change may explain.
 UNCLEAR = "machine or code"
 #: One run of each program: how much of the difference is noise is not known.
 ONCE = "one run each"
 LEVEL = 0.05
-#: Trials that one run of each must have for a verdict.
+#: Fewest trials for a verdict on one run of each side.
 MIN_TRIALS = 4
 MAX_BLOCKS = 50
 _HALF_RESAMPLES = 1000
 _SEEDS = (0, 1)
-#: Standard deviation of the log ratio of single runs in what all their layers have in common.
+#: Standard deviation of the part of two runs' log ratio that all layers share.
 COMMON_SPREAD = 0.03 * 2**0.5
-#: That of a layer beyond that is taken to be between these; short calls may have more:
+#: Limits for the standard deviation of a layer's log ratio around that shared part.
 LEAST_SPREAD, MOST_SPREAD = 0.0075, 0.05 * 2**0.5
-#: their times are off by about so much, in nanoseconds.
+#: Uncertainty of short times in nanoseconds, which raises the upper limit.
 _SHORT_NS = 1000.0
-#: From so many layers on, what a run's layers have in common is told from what each does by itself.
+#: Fewest layers from which the part that a run's layers share is estimated.
 MIN_COMMON = 10
-#: Layers of a group that tell it, and layers in all that have something in common.
+#: Fewest layers of a group, and fewest layers of all, from which a shared part is estimated.
 MIN_GROUP, _FEW = 5, 3
-#: Degrees of freedom of the scatter: its tails are heavier than the normal distribution's.
+#: Degrees of freedom of the scatter, which has heavier tails than the normal distribution.
 DEGREES = 10.0
 #: The normal distribution's median absolute deviation is its standard deviation over this.
 _MAD = 1.4826
 
 
-# Within a run successive trials are not independent, so no test is made on single ones, but on the
-# medians of blocks of them, or on their means where rows show means. From run to run a layer's time
-# differs as well, for as long as the process lives: where its arrays lie in memory, what else the
-# machine does. No number of trials averages that away. Its error is the variance of several runs of
-# each, or, with one run of each, what runs usually differ by in common and how the layers scatter
-# about that.
+# Successive trials of a run are not independent, so tests use the medians (or means) of blocks of
+# trials. A layer's time also differs from run to run, for example because of the positions of
+# arrays in memory, and more trials do not average this out. With several runs per side, its
+# variance is measured. With one run per side, it is estimated from the usual difference that all
+# layers share, and from the scatter of the layers around that shared part.
 
 
 def n_blocks(count: int) -> int:
-    """Blocks that so many trials are cut into: as many as trials up to 30, at most 50."""
+    """The number of blocks for ``count`` trials: one per trial up to 30, at most 50."""
     if count <= 30:
         return count
     return min(MAX_BLOCKS, max(30, count // 20))
@@ -78,10 +77,10 @@ def block_times(samples_ns: Ints, by_means: bool = False) -> Floats:
 
 
 def log_intervals(before: Floats, after: Floats, by_means: bool = False) -> tuple[Floats, Floats]:
-    """95 % interval of the log ratio of two runs' medians, or means; both are given by blocks."""
-    # The bootstrap's percentiles of 2,000 ratios of medians of blocks drawn with replacement (Efron
-    # and Tibshirani, An Introduction to the Bootstrap, chapter 13). Each draw is used for either
-    # run in turn, so that exchanging the runs turns the interval round exactly.
+    """95 % interval of the log ratio of two runs' medians (or means), from their blocks."""
+    # Percentiles of 2,000 bootstrap ratios of medians or means (Efron and Tibshirani, An
+    # Introduction to the Bootstrap, chapter 13). Each run uses both seeds, so that exchanging the
+    # runs exactly inverts the interval.
     if min(len(before), len(after)) < 2:
         nothing = np.full(before.shape[1], np.nan)
         return nothing, nothing
@@ -111,8 +110,8 @@ def _resampled_means(blocks: Floats, seed: int) -> Floats:
 
 def _resampled_medians(blocks: Floats, seed: int) -> Floats:
     """Medians of blocks that are drawn with replacement, (resamples, columns)."""
-    # They follow from how often each value is drawn: the values are sorted once, and the median
-    # stands where the running count passes the half.
+    # Sort the values once. The median of a resample is the value at which the cumulative number of
+    # draws passes one half.
     count = len(blocks)
     weights = _times_drawn(count, seed)
     out = np.empty((_HALF_RESAMPLES, blocks.shape[1]))
@@ -135,9 +134,9 @@ def log_ratio(before: Floats, after: Floats) -> Floats:
 
 def rank_test(before: Floats, after: Floats) -> Floats:
     """Two-sided p-values of the Mann-Whitney test on blocks, (columns,); 1 for too few."""
-    # By the normal distribution, with corrections for ties and for continuity (Conover, Practical
-    # Nonparametric Statistics, section 5.1). Importing SciPy's function takes as long as a whole
-    # comparison.
+    # The normal approximation with corrections for ties and for continuity (Conover, Practical
+    # Nonparametric Statistics, section 5.1). SciPy's function is not used, because importing it
+    # takes as long as a comparison.
     counts = len(before), len(after)
     if min(counts) < 2:
         return np.ones(before.shape[1])
@@ -157,19 +156,21 @@ def rank_test(before: Floats, after: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Groups:
-    """Layers that fare alike, as a number for each layer, (columns,) each."""
+    """Groups of layers that behave similarly, as a group number for each layer, (columns,)."""
 
-    shape: Ints  #: Of those with the same function, phase and shapes.
-    function: Ints  #: Of those with the same function and phase.
+    shape: Ints  #: Groups with the same function, phase and shapes.
+    function: Ints  #: Groups with the same function and phase.
 
 
 def common_part(logs: Floats, groups: Groups) -> tuple[Floats, Floats]:
-    """What columns have in common, by group, and how much more they vary than it seems from that.
+    """The part of the log ratios that a column's group shares, and a correction, (columns,) each.
 
-    The median of the columns with the same shapes, of those with the same function where that are
-    few, and of all where those are few as well; of few columns in all the column itself.
+    The shared part is the median over columns with the same shapes; if there are few, with the same
+    function; if there are few, over all columns. With fewer than 3 columns in all it is the column
+    itself. The variance of the columns around it must be multiplied by the correction.
     """
-    # The median leans to its own columns: the far ones of n vary by 2 / n more, by simulation.
+    # A median is closer to its own columns. In simulations the variance of n columns around it was
+    # too small by a factor of 1 + 2 / n.
     finite = np.isfinite(logs)
     if finite.sum() < _FEW:
         return np.where(finite, logs, 0.0), np.ones(len(logs))
@@ -183,14 +184,20 @@ def common_part(logs: Floats, groups: Groups) -> tuple[Floats, Floats]:
 
 
 def spread(log_ratios: Floats, groups: Groups, times_ns: Floats, moved: float = 0.0) -> Floats:
-    """Standard deviation of a layer's log ratio from run to run, as the layers themselves tell."""
-    # Most layers of two runs are not changed, and those with the same function and shapes fare
-    # alike: how they scatter about what they have in common is what a layer differs by without a
-    # cause of its own (an empirical null; Efron, Large-scale simultaneous hypothesis testing, JASA
-    # 99, 2004); by the median absolute deviation, which a few changed layers do not move. It is
-    # kept within what runs of the same code differ by: runs may be alike by chance, and layers that
-    # are all changed must not hide that. Of functions with few layers it is the larger of these. A
-    # machine that moves does not move all layers alike.
+    """Standard deviation of each layer's log ratio from run to run, estimated from all layers.
+
+    Args:
+        log_ratios: Log ratios of two runs, (columns,).
+        groups: The groups of layers.
+        times_ns: Times of the layers; short ones may scatter more.
+        moved: Log factor by which the machine's speed changed, which adds scatter.
+    """
+    # Most layers do not change between two runs, and layers with the same function and shapes
+    # behave similarly. So their scatter around the shared part is the scatter of a layer without a
+    # change (an empirical null; Efron, Large-scale simultaneous hypothesis testing, JASA 99, 2004).
+    # The median absolute deviation ignores a few changed layers. The result is limited to the
+    # scatter between runs of the same code: it may be small by chance, or large because all layers
+    # changed. Functions with few layers get the upper limit.
     most = np.sqrt(MOST_SPREAD**2 + (_SHORT_NS / np.maximum(times_ns, 1.0)) ** 2 + moved**2)
     deviations = most.copy()
     finite = np.isfinite(log_ratios)
@@ -203,7 +210,7 @@ def spread(log_ratios: Floats, groups: Groups, times_ns: Floats, moved: float = 
 
 
 def _large_groups(numbers: Ints, finite: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
-    """Where each group is that has enough known columns to tell something."""
+    """Yield the mask of each group with at least ``MIN_GROUP`` known columns."""
     for number in np.unique(numbers):
         inside = numbers == number
         if (inside & finite).sum() >= MIN_GROUP:
@@ -212,22 +219,22 @@ def _large_groups(numbers: Ints, finite: NDArray[np.bool_]) -> Iterator[NDArray[
 
 @dataclass(frozen=True)
 class Judged:
-    """What a test says, (columns,) each."""
+    """The result of a test, (columns,) each."""
 
     log_ratio: Floats  #: Logarithm of after over before.
-    low: Floats  #: Lower end of its 95 % interval; NaN where it is not known.
+    low: Floats  #: Lower end of its 95 % interval; NaN if unknown.
     high: Floats
-    p_value: Floats  #: Two-sided, not corrected; 1 where nothing is known.
-    shift: Floats  #: What of the log ratio the machine accounts for.
+    p_value: Floats  #: Two-sided, not corrected; 1 if the log ratio is unknown.
+    shift: Floats  #: The part of the log ratio that the machine may explain.
 
 
 def judge_runs(
     before_ns: Ints, after_ns: Ints, run_spread: Floats, shift: Floats, by_means: bool = False
 ) -> Judged:
     """Compare one run with another, by the medians or the means of their trials."""
-    # Two tests must both find a difference, so the larger p-value counts: Mann and Whitney's on the
-    # blocks, for noise within the runs, and Student's on the log ratio without the machine's part,
-    # whose variance is that of the bootstrap and that from run to run together.
+    # Two tests must both find a difference, so the larger p-value counts. The Mann-Whitney test on
+    # blocks considers noise within the runs. Student's t-test on the log ratio without the
+    # machine's part considers the sum of the bootstrap variance and the variance between runs.
     blocks = block_times(before_ns, by_means), block_times(after_ns, by_means)
     ratios = log_ratio(typical(before_ns, by_means), typical(after_ns, by_means))
     low, high = log_intervals(*blocks, by_means)
@@ -254,8 +261,9 @@ def judge_repeated(
 ) -> Judged:
     """Compare several runs with several: the variance from run to run is measured.
 
-    A test of Student's on the logarithms of the runs' medians. Of few runs a layer's variance is
-    poorly known, so it is moderated by that of all layers of its kind; where these are few, of all.
+    Student's t-test on the logarithms of the runs' medians. With few runs, the variance of a layer
+    is poorly known. So it is moderated by the variance of all layers of its kind, or of all layers
+    if there are few of its kind.
     """
     degrees = len(before) + len(after) - 2
     variance = repeated_variance(before, after) * more
@@ -266,7 +274,7 @@ def judge_repeated(
         variance_0, degrees_0 = variance_prior(variance[inside], degrees)
         weight = degrees_0 / (degrees_0 + degrees) if np.isfinite(degrees_0) else 1.0
         moderated[inside] = weight * variance_0 + (1 - weight) * variance[inside]
-        # No more than all of them together tell.
+        # The layers together cannot provide more degrees of freedom.
         total[inside] = min(degrees_0 + degrees, max(1, (inside & finite).sum()) * degrees)
     ratios = after.mean(axis=0) - before.mean(axis=0)
     error = np.sqrt(moderated * (1 / len(before) + 1 / len(after)))
@@ -285,24 +293,24 @@ def repeated_variance(before: Floats, after: Floats) -> Floats:
 
 
 def variance_prior(variance: Floats, degrees: int) -> tuple[float, float]:
-    """The variance that columns have in common, and how many degrees of freedom it is worth."""
-    # By the moments of the logarithms of the columns' variances (Smyth, Linear models and empirical
-    # Bayes methods for assessing differential expression in microarray experiments, Statistical
-    # Applications in Genetics and Molecular Biology 3, 2004, section 6.2).
+    """The prior variance of all columns and its degrees of freedom; 0, 0 for too few columns."""
+    # From the moments of the logarithms of the columns' variances (Smyth, Linear models and
+    # empirical Bayes methods for assessing differential expression in microarray experiments,
+    # Statistical Applications in Genetics and Molecular Biology 3, 2004, section 6.2).
     logs = np.log(variance[np.isfinite(variance) & (variance > 0)])
-    if len(logs) < 3:  # too few to tell
+    if len(logs) < 3:
         return 0.0, 0.0
     half = degrees / 2
     centred = logs - psi(half) + np.log(half)
     excess = float(centred.var(ddof=1)) - float(polygamma(1, half))
-    if excess <= 0:  # the columns differ no more than by chance
+    if excess <= 0:  # chance explains the differences between the columns
         return float(np.exp(centred.mean())), float("inf")
     half_0 = _trigamma_inverse(excess)
     return float(np.exp(centred.mean() + psi(half_0) - np.log(half_0))), 2 * half_0
 
 
 def _trigamma_inverse(value: float) -> float:
-    """Where the trigamma function has a value above 0, by Newton's method (Smyth, appendix)."""
+    """The inverse of the trigamma function for a positive value, by Newton's method (Smyth)."""
     if value > 1e7:
         return 1 / float(np.sqrt(value))
     if value < 1e-6:
@@ -328,7 +336,7 @@ def _two_sided(statistic: Floats, degrees: ArrayLike) -> Floats:
 
 
 def discovery_corrected(p_values: Floats) -> Floats:
-    """p-values corrected for testing many: Benjamini and Hochberg's false discovery rate (1995)."""
+    """Correct p-values of multiple tests by the false discovery rate (Benjamini, Hochberg 1995)."""
     count = len(p_values)
     order = np.argsort(p_values, kind="stable")
     scaled = p_values[order] * count / np.arange(1, count + 1)

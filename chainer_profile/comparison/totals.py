@@ -14,19 +14,19 @@ from chainer_profile.comparison.programs import WHOLE, whole_program
 from chainer_profile.comparison.sides import Side
 from chainer_profile.record.recording import Recording
 
-#: Names of the totals. CPU time is that of the process in an unprofiled trial.
+#: Names of the totals. CPU time is the process's time in an unprofiled trial.
 CLEAN, CPU, PROFILED = "unprofiled trial", "CPU time", "profiled trial"
 LAYERS, FRAMEWORK = "layers", "framework"
 
 
 def totals_of(sides: Sequence[Side], judge: Judge) -> pd.DataFrame:
-    """The whole program, the trial and its parts, as far as all runs have them."""
+    """The table of the whole program, the trial and its parts; only totals that all runs have."""
     runs = [run for side in sides for run in side.runs]
     clean = all(len(run.clean_ns) for run in runs)
     timed = all(run.trial_ns is not None for run in runs)
-    # The headline of a network is the median; what adds up to a trial are means where rows are.
+    # The headline of a network is a median. Parts of a trial are means if its rows are means.
     by_medians = replace(judge, by_means=False)
-    # Other programs lengthen the machine's fixed work, but not CPU time.
+    # Other programs slow the calibration, but they do not change CPU time.
     by_itself = replace(by_medians, ends=(1.0, 1.0))
     parts: tuple[tuple[str, bool, Judge, Callable[[Recording], Any]], ...] = (
         (CLEAN, clean, by_medians, lambda run: run.clean_ns),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chainer_profile.advice.results import Advice
     from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.content.beside import Beside
+    from chainer_profile.report.content.related import RelatedResults
     from chainer_profile.report.document import Block, Text
 
 #: A program that ran for less time gets no page and no pictures, which take more than a second.
@@ -52,22 +52,22 @@ def main(job: Mapping[str, Any]) -> None:
     """
     from chainer_profile.analyse.program import ProgramTime, own_ns
     from chainer_profile.record.versioned import build
-    from chainer_profile.report.content.beside import Beside
+    from chainer_profile.report.content.related import RelatedResults
     from chainer_profile.report.document import text
 
     ended = build(Ended, job)
     problems = list(ended.problems)
-    summary, beside = None, Beside()
+    summary, related = None, RelatedResults()
     is_short = not ended.formats and own_ns(ended.budget) < _SHORT_NS
     try:
         # Only the main folder gets reports, because each one takes a second.
         if ended.saved and not (ended.quiet and NONE in ended.formats):
             folder = Path(ended.saved[0])
-            summary, beside = _write_reports(folder, ended.budget, ended.formats, is_short)
+            summary, related = _write_reports(folder, ended.budget, ended.formats, is_short)
     except ProfileError as error:
         problems.append(str(error))
     ns = max(0, time.perf_counter_ns() - ended.at_ns)
-    budget = ended.budget if beside.program is None else beside.program.budget
+    budget = ended.budget if related.program is None else related.program.budget
     spent = (*budget.spent, Spent(PROFILER, REPORTS, ns))
     budget = replace(budget, wall_ns=budget.wall_ns + ns, spent=spent)
     written = list(ended.saved)
@@ -78,22 +78,22 @@ def main(job: Mapping[str, Any]) -> None:
         except ProfileError as error:
             problems.append(str(error))
     if not ended.quiet:
-        program = replace(beside.program or ProgramTime(budget), budget=budget)
+        program = replace(related.program or ProgramTime(budget), budget=budget)
         last = [text(problem, note=True) for problem in dict.fromkeys(problems)]
         if written:
             last.append(text(_written_to(written, ended, is_short)))
-        _print(program, summary, beside.advice, last)
+        _print(program, summary, related.advice, last)
 
 
 def _write_reports(
     folder: Path, budget: Budget, formats: Sequence[str], is_short: bool
-) -> tuple[Summary, Beside]:
+) -> tuple[Summary, RelatedResults]:
     """Write the reports of a folder, and return the summary and further results they show."""
     from chainer_profile.analyse.changes import MUCH
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.integrations.moving import with_moving
     from chainer_profile.runs.folder import load_run
-    from chainer_profile.runs.write import beside, write_reports
+    from chainer_profile.runs.write import related_results, write_reports
 
     recording = load_run(folder)
     moving = with_moving(budget, recording, MUCH)
@@ -102,7 +102,7 @@ def _write_reports(
     summary = summarise(recording)
     if NONE not in formats:
         write_reports(folder, summary, formats, only=_FILES_IF_SHORT if is_short else None)
-    return summary, beside(folder, summary.recording)
+    return summary, related_results(folder, summary.recording)
 
 
 def _written_to(folders: Sequence[str], ended: Ended, is_short: bool) -> str:

@@ -1,4 +1,4 @@
-"""Renderers: each turns a Summary into text, a picture or lines on the terminal; none writes files.
+"""Render a Summary as text, a picture or lines on the terminal. Nothing here writes files.
 
-They are imported one by one, where they are used: matplotlib and rich take long to import.
+Import each module where it is used, because Matplotlib and rich take long to import.
 """

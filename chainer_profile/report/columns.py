@@ -1,4 +1,4 @@
-"""The columns of a run's tables: layers, links, phases, groups; and which of them a form shows."""
+"""The columns of a run's tables of layers, links, phases and groups; the selection of each form."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from chainer_profile.report.tables import Column, Table, by_key, mark_about, wit
 from chainer_profile.report.text import Row
 
 # fmt: off
-#: The columns of ``Summary.layers``; all but the last three are those of ``layers.csv``. Times are
-#: self times of one layer in the profiled trials.
+#: The columns of ``Summary.layers``. ``layers.csv`` has all except the last three. Times are self
+#: times of one layer in the profiled trials.
 LAYER_COLUMNS = by_key(
     Column("index", "#", unit.PLAIN, "Place of the layer in a trial, from 0", field="Index"),
     Column("label", "label", unit.TEXT, "Index and function"),
@@ -35,7 +35,7 @@ LAYER_COLUMNS = by_key(
     Column("input_shapes", "input", unit.SHAPES, fold=36,
            meaning="Shapes of the input arrays and parameters, such as 1x3x32x32 16x3x3x3; in "
                    "backward of the incoming gradients, in update of the parameters"),
-    Column("output_shapes", "output", unit.SHAPES_BESIDE, drop=5,
+    Column("output_shapes", "output", unit.SHAPES_ON_ONE_LINE, drop=5,
            meaning="Shapes of the output arrays; in backward of the outgoing gradients"),
     Column("dtype", "dtype", unit.TEXT, "Data type of the first output", fold=12),
     Column("trials", "trials", unit.COUNT, "Number of profiled trials"),
@@ -132,24 +132,24 @@ ABOUT = (
     "~ marks estimates: a number of operations for each element of the largest array, and "
     "each array read or written once."
 )
-#: Which layer a row is.
-WHICH = ("index", "path", "function", "phase")
-#: The columns of the layers that a table shows, as far as they say something; ``--columns`` chooses
-#: others for the terminal.
-SHOWN = {
+#: The columns that identify a layer.
+_IDENTITY = ("index", "path", "function", "phase")
+#: The columns of layers in each table; empty ones are omitted. ``--columns`` replaces the
+#: terminal's.
+TABLE_COLUMNS = {
     "terminal": (
         *("index", "hot", "path", "function", "phase", "output_shapes"),
         *("mean", "share", "median", "ci", "p95", "host", "gap", "busy", "cumulative_share"),
         *("gflops", "reached", "verdict", "peak"),
     ),
     "page": (
-        *(*WHICH, "mean", "share", "median", "interval", "verdict"),
+        *(*_IDENTITY, "mean", "share", "median", "interval", "verdict"),
         *("p5", "p95", "std", "calls", "output_shapes", "host", "gap", "busy"),
         *("flops", "moved", "intensity", "gflops", "gbytes", "reached"),
         *("peak", "workspace", "retained"),
     ),
     "hottest layers of a page": ("path", "mean", "share", "function", "phase"),
-    "hot layers": (*WHICH, "mean", "share", "cumulative_share", "median", "interval"),
+    "hot layers": (*_IDENTITY, "mean", "share", "cumulative_share", "median", "interval"),
     "appendix": ("label", "path", "phase", "mean", "share"),
 }
 
@@ -157,9 +157,9 @@ SHOWN = {
 def layer_columns(
     summary: Summary, keys: Sequence[str], rows: pd.DataFrame | None = None
 ) -> list[Column]:
-    """The columns of these names that say something of the rows, by default of all layers.
+    """The columns of ``keys`` that have a value in at least one row.
 
-    A phase is shown where there are several.
+    Omits the phase if there is only one. ``rows`` defaults to all layers.
     """
     columns = [LAYER_COLUMNS[key] for key in keys if summary.several_phases or key != "phase"]
     return with_content(columns, summary.layers if rows is None else rows)
@@ -173,7 +173,7 @@ def _link_phases() -> Iterator[Column]:
 
 
 # fmt: off
-#: The columns of ``links.csv``, of :func:`link_frame`. Times are means over the profiled trials.
+#: The columns of ``links.csv``, from :func:`link_frame`. Times are means over the profiled trials.
 LINK_COLUMNS = by_key(
     Column("path", "link", unit.TEXT, field="Index",
            meaning="Path of the link; / is the network, and without a slash it is outside the "
@@ -200,7 +200,7 @@ LINK_COLUMNS = by_key(
 
 
 def link_frame(links: pd.DataFrame) -> pd.DataFrame:
-    """The tree of links with columns for all phases, so that files of runs can be compared."""
+    """Add empty columns for missing phases, so that files of different runs have equal columns."""
     fields = [column.key + column.unit.field for column in _link_phases()]
     return links.reindex(columns=[*links, *(name for name in fields if name not in links)])
 
@@ -212,7 +212,7 @@ _PROPERTIES = by_key(
 
 
 def properties(rows: Iterable[Row], caption: str = "") -> Table:
-    """Names and their values: a table without a head."""
+    """A table of names and values, without headings."""
     return Table(_PROPERTIES, list(rows), caption)
 
 
@@ -227,7 +227,7 @@ PHASES = by_key(
     Column("total", "total ms", unit.MS),
     Column("share", "%", unit.PERCENT, full="share of the trial [%]"),
 )
-#: The columns of a table of groups; ``phase`` is that of each phase.
+#: The columns of a table of groups; ``phase`` is the template of a column for each phase.
 _GROUPS = by_key(
     Column("name", "name", unit.TEXT, field="Index"),
     Column("calls", "calls", unit.CALLS, unknown=""),
@@ -243,14 +243,14 @@ _GROUPS = by_key(
 
 
 def group_columns(by: str, phases: Sequence[str]) -> list[Column]:
-    """The columns of a table of groups: by phase for more than one."""
-    name, calls, own, share, total, _, each, hot = _GROUPS.values()
-    of_phases = _phase_times(phases, "s") if len(phases) > 1 else ()
-    return [name.headed(by), calls, own, share, total, *of_phases, each, hot]
+    """The columns of a table of groups, with one for each phase if there are several."""
+    name, calls, self_time, share, total, _, each, hot = _GROUPS.values()
+    phase_columns = _phase_times(phases, "s") if len(phases) > 1 else ()
+    return [name.headed(by), calls, self_time, share, total, *phase_columns, each, hot]
 
 
 def _phase_times(phases: Sequence[str], field: str) -> Iterator[Column]:
-    """A column a phase; empty where a row has no part in it."""
+    """Yield a column for each phase; a cell is empty if the row has no time in the phase."""
     for phase in phases:
         column = _GROUPS["phase"].headed(phase, f"{phase} [ms]")
         drop = 5 if phase in (FORWARD, BACKWARD) else 2
@@ -262,7 +262,7 @@ def _phase_times(phases: Sequence[str], field: str) -> Iterator[Column]:
 
 
 def tree_columns(phases: Sequence[str], rows: pd.DataFrame, *, indent: bool) -> list[Column]:
-    """The columns of the tree that say something; a link's name may be indented."""
+    """The columns of the tree of links, without empty ones; ``indent`` indents the names."""
 
     def indented(row: Any) -> str:
         return f"{'  ' * row.depth}{row.name}"

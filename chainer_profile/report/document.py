@@ -1,6 +1,6 @@
-"""A report as data: blocks in their order, which every writer writes in a way of its own.
+"""A report as a list of blocks, which each writer renders in its format.
 
-Texts are plain: nothing in them is a mark of Markdown or HTML.
+Texts are plain: writers escape the characters that Markdown or HTML would interpret.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from chainer_profile.report.tables import Table
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-#: The files beside a report that it shows or names.
+#: Files in the report's folder that the report shows or links.
 PLOT, ROOFLINE, MEMORY = "layers.png", "roofline.png", "memory.png"
 LAYERS, LINKS = "layers.csv", "links.csv"
 #: Styles of a piece of text.
 STRONG, CODE = "strong", "code"
-#: The forms of a report: a first screen, all that a terminal shows, Markdown, a page.
+#: The forms of a report: the first screen, the whole report on a terminal, Markdown, a page.
 BRIEF, FULL, REPORT, PAGE = "brief", "full", "report", "page"
-WHOLE = (FULL, REPORT, PAGE)
-#: Marks of a table's row: a hot layer, a sum of other rows, a change, outputs that are wrong.
+_DEFAULT_FORMS = (FULL, REPORT, PAGE)
+#: Marks of a table's row: a hot layer, a sum of other rows, a change, wrong outputs.
 HOT, TOTAL, SLOWER, FASTER, WRONG = "hot", "total", "slower", "faster", "wrong"
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Text of one style: :data:`STRONG`, :data:`CODE` or none; ``link`` is the file it names."""
+    """Text of one style: :data:`STRONG`, :data:`CODE` or none; ``link`` is a file to link to."""
 
     text: str
     style: str = ""
     link: str = ""
 
 
-#: A sentence or more: texts, and pieces of another style.
-Words = tuple["str | Piece", ...]
+#: Text in which some pieces have a style or a link.
+Inline = tuple["str | Piece", ...]
 
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading; level 1 is the report's title, 2 a part, 3 a section of it."""
+    """A heading; level 1 is the report's title, 2 a section, 3 a subsection."""
 
     level: int
     text: str
@@ -51,38 +51,35 @@ class Heading:
 class Text:
     """A paragraph."""
 
-    words: Words
-    #: Whether the reader has to know it before all else, or it is of less weight than all else.
-    note: bool = False
-    aside: bool = False
-    #: Whether it belongs to the block above it.
-    below: bool = False
-    #: The kind of a note that is more, such as ``Warning``.
-    lead: str = ""
+    content: Inline
+    note: bool = False  #: Whether to emphasise it.
+    aside: bool = False  #: Whether to show it in a pale colour.
+    below: bool = False  #: Whether no empty line separates it from the block above.
+    lead: str = ""  #: The kind of a note, such as ``Warning``.
 
     @property
-    def led(self) -> Words:
-        """The words behind the kind of a note."""
-        return (f"{self.lead}: ", *self.words) if self.lead else self.words
+    def with_lead(self) -> Inline:
+        """The text after its lead: ``Warning: ...``."""
+        return (f"{self.lead}: ", *self.content) if self.lead else self.content
 
 
 @dataclass(frozen=True)
 class Points:
-    """A list."""
+    """A bulleted list."""
 
-    items: tuple[Words, ...]
+    items: tuple[Inline, ...]
 
 
 @dataclass(frozen=True)
 class Code:
-    """Lines as they are."""
+    """Preformatted lines, such as a command."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture: its file beside the report, and words for who cannot see it."""
+    """A picture: its file in the report's folder, its alternative text and its caption."""
 
     file: str
     alt: str
@@ -91,32 +88,31 @@ class Figure:
 
 @dataclass(frozen=True)
 class Box:
-    """A part of a picture made of boxes: place, width, kind, and the words for who points at it."""
+    """A box of a :class:`Boxes` picture; ``left`` and ``width`` are fractions of its width."""
 
     left: float
     width: float
-    kind: str
-    words: str
-    name: str = ""
+    kind: str  #: Its CSS class, which gives the colour.
+    tooltip: str
+    name: str = ""  #: Text in the box.
     row: int = 0
 
 
 @dataclass(frozen=True)
 class Boxes:
-    """A picture made of boxes; only a page shows it."""
+    """A picture made of boxes, such as a stacked bar; only a page shows it."""
 
     label: str
     boxes: Sequence[Box]
-    #: Names of kinds, and the kinds.
-    legend: Sequence[tuple[str, str]] = ()
+    legend: Sequence[tuple[str, str]] = ()  #: Pairs of a text and a kind of box.
     caption: str = ""
 
 
 @dataclass(frozen=True)
 class Fold:
-    """A line that opens on a page; a warning is to be known before all else."""
+    """A line of a page that opens to show blocks; a warning has another colour."""
 
-    line: Words
+    line: Inline
     blocks: Sequence[Block]
     warning: bool = False
 
@@ -126,26 +122,29 @@ Block = Heading | Text | Points | Code | Table | Figure | Boxes | Fold
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report, and the forms that have it; its blocks may be made when they are read."""
+    """A section of a report, and the forms that contain it.
+
+    ``block_source`` may be a generator; it is consumed when ``blocks`` is read first.
+    """
 
     title: str
-    made_of: Iterable[Block]
-    forms: Collection[str] = WHOLE
+    block_source: Iterable[Block]
+    forms: Collection[str] = _DEFAULT_FORMS
 
     @cached_property
     def blocks(self) -> list[Block]:
-        """Its blocks, which are made once for all forms."""
-        return list(self.made_of)
+        """The blocks of all forms."""
+        return list(self.block_source)
 
     def in_form(self, form: str) -> list[Block]:
-        """Its blocks in a form that has it; boxes are for a page."""
+        """The blocks that a form contains; only a page contains :class:`Boxes`."""
         if form not in self.forms:
             return []
         return [block for block in self.blocks if form == PAGE or not isinstance(block, Boxes)]
 
 
 def shown_in(form: str, sections: Iterable[Section]) -> Iterator[Block]:
-    """The blocks of a form of a report; the brief form is without titles."""
+    """Yield the blocks of a form of a report, with headings except in the brief form."""
     for section in sections:
         blocks = section.in_form(form)
         if blocks and section.title and form != BRIEF:
@@ -154,41 +153,41 @@ def shown_in(form: str, sections: Iterable[Section]) -> Iterator[Block]:
 
 
 def text(
-    *words: str | Piece,
+    *content: str | Piece,
     note: bool = False,
     aside: bool = False,
     below: bool = False,
     lead: str = "",
 ) -> Text:
-    """A paragraph of these words; see :class:`Text`."""
-    return Text(words, note, aside, below, lead)
+    """Make a paragraph; see :class:`Text`."""
+    return Text(content, note, aside, below, lead)
 
 
-def points(items: Iterable[str | Words]) -> Points:
-    """A list of these sentences."""
+def points(items: Iterable[str | Inline]) -> Points:
+    """Make a bulleted list."""
     return Points(tuple((item,) if isinstance(item, str) else item for item in items))
 
 
-def listing(items: Iterable[str | Words]) -> Iterator[Points]:
-    """The same list, if there is something in it."""
+def listing(items: Iterable[str | Inline]) -> Iterator[Points]:
+    """Yield a bulleted list, or nothing if there are no items."""
     if (block := points(items)).items:
         yield block
 
 
 def below(sentences: Iterable[str], *, note: bool = False) -> Iterator[Text]:
-    """A paragraph each, which belongs to the block above it."""
+    """Yield a paragraph for each sentence, without an empty line before it."""
     for sentence in sentences:
         yield text(sentence, note=note, below=True)
 
 
-def with_code(sentence: str) -> Words:
-    """A sentence with names in a program between backticks."""
+def with_code(sentence: str) -> Inline:
+    """Split a sentence into text and the code between its backticks."""
     parts = enumerate(sentence.split("`"))
     return tuple(code(part) if at % 2 else part for at, part in parts if part)
 
 
 def code(text: str) -> Piece:
-    """A name in a program or on its command line."""
+    """Text in the style of code, such as a name or a command."""
     return Piece(text, CODE)
 
 
@@ -197,15 +196,16 @@ def strong(text: str) -> Piece:
 
 
 def file(name: str) -> Piece:
-    """A file beside the report."""
+    """A link to a file in the report's folder."""
     return Piece(name, link=name)
 
 
-def plain(words: Words) -> str:
-    return "".join(word if isinstance(word, str) else word.text for word in words)
+def plain(content: Inline) -> str:
+    """The text without styles."""
+    return "".join(item if isinstance(item, str) else item.text for item in content)
 
 
-def pieces(words: Words) -> Iterator[Piece]:
-    """The words, each text as a piece without a style."""
-    for word in words:
-        yield Piece(word) if isinstance(word, str) else word
+def pieces(content: Inline) -> Iterator[Piece]:
+    """Yield pieces; plain text becomes a piece without a style."""
+    for item in content:
+        yield Piece(item) if isinstance(item, str) else item

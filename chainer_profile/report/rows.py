@@ -1,4 +1,4 @@
-"""The rows of a run's tables of phases, groups and links; the framework's; and rows' anchors."""
+"""The rows of a run's tables of phases, groups and links; the framework's row; anchors of rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from chainer_profile.basics.describe import Statistics
 from chainer_profile.basics.paths import above
 from chainer_profile.basics.units import plural
 from chainer_profile.report.document import HOT, TOTAL
-from chainer_profile.report.text import between, printable
+from chainer_profile.report.text import framework_name, printable
 
 
 def phase_rows(summary: Summary) -> pd.DataFrame:
-    """The phases, and last their sum, which is the profiled trial where trials were timed."""
+    """The phases and, last, their sum: the profiled trial, or all layers without timed trials."""
     table = summary.phases
     rest = "outside of the phases" if summary.recording.phases else "framework, phase not known"
     names = [rest if name == OUTSIDE else str(name) for name in table.index]
@@ -37,24 +37,24 @@ class Part(NamedTuple):
 
 
 def framework_time(summary: Summary) -> Part | None:
-    """The time of a trial that no layer has; None where it is not known."""
+    """The time of a trial outside all layers; None if it is unknown."""
     framework, share = summary.totals.framework, summary.totals.framework_share
     if framework is None or share is None or summary.recording.settings.inclusive:
         return None
-    return Part(between(summary.recording), framework.mean_s, share)
+    return Part(framework_name(summary.recording), framework.mean_s, share)
 
 
 def shares(summary: Summary) -> list[tuple[str, float]]:
-    """The parts of a trial that functions and the framework take, largest first.
+    """Names and fractions of the functions and the framework, largest first.
 
-    Where whole trials were not timed they are parts of the layers' time.
+    They are fractions of the mean profiled trial, or of all layers if trials were not timed.
     """
     totals = summary.totals
     whole = float(summary.functions["total_s"].sum())
     parts = []
     if totals.profiled is not None and totals.framework is not None and totals.profiled.mean_s:
         whole = totals.profiled.mean_s
-        parts.append((between(summary.recording), totals.framework.mean_s / whole))
+        parts.append((framework_name(summary.recording), totals.framework.mean_s / whole))
     if not whole:
         return []
     parts += [
@@ -64,20 +64,20 @@ def shares(summary: Summary) -> list[tuple[str, float]]:
     return sorted(parts, key=lambda part: -part[1])
 
 
-def other_groups(summary: Summary, by: str, shown: pd.DataFrame) -> pd.DataFrame:
-    """The rows that complete a table of groups: the groups not shown, the framework, the trial.
+def other_groups(summary: Summary, by: str, listed: pd.DataFrame) -> pd.DataFrame:
+    """The rows that complete a table of groups: the groups not listed, the framework, the trial.
 
     Returns:
-        Rows with some columns of :func:`.grouping.group`; the shares of ``shown`` and of all these
-        rows but the last add up to the last one.
+        Rows with some columns of :func:`.grouping.group`. The shares of ``listed`` and of these
+        rows without the last one add up to the last one's.
     """
-    totals, every = summary.totals, summary.group(by)
+    totals, groups = summary.totals, summary.group(by)
     phases = [f"{name}_s" for name in summary.phase_names]
-    parts = ["total_s", "share", *(name for name in phases if name in every)]
+    times = ["total_s", "share", *(name for name in phases if name in groups)]
     rows = {}
-    if count := len(every) - len(shown):
-        rest = every.drop(shown.index)
-        rows[plural(count, f"other {by}")] = rest[[*parts, "calls", "hot"]].sum().to_dict()
+    if count := len(groups) - len(listed):
+        rest = groups.drop(listed.index)
+        rows[plural(count, f"other {by}")] = rest[[*times, "calls", "hot"]].sum().to_dict()
     if framework := framework_time(summary):
         row = {"total_s": framework.seconds, "share": framework.share}
         row |= {f"{name}_s": time_s for name, time_s in summary.phases["framework_s"].items()}
@@ -90,21 +90,23 @@ def other_groups(summary: Summary, by: str, shown: pd.DataFrame) -> pd.DataFrame
     return pd.DataFrame.from_dict(rows, "index")
 
 
-def other_layers(summary: Summary, shown: pd.DataFrame, named: str = "function") -> list[Any]:
-    """The rows that complete a table of layers: the layers not shown, the framework, the trial.
+def other_layers(
+    summary: Summary, listed: pd.DataFrame, name_column: str = "function"
+) -> list[Any]:
+    """The rows that complete a table of layers: the layers not listed, the framework, the trial.
 
-    Inclusive times have none, because they do not add up.
+    Empty for inclusive times, because they do not add up.
 
     Args:
         summary: The run.
-        shown: The layers in the table.
-        named: The column that has the names of these rows: ``function``, ``label`` or ``path``.
+        listed: The layers in the table.
+        name_column: The column for the names of these rows: ``function``, ``label`` or ``path``.
     """
     if summary.recording.settings.inclusive:
         return []
     totals, rows = summary.totals, []
-    if count := len(summary.layers) - len(shown):
-        rest = summary.layers.drop(shown.index)
+    if count := len(summary.layers) - len(listed):
+        rest = summary.layers.drop(listed.index)
         sums = {name: float(rest[name].sum()) for name in ("mean_s", "share", "calls")}
         rows.append(_row(summary, plural(count, "other layer"), **sums))
     rows += framework_row(summary)
@@ -114,11 +116,11 @@ def other_layers(summary: Summary, shown: pd.DataFrame, named: str = "function")
         rows.append(_row_of_times(summary, f"whole {name}", share, totals.profiled))
     else:
         rows.append(_row(summary, f"all {name}", share=share, mean_s=whole_s))
-    return [row._replace(**{named: row.function}) for row in rows]
+    return [row._replace(**{name_column: row.function}) for row in rows]
 
 
 def framework_row(summary: Summary) -> list[Any]:
-    """The framework as a row of the table of layers; none where it is not known."""
+    """The framework as a row of the table of layers; an empty list if its time is unknown."""
     framework, times = framework_time(summary), summary.totals.framework
     if framework is None or times is None:
         return []
@@ -130,23 +132,23 @@ def _row_of_times(summary: Summary, name: str, share: float, times: Statistics) 
     return _row(summary, name, share=share, trials=times.count, **statistics)
 
 
-def _row(summary: Summary, name: str, **known: Any) -> Any:
-    """A row of the table of layers that is no layer; what is not in ``known`` is empty."""
+def _row(summary: Summary, name: str, **fields: Any) -> Any:
+    """Make a row of the table of layers for something else; missing ``fields`` are empty."""
     row_type = type(next(summary.layers.itertuples()))
     texts = dict.fromkeys(("path", "phase", "dtype", "verdict"), "")
     shapes = {"input_shapes": (), "output_shapes": ()}
     nothing = dict.fromkeys(("Index", "hot", "work_is_about", "forward"))
     empty = dict.fromkeys(row_type._fields, math.nan) | texts | shapes | nothing
-    return row_type(**{**empty, "function": name, "label": name, **known})
+    return row_type(**{**empty, "function": name, "label": name, **fields})
 
 
 def hot_marks(rows: pd.DataFrame, column: str = "hot") -> list[str]:
     return [HOT if hot else "" for hot in rows[column]]
 
 
-def total_marks(rows: pd.DataFrame, every: Sized) -> list[str]:
-    """The marks of hot rows, and of the whole below them if there are more rows."""
-    more = len(every) - len(rows)
+def total_marks(rows: pd.DataFrame, all_rows: Sized) -> list[str]:
+    """Mark the hot rows, and the last of ``all_rows`` as the total if ``all_rows`` has more."""
+    more = len(all_rows) - len(rows)
     return [*hot_marks(rows), *[""] * (more - 1), *[TOTAL] * (more > 0)]
 
 
@@ -155,25 +157,25 @@ def layer_anchor(index: int) -> str:
 
 
 def link_anchor(summary: Summary, path: str) -> str:
-    """The anchor of a link's row; empty where there is none."""
+    """The anchor of a link's row; empty if the table has no row for the path."""
     return f"link-{summary.links.index.get_loc(path)}" if path in summary.links.index else ""
 
 
 def tree_rows(summary: Summary, depth: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The tree of links down to a level, and the rows beside it: together they are the trial.
+    """The links down to a depth, and the rows outside the network that complete the trial.
 
-    ``marked`` are links with hot layers that no row below them shows.
+    The column ``marked`` is true for a link with hot layers that no row below it includes.
     """
     totals, phases, table = summary.totals, summary.phases, summary.links
     fields = {phase: f"{phase}_inclusive_s" for phase in summary.phase_names}
     table = table.assign(**{name: 0.0 for name in fields.values() if name not in table})
     inside = table[[str(path).startswith("/") for path in table.index]]
-    shown = inside[inside["depth"] <= depth]
+    listed = inside[inside["depth"] <= depth]
     # Hot layers that are counted in a row further below need no mark.
-    seen_below = shown["hot"].groupby([above(str(path)) for path in shown.index]).sum()
-    seen = seen_below.reindex(shown.index, fill_value=0)
+    hot_below = listed["hot"].groupby([above(str(path)) for path in listed.index]).sum()
+    hot_below = hot_below.reindex(listed.index, fill_value=0)
     outside = table.drop(inside.index)
-    beside = [outside.assign(marked=outside["hot"] > 0)]
+    other_rows = [outside.assign(marked=outside["hot"] > 0)]
     if totals.framework is not None and totals.profiled is not None:
         for name, column, whole_s in (
             ("framework", "framework_s", totals.framework.mean_s),
@@ -182,5 +184,5 @@ def tree_rows(summary: Summary, depth: int) -> tuple[pd.DataFrame, pd.DataFrame]
             row = {"name": name, "kind": "", "depth": 0, "inclusive_s": whole_s, "marked": False}
             row |= {field: phases[column][phase] for phase, field in fields.items()}
             row["share"] = whole_s / totals.profiled.mean_s if totals.profiled.mean_s else math.nan
-            beside.append(pd.DataFrame([row], index=[name]))
-    return shown.assign(marked=shown["hot"] > seen), pd.concat(beside)
+            other_rows.append(pd.DataFrame([row], index=[name]))
+    return listed.assign(marked=listed["hot"] > hot_below), pd.concat(other_rows)

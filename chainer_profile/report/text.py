@@ -1,4 +1,4 @@
-"""Words about a run that all forms of its report share."""
+"""Texts about a run that all forms of its report share."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ Row = tuple[str, str]
 
 
 def printable(name: str) -> str:
-    """A name on one line: what cannot be printed (newlines, escapes) is shown as in Python."""
+    r"""Escape characters that cannot be printed, such as newlines, as in Python (``\n``)."""
     escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
     return name if name.isprintable() else "".join(escaped)
 
 
 def printable_rows(rows: Iterable[tuple[str, str | None]]) -> list[Row]:
-    """The rows that have a value, on a line each."""
+    """The rows that have a value, with printable values."""
     return [(name, printable(value)) for name, value in rows if value]
 
 
-def shorten(text: str, most: int) -> str:
-    """A text of so many characters at most."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+def shorten(text: str, width: int) -> str:
+    """Cut a text to at most ``width`` characters; a cut text ends with an ellipsis."""
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def ending(text: str, most: int) -> str:
-    """The end of a text, of so many characters at most: that of a path tells layers apart."""
-    return text if len(text) <= most else "…" + text[1 - most :]
+def ending(text: str, width: int) -> str:
+    """Keep the last ``width`` characters of a text, such as the end of a path."""
+    return text if len(text) <= width else "…" + text[1 - width :]
 
 
 def script_name(script: str) -> str:
-    """The name of a program by how it was called: that of its file, or of its module."""
+    """The name of a program's file or module, from its command line."""
     words = script.split(" ")
     if words[0] == "-m" and len(words) > 1:
         return words[1]
@@ -49,12 +49,12 @@ def script_name(script: str) -> str:
 
 
 def model_name(settings: Settings) -> str:
-    """The network's name, or words where it has none."""
+    """The network's name, or ``unnamed network``."""
     return printable(settings.model) or "unnamed network"
 
 
 def input_text(settings: Settings) -> str:
-    """The input of the network: ``random image, seed 0, shape 1x3x32x32``."""
+    """Format the input of the network: ``random image, seed 0, shape 1x3x32x32``."""
     parts = [printable(settings.input)] if settings.input else []
     if settings.input_shape:
         parts.append(f"shape {units.format_shape(settings.input_shape)}")
@@ -62,12 +62,12 @@ def input_text(settings: Settings) -> str:
 
 
 def batch_text(settings: Settings) -> str:
-    """The size of the batch, if it is known: ``batch 32``."""
+    """Format the batch size: ``batch 32``; empty if it is unknown."""
     return f"batch {units.format_count(settings.batchsize)}" if settings.batchsize else ""
 
 
 def mode_text(settings: Settings) -> str:
-    """``test mode`` or ``train mode``, as ``chainer.config.train`` was; with a graph, too."""
+    """``test mode`` or ``train mode``, with ``with backprop`` if the run built a graph."""
     mode = "train mode" if settings.train_mode else "test mode"
     return f"{mode} with backprop" if settings.with_graph else mode
 
@@ -93,7 +93,7 @@ def trial_parts(recording: Recording) -> list[str]:
 
 
 def trial_text(recording: Recording) -> str:
-    """A trial in words: ``forward pass``, or ``training step (forward, ..., update with Adam)``."""
+    """Describe a trial: ``forward pass``, or ``training step (forward, ..., update with Adam)``."""
     parts = trial_parts(recording)
     if parts == ["forward"]:
         return "forward pass"
@@ -102,13 +102,13 @@ def trial_text(recording: Recording) -> str:
 
 
 def settings_text(settings: Settings) -> str:
-    """How the network was run: input, batch, device, mode."""
+    """Describe how the network was run: input, batch, device, mode."""
     parts = (input_text(settings), batch_text(settings), printable(settings.device))
     return ", ".join(filter(None, (*parts, mode_text(settings), *options(settings))))
 
 
 def options(settings: Settings) -> list[str]:
-    """Options other than the usual ones: data type, kernels, memory."""
+    """Describe options that differ from the defaults: data type, kernels, memory."""
     unusual = [] if settings.dtype == "float32" else [printable(settings.dtype)]
     if settings.fast:
         unusual.append(f"accelerated ({printable(settings.fast)} kernels)")
@@ -118,29 +118,29 @@ def options(settings: Settings) -> list[str]:
 
 
 def on_gpu(summary: Summary) -> str:
-    """`` on the GPU`` where the layers' times are those of one; else nothing."""
+    """`` on the GPU`` if the layers were timed there, otherwise an empty text."""
     return " on the GPU" if summary.recording.on_device else ""
 
 
-def between(recording: Recording) -> str:
-    """The name of the time of a trial that no layer has."""
+def framework_name(recording: Recording) -> str:
+    """The name for the time of a trial outside all layers."""
     return "runtime overhead" if recording.settings.engine else "framework"
 
 
 def weights_text(settings: Settings) -> str:
-    """Where the weights came from."""
+    """Describe the origin of the weights: a file, or their initial values and seed."""
     if settings.weights:
         return f"weights from {printable(settings.weights)}"
     return "initial weights" + ("" if settings.seed is None else f", seed {settings.seed}")
 
 
 def typical_word(recording: Recording) -> str:
-    """Which time stands for a layer: not every iteration of a program has each layer."""
+    """The statistic that reports use for a layer: ``mean`` if some trials lack some layers."""
     return "mean" if recording.by_means else "median"
 
 
 def trials_text(recording: Recording) -> str:
-    """The trials: ``10,000 profiled trials, 1,000 unprofiled trials, 50 warm-ups``."""
+    """Count the trials: ``10,000 profiled trials, 1,000 unprofiled trials, 50 warm-ups``."""
     unprofiled = units.plural(len(recording.clean_ns), "unprofiled trial")
     warmups = units.plural(len(recording.warmup_ns) or recording.settings.warmups, "warm-up")
     return f"{profiled_text(recording)}, {unprofiled}, {warmups}"
@@ -151,7 +151,7 @@ def profiled_text(recording: Recording) -> str:
 
 
 def run_lines(recording: Recording) -> list[str]:
-    """The network, a trial, and the numbers of trials, in three short lines."""
+    """Three short lines: the network, a trial, and the numbers of trials."""
     settings = recording.settings
     return [
         f"{model_name(settings)}, {settings_text(settings)}",
@@ -161,7 +161,7 @@ def run_lines(recording: Recording) -> list[str]:
 
 
 def environment_lines(environment: Environment) -> list[str]:
-    """Machine and versions as far as they are known, in two short lines."""
+    """Two short lines: the machine and the versions, without unknown ones."""
     named = (
         ("NumPy", environment.numpy),
         ("Chainer", environment.chainer),
@@ -175,7 +175,7 @@ def environment_lines(environment: Environment) -> list[str]:
 
 
 def environment_rows(environment: Environment) -> list[Row]:
-    """Machine, versions, commit and start as far as they are known, one row each."""
+    """Rows for the machine, versions, commit and start, without unknown ones."""
     memory = environment.memory_nbytes
     rows = [
         ("Processor", environment.processor),
@@ -196,7 +196,7 @@ def environment_rows(environment: Environment) -> list[Row]:
 
 
 def gpu_rows(recording: Recording) -> list[Row]:
-    """The GPU, its libraries and its state as far as they are known, one row each."""
+    """Rows for the GPU, its libraries and its state, without unknown ones."""
     gpu, conditions = recording.environment.gpu, recording.conditions
     rows: list[tuple[str, str | None]] = []
     if gpu is not None:
@@ -219,7 +219,7 @@ def gpu_rows(recording: Recording) -> list[Row]:
 
 
 def option_rows(settings: Settings) -> list[Row]:
-    """The same, one row each."""
+    """Rows for options that differ from the defaults."""
     rows = [
         ("Data type", "" if settings.dtype == "float32" else settings.dtype),
         ("Kernels", settings.fast and f"{settings.fast}, put under Chainer's functions"),
@@ -239,11 +239,12 @@ def _tf32_text(on: bool) -> str:
 
 
 def _state_text(state: GpuState) -> str:
-    """Clocks, temperature, power and reasons for lower clocks, as far as they are known."""
+    """Format clocks, temperature, power and reasons for lower clocks, without unknown ones."""
     parts = []
     if state.sm_mhz is not None:
-        most = "" if state.most_sm_mhz is None else f" of {units.format_count(state.most_sm_mhz)}"
-        parts.append(f"{units.format_count(state.sm_mhz)}{most} MHz")
+        maximum = state.most_sm_mhz
+        of_maximum = "" if maximum is None else f" of {units.format_count(maximum)}"
+        parts.append(f"{units.format_count(state.sm_mhz)}{of_maximum} MHz")
     if state.memory_mhz is not None:
         parts.append(f"memory {units.format_count(state.memory_mhz)} MHz")
     if state.temperature_c is not None:
@@ -273,31 +274,32 @@ def _blas_texts(environment: Environment) -> list[str]:
 
 
 def interval_text(
-    low: float, high: float, shown: Callable[[float], str] = units.format_duration
+    low: float, high: float, format_end: Callable[[float], str] = units.format_duration
 ) -> str:
-    """``95 % interval 4.6 ms to 4.8 ms``; empty where it is not known."""
-    interval = units.format_interval(low, high, shown)
+    """``95 % interval 4.6 ms to 4.8 ms``; empty if the interval is unknown."""
+    interval = units.format_interval(low, high, format_end)
     return "" if interval == units.NOT_KNOWN else f"95 % interval {interval}"
 
 
 def ends_text(numbers: Collection[int]) -> str:
-    """The smallest and the largest of several numbers: ``90 to 100``."""
+    """Format the smallest and the largest number: ``90 to 100``; one number if they are equal."""
     return " to ".join(map(units.format_count, sorted({min(numbers), max(numbers)})))
 
 
 def interruption(recording: Recording) -> list[str]:
+    """A sentence on why the run ended early; an empty list for a complete run."""
     if recording.ended == COMPLETE:
         return []
-    wanted = recording.settings.trials
-    of = f" of {units.format_count(wanted)}" if wanted else ""
+    planned = recording.settings.trials
+    of_planned = f" of {units.format_count(planned)}" if planned else ""
     return [
         f"The run ended early ({printable(recording.ended)}): this is the result of "
-        f"{units.format_count(recording.n_trials)}{of} profiled trials."
+        f"{units.format_count(recording.n_trials)}{of_planned} profiled trials."
     ]
 
 
-def gaps(recording: Recording) -> list[str]:
-    """A sentence for each part of the measurement that is missing."""
+def missing_parts(recording: Recording) -> list[str]:
+    """A sentence for each missing part of the measurement."""
     missing = []
     if not len(recording.clean_ns) and not recording.of_program:
         missing.append(

@@ -1,4 +1,4 @@
-"""Views of recordings, summaries, comparisons and networks, at a prompt and in a notebook."""
+"""Show recordings, summaries, comparisons and networks at a prompt and in a notebook."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from chainer_profile.record.recording import Recording
     from chainer_profile.report.document import Block
 
-#: Characters of a line where there is no terminal that says how many.
+#: Characters of a line at a prompt.
 WIDTH = 110
-#: Rows of a table at most: at a prompt, in a notebook, and of a network's table.
+#: Most rows of a table: at a prompt, in a notebook, and for a network in a notebook.
 LIMIT, NOTEBOOK_LIMIT, MODEL_LIMIT = 20, 10, 200
 
-# A red, and a grey and a blue that can be seen on white and on black. Words keep the notebook's own
-# colour. MathJax passes over the classes below: a name in dollar signs is no formula.
+# The red, grey and blue are visible on white and on black. Text has the notebook's colour. MathJax
+# ignores the class tex2jax_ignore, so it does not typeset names in dollar signs.
 _STYLE = """<style>
 .chainer-profile{color:inherit;background:none;font-size:13px;line-height:1.45;max-width:76em}
 .chainer-profile p{margin:.25em 0}
@@ -59,7 +59,7 @@ vertical-align:top;white-space:nowrap;font-variant-numeric:tabular-nums;max-widt
 
 
 def recording_line(recording: Recording) -> str:
-    """A recording in short: ``<Recording of resnet20: 66 layers x 1,000 trials, ...>``."""
+    """Format the ``repr``: ``<Recording of resnet20: 66 layers x 1,000 trials, ...>``."""
     settings = recording.settings
     parts = [
         f"{plural(len(recording.layers), 'layer')} x {plural(recording.n_trials, 'trial')}",
@@ -73,7 +73,7 @@ def recording_line(recording: Recording) -> str:
 
 
 def summary_line(summary: Summary) -> str:
-    """A summary in short: ``<Summary of resnet20: 6.722 ms a trial, 66 layers, ...>``."""
+    """Format the ``repr``: ``<Summary of resnet20: 6.722 ms a trial, 66 layers, ...>``."""
     layers = summary.layers
     hottest = layers.loc[layers["mean_s"].idxmax()]
     trial = summary.totals.trial
@@ -88,10 +88,7 @@ def summary_line(summary: Summary) -> str:
 
 
 def comparison_line(comparison: Comparison) -> str:
-    """A comparison in short: ``<Comparison of A with B: unprofiled trial 1.11x faster, ...>``.
-
-    Verdicts are those of the comparison.
-    """
+    """Format the ``repr``: ``<Comparison of A with B: unprofiled trial 1.11x faster, ...>``."""
     from chainer_profile.report.content.comparison_words import change, counts_line
 
     parts = []
@@ -104,29 +101,34 @@ def comparison_line(comparison: Comparison) -> str:
     return f"<Comparison of {names[0]} with {names[1]}: {', '.join(parts)}>"
 
 
-def summary_text(summary: Summary, *, width: int = WIDTH, **shown: Any) -> str:
-    """A first screen as text: the answer, the hottest layers, all findings."""
-    return terminal.written(_first_screen(summary, **shown), width)
+def summary_text(summary: Summary, *, width: int = WIDTH, **options: Any) -> str:
+    """Format a first screen with all findings as text."""
+    return terminal.written(_first_screen(summary, **options), width)
 
 
-def summary_html(summary: Summary, **shown: Any) -> str:
-    """The same as a piece of HTML."""
-    return _fragment(_first_screen(summary, **shown))
+def summary_html(summary: Summary, **options: Any) -> str:
+    """Format a first screen with all findings as an HTML fragment."""
+    return _fragment(_first_screen(summary, **options))
 
 
-def _first_screen(summary: Summary, **shown: Any) -> Iterator[Block]:
+def _first_screen(summary: Summary, **options: Any) -> Iterator[Block]:
+    """The first screen; ``options`` are arguments of :class:`.TableOptions`."""
     from chainer_profile.report.content.first_screen import first_screen
-    from chainer_profile.report.content.layer_section import Shown
+    from chainer_profile.report.content.layer_section import TableOptions
 
     hint = "the Summary's tables have all"
-    choices = Shown(**{"limit": NOTEBOOK_LIMIT, "hint": hint, "in_python": True, **shown})
-    tables = ["tree" if shown.get("tree") else "layers"] if shown else ["functions", "slowest"]
-    tables += ["groups"] if shown.get("group_by") else []
-    return first_screen(summary, None, choices, tables=tables, every_finding=True)
+    table_options = TableOptions(
+        **{"limit": NOTEBOOK_LIMIT, "hint": hint, "in_python": True, **options}
+    )
+    tables = ["functions", "slowest"]
+    if options:
+        tables = ["tree" if options.get("tree") else "layers"]
+    tables += ["groups"] if options.get("group_by") else []
+    return first_screen(summary, None, table_options, tables=tables, every_finding=True)
 
 
 def recording_html(recording: Recording) -> str:
-    """The same of a recording, with the usual rule for hotspots; one without trials says so."""
+    """Format the first screen of a recording as HTML; for one without trials, the reason."""
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.report.document import text
     from chainer_profile.report.text import interruption, run_lines
@@ -139,37 +141,37 @@ def recording_html(recording: Recording) -> str:
 
 
 def comparison_text(comparison: Comparison) -> str:
-    """A comparison as the terminal shows it, in the same way."""
+    """Format a comparison as the terminal shows it, without colour."""
     from chainer_profile.report.content.comparison import compared
 
     return terminal.written(compared(comparison, limit=LIMIT), WIDTH)
 
 
 def comparison_html(comparison: Comparison, *, limit: int | None = NOTEBOOK_LIMIT) -> str:
-    """The same as a piece of HTML."""
+    """Format a comparison as an HTML fragment."""
     from chainer_profile.report.content.comparison import compared
 
     return _fragment(compared(comparison, limit=limit))
 
 
 def model_text(summary: ModelSummary) -> str:
-    """A network as the terminal shows it."""
+    """Format a network's table as the terminal shows it."""
     from chainer_profile.report.content.network import overview
 
     return terminal.written(overview(summary), None)
 
 
 def model_html(summary: ModelSummary) -> str:
-    """The same as a piece of HTML."""
+    """Format a network's table as an HTML fragment."""
     from chainer_profile.report.content.network import overview
 
     return _fragment(overview(summary, limit=MODEL_LIMIT, hint="print() shows all"))
 
 
 def _fragment(blocks: Iterable[Block]) -> str:
-    """Blocks with a style of their own, which takes the notebook's colours; no script, no network.
+    """Format blocks as HTML with its own style sheet, without scripts and requests.
 
-    All that comes from a recording is data: it is escaped, and no formula is made of it.
+    All text is escaped, and neither Markdown nor MathJax interprets it.
     """
     classes = "chainer-profile tex2jax_ignore mathjax_ignore"
     return f'<div class="{classes}">\n{_STYLE}\n{html.write(blocks, level=3)}\n</div>'

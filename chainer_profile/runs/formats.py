@@ -15,8 +15,8 @@ from chainer_profile.basics.errors import UsageError
 
 if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.content.beside import Beside
     from chainer_profile.report.content.profile import ReportTitle
+    from chainer_profile.report.content.related import RelatedResults
     from chainer_profile.report.document import Block, Section
     from chainer_profile.report.pictures.figures import Picture
 
@@ -26,7 +26,7 @@ class Report:
     """A run, and how to report it. All files share its pictures and sections."""
 
     summary: Summary
-    beside: Beside | None = None
+    related: RelatedResults | None = None
     title: ReportTitle | None = None
     formats: Sequence[str] = ()  #: From :func:`parse_formats`.
     only: Collection[str] | None = None  #: Names of the files to write; None for all.
@@ -35,20 +35,20 @@ class Report:
     def sections(self) -> list[Section]:
         from chainer_profile.report.content.profile import sections
 
-        return sections(self.summary, self.beside)
+        return sections(self.summary, self.related)
 
     @cached_property
     def pictures(self) -> Mapping[str, Picture]:
         from chainer_profile.report import pictures
 
-        return pictures.of_run(self.summary)
+        return pictures.run_pictures(self.summary)
 
     def blocks(self) -> Iterator[Block]:
         """Yield the blocks of ``report.md``, except pictures that are not written."""
         from chainer_profile.report.content.profile import report
         from chainer_profile.report.document import Figure
 
-        for block in report(self.summary, self.title, beside=self.beside, made=self.sections):
+        for block in report(self.summary, self.title, related=self.related, made=self.sections):
             if self.only is None or not isinstance(block, Figure) or block.file in self.only:
                 yield block
 
@@ -92,17 +92,17 @@ def _advice(report: Report) -> str | None:
     from chainer_profile.report.content import advice
     from chainer_profile.report.writers import markdown
 
-    tried = report.beside.advice if report.beside else None
-    if report.beside is None or tried is None:
+    tried = report.related.advice if report.related else None
+    if report.related is None or tried is None:
         return None
-    return markdown.write(advice.report(tried, report.beside.program))
+    return markdown.write(advice.report(tried, report.related.program))
 
 
 def _page(report: Report) -> str:
     from chainer_profile.report import page
 
     return page.render(
-        report.summary, report.beside, report.pictures, report.sections, report.title
+        report.summary, report.related, report.pictures, report.sections, report.title
     )
 
 

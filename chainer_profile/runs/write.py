@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.record.recording import Recording
-    from chainer_profile.report.content.beside import Beside
     from chainer_profile.report.content.profile import ReportTitle
+    from chainer_profile.report.content.related import RelatedResults
 
 
 def write_reports(
@@ -46,7 +46,11 @@ def write_reports(
     """
     run = run or folder
     report = Report(
-        with_folder_name(summary, run), beside(run, summary.recording), title, tuple(formats), only
+        with_folder_name(summary, run),
+        related_results(run, summary.recording),
+        title,
+        tuple(formats),
+        only,
     )
     requested = [
         format
@@ -64,15 +68,15 @@ def write_reports(
     return files
 
 
-def beside(folder: Path, recording: Recording) -> Beside:
+def related_results(folder: Path, recording: Recording) -> RelatedResults:
     """Read the advice on a run and the time budget of its program from its folder."""
     from chainer_profile.advice.results import read_advice
-    from chainer_profile.report.content.beside import Beside
+    from chainer_profile.report.content.related import RelatedResults
 
     advice = read_advice(folder)
     if advice is not None and advice.environment.started != recording.environment.started:
         advice = None
-    return Beside(advice, program_of(folder, recording))
+    return RelatedResults(advice, program_of(folder, recording))
 
 
 def program_of(folder: Path, recording: Recording) -> ProgramTime | None:

@@ -116,7 +116,7 @@ def test_warning_with_the_largest_effect_comes_first():
     recording = run(walls, clean_us=walls, **where)
     assert list(findings(recording)) == ["unsteady"]
     blocks = first_screen(summarise(recording))
-    (note,) = (block.words[0] for block in blocks if getattr(block, "note", False))
+    (note,) = (block.content[0] for block in blocks if getattr(block, "note", False))
     assert note == (
         "The machine was unsteady: other programs kept 0.9 of 2 cores busy. Close other programs "
         "and run again."

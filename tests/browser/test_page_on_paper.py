@@ -9,7 +9,7 @@ from chainer_profile import summarise
 from chainer_profile.report.content.profile import ReportTitle
 from chainer_profile.report.page import render
 from chainer_profile.runs.folder import load_run
-from chainer_profile.runs.write import beside
+from chainer_profile.runs.write import related_results
 from tests import ROOT, needs
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -27,7 +27,7 @@ def page_of(sample):
     folder = ROOT / "reports" / "samples" / sample
     recording = load_run(folder)
     title = ReportTitle("Layer times", "Ada Lovelace", "Systems laboratory")
-    return render(summarise(recording), beside(folder, recording), title=title)
+    return render(summarise(recording), related_results(folder, recording), title=title)
 
 
 def squeezed(text):

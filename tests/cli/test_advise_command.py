@@ -66,7 +66,7 @@ def starts(folder, monkeypatch):
 
 def shown():
     """The advice that the last report was given."""
-    return profile.report.call_args.kwargs["beside"].advice
+    return profile.report.call_args.kwargs["related"].advice
 
 
 def test_it_profiles_tries_and_writes(starts, capsys):

@@ -75,7 +75,7 @@ def test_what_has_no_room_is_named_with_what_leads_to_it():
     rows = [SimpleNamespace(name=f"name {at}") for at in range(30)]
     tables = [Table([column], rows, f"Table of {name}") for name in "ab"]
     blocks = [text("The answer."), text("Where it helped:"), *tables, Heading(2, "More"), text("!")]
-    shown = written(first_screen(blocks, 100, FULL, most=8)).split("\n")
+    shown = written(first_screen(blocks, 100, FULL, height=8)).split("\n")
     left = "Table of a, Table of b, 1 paragraph"
     assert shown == ["The answer.", "", f"Not shown: {left} ({FULL})."]
     assert "10 rows not shown" in written(first_screen(blocks, 100, FULL))

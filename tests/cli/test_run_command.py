@@ -209,7 +209,7 @@ def test_the_time_of_another_run_is_none_of_this_one_s():
             text = text.replace(moment, f"{year}-01-01T00:00:00Z" if year else moment)
         place.write_text(text)
         assert main("report", "here") == 0
-        program = profile.report.call_args.kwargs["beside"].program
+        program = profile.report.call_args.kwargs["related"].program
         assert (program and program.budget) == (None if year else own)
 
 

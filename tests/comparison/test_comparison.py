@@ -85,7 +85,7 @@ def test_runs_of_other_batches_are_compared_by_input(runs):
             times_s = [side.time_s(at) for at in layers[f"{name}_index"]]
             assert layers[f"{name}_s"].tolist() == pytest.approx(times_s)
         texts = [block for block in compared(comparison) if isinstance(block, Text)]
-        message = " ".join(plain(block.words) for block in texts)
+        message = " ".join(plain(block.content) for block in texts)
         assert " so all times are by input: divided by the batch." in message
     assert not compare(after, after).by_input
 

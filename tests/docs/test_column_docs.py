@@ -5,7 +5,7 @@
 
 import re
 
-from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, SHOWN
+from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, TABLE_COLUMNS
 from chainer_profile.report.content import comparison_tables, network, rank_tables, sweep
 from tests import ROOT
 from tests.report.reading import meanings
@@ -19,7 +19,7 @@ def layer_table():
     lines = [head, ("---",) * len(head)]
     for name, column in LAYER_COLUMNS.items():
         file = f"`{column.csv}`" if column.csv not in ("", name) else ""
-        shown = marked(name, SHOWN["terminal"])
+        shown = marked(name, TABLE_COLUMNS["terminal"])
         lines.append((shown, column.heading, file, column.meaning.replace("|", "\\|")))
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

@@ -17,11 +17,11 @@ from chainer_profile.record.budget import CALLS, EXTENSIONS, ITERATIONS, OTHER, 
 from chainer_profile.record.recording import Recording, Settings
 from chainer_profile.report import views
 from chainer_profile.report.content import advice, budget, comparison, profile
-from chainer_profile.report.content.beside import Beside
 from chainer_profile.report.content.comparison_tables import COLUMNS, file_rows
 from chainer_profile.report.content.first_screen import first_screen
 from chainer_profile.report.content.gate import Gate
 from chainer_profile.report.content.profile import ReportTitle, report
+from chainer_profile.report.content.related import RelatedResults
 from chainer_profile.report.document import Block, Heading
 from chainer_profile.report.tables import to_csv
 from chainer_profile.report.writers import markdown, terminal
@@ -175,10 +175,12 @@ def program() -> Kept:
         {(ITERATIONS, ""): [training.recording], (CALLS, ""): [short.recording]},
     )
     return {
-        "md": markdown.write(report(short, beside=Beside(ADVICE, whole)))
+        "md": markdown.write(report(short, related=RelatedResults(ADVICE, whole)))
         + markdown.write(advice.report(ADVICE))
         + markdown.write(advice.report(BY_TURNS, whole)),
-        "txt": _terminal(budget.overview(whole, training), first_screen(short, Beside(ADVICE)))
+        "txt": _terminal(
+            budget.overview(whole, training), first_screen(short, RelatedResults(ADVICE))
+        )
         + LINE
         + _terminal(budget.overview(whole, training, advice=BY_TURNS)),
         "csv": _csv(training),

@@ -5,15 +5,15 @@ from typing import Any
 
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.report import unit
-from chainer_profile.report.content.beside import Beside
 from chainer_profile.report.content.profile import overview, report
-from chainer_profile.report.tables import Column, Columns, listed
+from chainer_profile.report.content.related import RelatedResults
+from chainer_profile.report.tables import Column, Columns, columns_of
 from chainer_profile.report.writers import markdown, terminal
 
 
-def report_md(summary: Summary, beside: Beside | None = None) -> str:
+def report_md(summary: Summary, related: RelatedResults | None = None) -> str:
     """A run's ``report.md``."""
-    return markdown.write(report(summary, beside=beside))
+    return markdown.write(report(summary, related=related))
 
 
 def on_terminal(summary: Summary, width: int | None = 200, **shown: Any) -> str:
@@ -23,7 +23,7 @@ def on_terminal(summary: Summary, width: int | None = 200, **shown: Any) -> str:
 
 def meanings(columns: Columns) -> dict[str, str]:
     """The names in CSV and what they mean."""
-    return {column.csv: column.meaning for column in listed(columns) if column.csv}
+    return {column.csv: column.meaning for column in columns_of(columns) if column.csv}
 
 
 def column(

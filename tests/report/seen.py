@@ -95,9 +95,9 @@ def _texts(writer: str | int, block: doc.Block) -> Iterator[str]:
     if isinstance(block, doc.Heading):
         yield block.text
     elif isinstance(block, doc.Text):
-        if writer != "html" or not any(piece.link for piece in doc.pieces(block.words)):
+        if writer != "html" or not any(piece.link for piece in doc.pieces(block.content)):
             lead = "Note: " if in_markdown and block.note and not block.lead else ""
-            yield lead + doc.plain(block.led)
+            yield lead + doc.plain(block.with_lead)
     elif isinstance(block, doc.Points):
         yield from map(doc.plain, block.items)
     elif isinstance(block, doc.Code):

@@ -42,8 +42,8 @@ from chainer_profile.report.content.advice import keeping, section, what_helped
 from chainer_profile.report.content.advice import verdict as advice_verdict
 from chainer_profile.report.content.engine_texts import verdict
 from chainer_profile.report.content.first_screen import first_screen
-from chainer_profile.report.content.layer_section import Shown, spreads
-from chainer_profile.report.content.profile import Beside, overview, report
+from chainer_profile.report.content.layer_section import TableOptions, spreads
+from chainer_profile.report.content.profile import RelatedResults, overview, report
 from chainer_profile.report.content.rank_texts import verdict as slow_ranks
 from chainer_profile.report.document import (
     FULL,
@@ -88,7 +88,7 @@ def test_sentence_and_table_have_the_same_number_of_page_faults(faults: float) -
     pages = Counted("page_faults", (1000 * faults,), (), (faults,) * 1000)
     counters = Counters(1000, (*values, pages), 100.0)
     blocks = [*passes.counters(summarise(replace(recording, counters=counters)))]
-    sentence = " ".join(plain(block.words) for block in blocks if isinstance(block, Text))
+    sentence = " ".join(plain(block.content) for block in blocks if isinstance(block, Text))
     (table,) = (block for block in blocks if isinstance(block, Table))
     shown = units.format_count(faults)
     assert f", with {shown} page faults of at least" in sentence
@@ -104,7 +104,7 @@ def test_advice_names_the_budget_that_was_asked_for() -> None:
         (150.0, 95.0, "95 of the 150 s allowed."),
     ):
         blocks = section(replace(ADVICE, budget_s=budget_s, took_s=took_s))
-        texts = [plain(block.words) for block in blocks if isinstance(block, Text)]
+        texts = [plain(block.content) for block in blocks if isinstance(block, Text)]
         assert texts[-1].endswith(f"this took {named}")
 
 
@@ -155,7 +155,7 @@ def test_where_a_run_ended_early_each_form_says_so_once(
     else:
         blocks = shown_in(form, profile.sections(summary))
     said = " ".join(
-        plain(block.line if isinstance(block, Fold) else getattr(block, "led", ()))
+        plain(block.line if isinstance(block, Fold) else getattr(block, "with_lead", ()))
         for block in blocks
     )
     assert said.count("The run ended") == bool(words)
@@ -234,7 +234,7 @@ def test_boxes_lie_within_and_beside_each_other(recording: Any) -> None:
             for box, following in pairwise(row):
                 assert box.left + box.width <= following.left + 1e-9
         for box in picture.boxes if picture.label == "Where the time of a trial goes" else ():
-            percent = float(box.words.removesuffix(" %").rpartition(" ")[2])
+            percent = float(box.tooltip.removesuffix(" %").rpartition(" ")[2])
             assert box.width * 100 == pytest.approx(percent, abs=0.0501)
 
 
@@ -307,7 +307,7 @@ def test_the_screen_of_a_program_warns_of_its_numbers() -> None:
         (Conditions(not_finite=("/a/W",)), ["The network contains NaN or infinite numbers"]),
     ):
         summary = summarise(replace(run, conditions=conditions))
-        shown = [plain(block.words) for block in budget.overview(ProgramTime(program()), summary)
+        shown = [plain(block.content) for block in budget.overview(ProgramTime(program()), summary)
                  if getattr(block, "lead", "") == "Warning"]  # fmt: skip
         assert [words.partition(":")[0].partition(",")[0] for words in shown] == warns
 
@@ -402,7 +402,7 @@ def test_the_headline_of_a_program_is_the_mean_that_adds_up() -> None:
         whole_ns = round(float(trial_ns.mean()) * 42) + 4_200_000
         spent = replace(program(), spent=(Spent("iterations", "", whole_ns, 42),), wall_ns=whole_ns)
         whole = ProgramTime(spent, {("iterations", ""): [recording]})
-        shown = report_md(summarise(recording), beside=profile.Beside(program=whole))
+        shown = report_md(summarise(recording), related=profile.RelatedResults(program=whole))
         headline = f"A training step takes {mean} (mean of 42 iterations; median 3.700 ms, "
         assert headline in shown.replace("**", "")
         assert ("They take" in shown) == bool(said)
@@ -422,7 +422,7 @@ def test_the_headline_of_changed_iterations_is_of_those_in_rows() -> None:
     of_program["iteration"] = np.arange(training.n_trials) + 1
     recording = replace(training, calls=np.ones_like(training.self_ns), **of_program)
     whole = ProgramTime(spent, {("iterations", ""): [recording, changed]})
-    shown = report_md(summarise(recording), beside=profile.Beside(program=whole))
+    shown = report_md(summarise(recording), related=profile.RelatedResults(program=whole))
     mean = units.format_duration(float(training.trial_ns.mean()) * 1e-9)
     said = f"takes {mean} (mean of {recording.n_trials} of 1,000 iterations;"
     assert said in shown.replace("**", "")
@@ -457,7 +457,7 @@ def test_a_long_name_of_a_function_ends_with_the_function() -> None:
     sampled = Sampled("the script's own code", "", "other", name, 9_000_000_000, 900)
     spent = (Spent("the script's own code", "", 10_000_000_000, 0),)
     long = replace(program(), wall_ns=10_000_000_000, spent=spent, sampled=(sampled,))
-    names = [row.name for row in budget.budget_rows(ProgramTime(long), longest=40)]
+    names = [row.name for row in budget.budget_rows(ProgramTime(long), name_width=40)]
     assert names[1].endswith("_for_a_file.py:11 plot")
     assert len(names[1]) < len(name)
 
@@ -492,7 +492,7 @@ def test_a_first_screen_has_the_table_inside_the_layers_if_asked() -> None:
 @pytest.mark.parametrize("named", ["function", "path", "label"])
 def test_chosen_columns_keep_the_names_of_other_rows_and_the_marks(named: str) -> None:
     summary = summarise(make_recording())
-    shown = Shown(columns=(named, "median", "share"))
+    shown = TableOptions(columns=(named, "median", "share"))
     table = table_of(list(first_screen(summary, None, shown, tables=["layers"])), "The layers")
     cells = [list(row) for row in table.cells()]
     assert [column.key for column in table.columns] == ["hot", named, "median", "share"]
@@ -512,7 +512,7 @@ def test_what_was_tried_is_no_next_step_any_more() -> None:
     summary = summarise(make_recording(settings=settings))
     advised = [finding for finding in summary.findings if " advise " in finding.command]
     assert advised
-    tried = Beside(Advice((), settings=settings))
+    tried = RelatedResults(Advice((), settings=settings))
     words = plain_words(shown_in(FULL, profile.sections(summary)))
     left = plain_words(shown_in(FULL, profile.sections(summary, tried)))
     assert " advise " in words

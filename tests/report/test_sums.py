@@ -29,7 +29,7 @@ from chainer_profile.record.budget import (
     Spent,
 )
 from chainer_profile.record.recording import COMPLETE, Layer, Recording
-from chainer_profile.report.content.answer import where
+from chainer_profile.report.content.answer import largest_shares
 from chainer_profile.report.content.budget import BudgetRow, budget_rows, sentence
 from chainer_profile.report.content.first_screen import first_screen
 from chainer_profile.report.content.profile import sections
@@ -94,7 +94,7 @@ def test_every_table_of_shares_adds_up_to_the_trial(recording: Recording) -> Non
             continue
         shares = [column for column in block.columns if column.key == "share"]
         for column in shares:
-            *parts, last = [column.of(row) for row in block.rows]
+            *parts, last = [column.value_of(row) for row in block.rows]
             assert last == whole, block.caption
             assert math.fsum(parts) == whole, block.caption
             count += 1
@@ -191,7 +191,7 @@ def test_the_shown_parts_of_a_trial_add_up_with_all_else(recording: Recording) -
     whole = [share for _, share in shares(summary)]
     assert whole == sorted(whole, reverse=True)
     assert not whole or sum(whole) == pytest.approx(1)
-    said = where(summary)
+    said = largest_shares(summary)
     parts = [float(share) for share in re.findall(r"([\d.]+) %", said)]
     assert (said == "") == (not whole or whole[0] < 0.03)
     if "all else" in said:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.report import unit
-from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, SHOWN
+from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, TABLE_COLUMNS
 from chainer_profile.report.content import (
     comparison_tables,
     engine_table,
@@ -46,12 +46,12 @@ def test_each_column_has_a_name_a_heading_and_a_meaning_of_its_own() -> None:
             assert len(set(names)) == len(names), table
         assert all(column.meaning for column in every), table
         # A sheet takes no text of a file for a formula.
-        texts = [column for column in every if column.unit.words is str]
-        assert all(column.unit.exact("=1") == "'=1" for column in texts), table
+        texts = [column for column in every if column.unit.format_json is str]
+        assert all(column.unit.format_csv("=1") == "'=1" for column in texts), table
         # A name in CSV that is a key, too, is the same column.
         by_csv = {column.csv: key for key, column in columns.items()}
         assert all(by_csv.get(key, key) == key for key in columns), table
-    assert {key for keys in SHOWN.values() for key in keys} <= set(LAYER_COLUMNS)
+    assert {key for keys in TABLE_COLUMNS.values() for key in keys} <= set(LAYER_COLUMNS)
 
 
 def test_names_of_the_csv_will_do() -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chainer_profile.advice.results import Advice, ChangeResult, LossChange
     from chainer_profile.analyse.program import ProgramTime
     from chainer_profile.engines.results import Speedup
-    from chainer_profile.report.document import Block, Words
+    from chainer_profile.report.document import Block, Inline
 
 #: Names of a trial by phase.
 _TRIAL_NAMES = {
@@ -124,7 +124,7 @@ def _program_gains(advice: Advice, program: ProgramTime | None) -> Iterator[Bloc
         yield text(*words, below=True)
 
 
-def _instructions(advice: Advice) -> Iterator[Words]:
+def _instructions(advice: Advice) -> Iterator[Inline]:
     """The command to type and the code to write for the best change of a program."""
     for place, words in advice.lines:
         if place == BEFORE:
@@ -258,7 +258,7 @@ _LAYER_COLUMNS = (
 # fmt: on
 
 
-def what_helped(advice: Advice) -> Words:
+def what_helped(advice: Advice) -> Inline:
     """The best change, and how to keep it; empty if no change helps."""
     best = best_of(advice.tried)
     if best is None:
@@ -269,14 +269,14 @@ def what_helped(advice: Advice) -> Words:
     return (f"{verdict(advice)} To keep it: ", *keeping(best))
 
 
-def keeping(tried: ChangeResult) -> Words:
+def keeping(tried: ChangeResult) -> Inline:
     """The code or command that keeps a change, and why it helps."""
     than = "" if tried.candidate.against == UNCHANGED else "the other rows include it"
     reason = "; ".join(filter(None, (tried.candidate.reason, than)))
     return code(tried.candidate.keep), f" ({reason})" if reason else ""
 
 
-def _gain_words(tried: ChangeResult, advice: Advice) -> Words:
+def _gain_words(tried: ChangeResult, advice: Advice) -> Inline:
     """A change without a significant gain, with its gain, interval and number of pairs."""
     figures = f"{_factor_text(tried.gain)}, {_interval_text(tried.gain)}, "
     if advice.script:

@@ -1,4 +1,4 @@
-"""Summary -> the answer, before any table: the time, its parts, and the next step."""
+"""Summary -> the answer at the top of a report: the time of a trial, its parts, the next step."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from chainer_profile.report import document as doc
 from chainer_profile.report.content.advice import what_helped
 from chainer_profile.report.content.pass_section import inside_sentences
 from chainer_profile.report.rows import shares
-from chainer_profile.report.text import gaps, on_gpu, printable, trial_parts
+from chainer_profile.report.text import missing_parts, on_gpu, printable, trial_parts
 
-#: Parts of a trial in a sentence, and the least share that is named.
+#: Most parts of a trial in a sentence, and the smallest share of one.
 _MOST_PARTS, _LEAST_SHARE = 3, 0.03
-#: A program's mean that is off the median by more than this part of it is explained.
+#: If mean and median differ by more than this fraction of the median, the answer explains it.
 _FAR_MEAN = 0.2
 _NOTHING = "All layers took less time than the clock can resolve, so this run shows nothing."
 
@@ -35,49 +35,49 @@ _NOTHING = "All layers took less time than the clock can resolve, so this run sh
 def answer(
     summary: Summary, advice: Advice | None = None, program: ProgramTime | None = None
 ) -> Iterator[doc.Text]:
-    """The time of a trial with its doubts, its parts, and the change that helped the most."""
+    """The time of a trial, warnings, its largest parts, and the change that helped most."""
     yield doc.text(doc.strong(how_long(summary, program)))
     yield from doubts(summary)
     yield from ended_early(summary)
-    yield from doc.below(filter(None, (where(summary), *inside_sentences(summary)[:1])))
-    if words := () if advice is None else what_helped(advice):
-        yield doc.text("Next: ", *words, below=True)
+    yield from doc.below(filter(None, (largest_shares(summary), *inside_sentences(summary)[:1])))
+    if helped := () if advice is None else what_helped(advice):
+        yield doc.text("Next: ", *helped, below=True)
 
 
-def first_doubts(summary: Summary, most: int) -> Iterator[doc.Text]:
-    """The ``most`` important doubts, and how many more there are."""
-    # Warnings go before missing parts.
+def first_doubts(summary: Summary, count: int) -> Iterator[doc.Text]:
+    """The first ``count`` of :func:`doubts`; the last one counts the others."""
+    # Warnings come before missing parts.
     notes = sorted(doubts(summary), key=lambda note: not note.lead)
-    shown, more = notes[:most], len(notes) - most
+    first, more = notes[:count], len(notes) - count
     if more > 0:
-        last = shown[-1]
-        shown[-1] = replace(last, words=(*last.words, f" (--full: {more} more)"))
-    yield from shown
+        last = first[-1]
+        first[-1] = replace(last, content=(*last.content, f" (--full: {more} more)"))
+    yield from first
 
 
 def ended_early(summary: Summary) -> Iterator[doc.Text]:
-    """Why a run ended before its last trial, where a limit that was asked for ended it."""
+    """The requested limit that ended the run before its last trial, if one did."""
     if summary.recording.ended in (TIME_LIMIT, INTERVAL):
         yield doc.text(printable(ending_text(summary.recording)), below=True)
 
 
 def steps(summary: Summary) -> Iterator[doc.Block]:
-    """The steps, with the numbers that they follow from."""
+    """The steps to take, with their evidence."""
     findings = [finding for finding in merged(summary.findings) if finding.severity == STEP]
     if not float(summary.layers["mean_s"].sum()):
         yield doc.text(_NOTHING)
-    yield from doc.listing(finding_words(finding, full=True) for finding in findings)
+    yield from doc.listing(format_finding(finding, full=True) for finding in findings)
 
 
 def notes(summary: Summary) -> Iterator[doc.Block]:
-    """The notes; warnings stand in the answer."""
+    """The notes on the run, without warnings, which are part of the answer."""
     findings = (finding for finding in summary.findings if finding.severity == NOTE)
-    return doc.listing(finding_words(finding, full=True) for finding in findings)
+    return doc.listing(format_finding(finding, full=True) for finding in findings)
 
 
 def folded(summary: Summary) -> Iterator[doc.Block]:
-    """Warnings and notes: a line each, which opens."""
-    yield from doc.below(gaps(summary.recording), note=True)
+    """Warnings and notes as lines that open on a page."""
+    yield from doc.below(missing_parts(summary.recording), note=True)
     for severity in (WARNING, NOTE):
         for finding in summary.findings:
             if finding.severity == severity:
@@ -87,23 +87,23 @@ def folded(summary: Summary) -> Iterator[doc.Block]:
 
 
 def merged(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings; those with the same advice and command are one, where the first of them is."""
-    alike: dict[object, list[Finding]] = {}
+    """Merge findings with the same advice and command into the first of them."""
+    groups: dict[object, list[Finding]] = {}
     for finding in findings:
         key = (finding.advice, finding.command) if finding.command else id(finding)
-        alike.setdefault(key, []).append(finding)
+        groups.setdefault(key, []).append(finding)
     return [
         replace(
-            several[0],
-            text=" ".join(finding.text for finding in several),
-            evidence=" ".join(finding.evidence for finding in several if finding.evidence),
+            group[0],
+            text=" ".join(finding.text for finding in group),
+            evidence=" ".join(finding.evidence for finding in group if finding.evidence),
         )
-        for several in alike.values()
+        for group in groups.values()
     ]
 
 
-def finding_words(finding: Finding, *, full: bool = False) -> doc.Words:
-    """A finding in a row; its numbers in full, or those that matter."""
+def format_finding(finding: Finding, *, full: bool = False) -> doc.Inline:
+    """Format a finding: its text, with ``full`` its evidence, then its advice and command."""
     parts = (finding.text, finding.evidence if full else "", finding.advice)
     sentences = printable(" ".join(filter(None, parts)))
     if not finding.command:
@@ -114,7 +114,7 @@ def finding_words(finding: Finding, *, full: bool = False) -> doc.Words:
 def how_long(summary: Summary, program: ProgramTime | None = None) -> str:
     """``A forward pass takes 4.70 ms (median of 1,000 unprofiled trials, 95 % interval ...)``.
 
-    Of a program it is the mean, which is the same in the table of its parts.
+    The time of a program's iteration is its mean, as in the table of the program's parts.
     """
     recording, trial = summary.recording, summary.totals.trial
     parts = trial_parts(recording)
@@ -122,21 +122,21 @@ def how_long(summary: Summary, program: ProgramTime | None = None) -> str:
     noun = "forward and backward pass" if "backward" in parts else "forward pass"
     if parts[-1].startswith("update"):
         noun = "training step"
-    by = f" under {printable(engine)}" if engine else ""
+    under = f" under {printable(engine)}" if engine else ""
     if trial is None:
-        return f"Only the functions of a {noun}{by} were timed, not the whole."
-    median, interval = format_measured(trial.median_s, trial.ci_low_s, trial.ci_high_s)
-    sure = f"95 % interval {interval}" if interval else "no interval"
+        return f"Only the functions of a {noun}{under} were timed, not the whole."
+    median, ends = format_measured(trial.median_s, trial.ci_low_s, trial.ci_high_s)
+    interval = f"95 % interval {ends}" if ends else "no interval"
     if recording.of_program:
-        return _mean_of_iterations(summary, program, noun, f"median {median}, {sure}")
+        return _mean_of_iterations(summary, program, noun, f"median {median}, {interval}")
     kind = "unprofiled trial" if summary.totals.clean else "profiled trial"
-    return f"A {noun}{by} takes {median} (median of {plural(trial.count, kind)}, {sure})."
+    return f"A {noun}{under} takes {median} (median of {plural(trial.count, kind)}, {interval})."
 
 
 def _mean_of_iterations(
     summary: Summary, program: ProgramTime | None, noun: str, median: str
 ) -> str:
-    """How long a program's iteration takes, and how far its iterations differ."""
+    """The mean time of a program's iterations; their range if the mean is far from the median."""
     recording, trial = summary.recording, summary.totals.trial
     assert trial is not None
     mean_s, count, all_count = trial.mean_s, trial.count, 0
@@ -156,21 +156,21 @@ def _mean_of_iterations(
 
 
 def doubts(summary: Summary) -> Iterator[doc.Text]:
-    """Missing parts of the measurement, and warnings."""
-    yield from doc.below(gaps(summary.recording), note=True)
+    """Reasons to doubt the result: missing parts of the measurement, and warnings."""
+    yield from doc.below(missing_parts(summary.recording), note=True)
     yield from map(_warning, filter(lambda found: found.severity == WARNING, summary.findings))
 
 
 def _warning(finding: Finding) -> doc.Text:
-    return doc.text(*finding_words(finding), note=True, below=True, lead=WARNING.capitalize())
+    return doc.text(*format_finding(finding), note=True, below=True, lead=WARNING.capitalize())
 
 
 def warnings_of_values(summary: Summary) -> Iterator[doc.Text]:
-    """The warnings of NaN, infinite and denormal numbers."""
+    """The warnings about NaN, infinite and denormal numbers."""
     yield from map(_warning, filter(lambda found: found.code in VALUES, summary.findings))
 
 
-def where(summary: Summary) -> str:
+def largest_shares(summary: Summary) -> str:
     """``Where the time of a trial goes: Convolution2DFunction 52 %, framework 29 %, ...``."""
     whole = "layers' time" if summary.totals.framework is None else "time of a trial"
     named = [part for part in shares(summary) if part[1] >= _LEAST_SHARE][:_MOST_PARTS]

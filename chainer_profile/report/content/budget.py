@@ -1,4 +1,4 @@
-"""The time of a whole program -> its blocks, the answer first."""
+"""The time of a whole program -> the section of its report, and its first screen."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from chainer_profile.record.budget import (
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import unit
 from chainer_profile.report.content.advice import on_screen
-from chainer_profile.report.content.answer import finding_words, warnings_of_values
+from chainer_profile.report.content.answer import format_finding, warnings_of_values
 from chainer_profile.report.content.boxes import LEAST_WIDTH, bar, series
 from chainer_profile.report.document import TOTAL, Block, Boxes, Text, strong, text
 from chainer_profile.report.tables import Column, Table
@@ -45,17 +45,17 @@ from chainer_profile.report.text import ending, script_name, shorten
 
 #: Parts in the first sentence, and findings below the table, at most.
 _MOST_PARTS, _MOST_FINDINGS = 3, 3
-#: Rows that a first screen has even where it is longer than a terminal.
+#: Fewest rows of a first screen, even if it is longer than the terminal.
 _FEWEST_ROWS = 12
-#: Characters of a line without the part's name, and characters of a name at least.
-_CHARACTERS_BESIDE, _FEWEST_NAME_CHARACTERS = 39, 24
+#: Characters of a line after the part's name, and fewest characters of a name.
+_CHARACTERS_OF_FIGURES, _FEWEST_NAME_CHARACTERS = 39, 24
 #: Characters of the command on a first screen.
 _MOST_COMMAND_CHARACTERS = 48
-_OWN = tuple(part for part in PARTS if part != PROFILER)
+_PROGRAM_PARTS = tuple(part for part in PARTS if part != PROFILER)
 
 
 class BudgetRow(NamedTuple):
-    """A line of the budget's tree; the level is 0 for a part, -1 for the whole."""
+    """A line of the table; the level is -1 for the whole, 0 for its parts, 1 for their parts."""
 
     name: str
     level: int
@@ -66,7 +66,7 @@ class BudgetRow(NamedTuple):
 
 
 def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Block]:
-    """The time of a program in a report."""
+    """The section of a report on the time of a program."""
     budget = program.budget
     yield from _opening(budget, sentence(budget))
     rows = list(budget_rows(program))
@@ -78,9 +78,9 @@ def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Bl
         price = units.format_duration(conditions.call_ns * NS)
         note += f" What profiling adds within iterations, {price} a call, is counted as profiling."
     yield text(note)
-    # A report has the findings on a trial in a section of its own.
+    # Findings on trials have their own section.
     for finding in program_findings(budget)[:_MOST_FINDINGS]:
-        yield text(*finding_words(finding), below=True)
+        yield text(*format_finding(finding), below=True)
 
 
 def overview(
@@ -108,26 +108,27 @@ def overview(
         tried = list(on_screen(advice, program))
         summary = None  # measured gains replace the estimated ones
     steps = [
-        text("Also: " if number else "Next: ", *finding_words(finding), below=bool(number))
+        text("Also: " if number else "Next: ", *format_finding(finding), below=bool(number))
         for number, finding in enumerate(tips(program_findings(budget, summary)))
     ]
     beneath = [replace(block, below=bool(steps)) for block in last]
 
-    def shown(most: int) -> list[Block]:
-        every = budget_rows(program, most, width - _CHARACTERS_BESIDE)
-        *rows, _whole, _profiling = every
+    def blocks(max_rows: int) -> list[Block]:
+        name_width = width - _CHARACTERS_OF_FIGURES
+        *rows, _whole, _profiling = budget_rows(program, max_rows, name_width)
         table = Table(_columns(rows), rows, f"The time of {script_name(budget.script)}")
         return [*above, table, *steps, *beneath]
 
-    most = MOST_ROWS
-    while most > _FEWEST_ROWS and not fits(shown(most)):
-        most -= 1
-    while len(steps) > 1 and not fits(shown(most)):
+    max_rows = MOST_ROWS
+    while max_rows > _FEWEST_ROWS and not fits(blocks(max_rows)):
+        max_rows -= 1
+    while len(steps) > 1 and not fits(blocks(max_rows)):
         steps.pop()
-    return [*tried, *shown(most)]
+    return [*tried, *blocks(max_rows)]
 
 
 def _opening(budget: Budget, first: str) -> Iterator[Block]:
+    """The first sentence, an early end of the program, and what was not timed."""
     yield text(strong(first))
     if budget.outcome != COMPLETE:
         how = "was killed" if budget.outcome == RUNNING else f"ended: {budget.outcome}"
@@ -141,26 +142,26 @@ def _opening(budget: Budget, first: str) -> Iterator[Block]:
 
 def sentence(budget: Budget) -> str:
     """``train.py took 12.3 s (plus 1.5 s of profiling): 65.0 % training (600 iterations, ...``."""
-    parts = sorted((budget.of(part) for part in _OWN), key=lambda spent: -spent.ns)
-    named = ", ".join(
-        f"{units.format_percent(share_of(spent, budget))} {_named(spent)}"
+    parts = sorted((budget.of(part) for part in _PROGRAM_PARTS), key=lambda spent: -spent.ns)
+    largest = ", ".join(
+        f"{units.format_percent(share_of(spent, budget))} {_part_text(spent)}"
         for spent in parts[:_MOST_PARTS]
         if spent.ns
     )
-    return f"{how_long(budget)}: {named}."
+    return f"{how_long(budget)}: {largest}."
 
 
-def how_long(budget: Budget, longest: int | None = None) -> str:
+def how_long(budget: Budget, max_characters: int | None = None) -> str:
     """``train.py took 12.3 s (plus 1.5 s of profiling)``.
 
-    ``longest`` limits the characters of the command.
+    ``max_characters`` limits the length of the command.
     """
-    own = own_ns(budget)
-    took, profiler = (units.format_duration(ns * NS) for ns in (own, _profiling_ns(budget)))
-    path, space, words = budget.script.partition(" ")
-    script = path.rpartition("/")[2] + space + words
-    script = shorten(script, longest) if longest else script
-    reports_ns = budget.wall_ns - own - _profiling_ns(budget)
+    program_ns = own_ns(budget)
+    took, profiler = (units.format_duration(ns * NS) for ns in (program_ns, _profiling_ns(budget)))
+    path, space, arguments = budget.script.partition(" ")
+    script = path.rpartition("/")[2] + space + arguments
+    script = shorten(script, max_characters) if max_characters else script
+    reports_ns = budget.wall_ns - program_ns - _profiling_ns(budget)
     reports = (
         f", and {units.format_duration(reports_ns * NS)} for the reports" if reports_ns else ""
     )
@@ -172,7 +173,8 @@ def _profiling_ns(budget: Budget) -> int:
     return sum(spent.ns for spent in budget.part(PROFILER) if spent.name != REPORTS)
 
 
-def _named(spent: Spent) -> str:
+def _part_text(spent: Spent) -> str:
+    """``training (600 iterations, 13 ms each)``, or the name of another part."""
     if spent.part in (ITERATIONS, CALLS, TEST_CALLS) and spent.count:
         name, noun = ("training", "iteration") if spent.part == ITERATIONS else (spent.part, "call")
         each = units.format_duration(spent.ns * NS / spent.count)
@@ -181,39 +183,40 @@ def _named(spent: Spent) -> str:
 
 
 def budget_rows(
-    program: ProgramTime, most: int = MOST_ROWS, longest: int | None = None
+    program: ProgramTime, max_rows: int = MOST_ROWS, name_width: int | None = None
 ) -> Iterator[BudgetRow]:
-    """The largest parts, each with its own parts; the whole; and the time that profiling added.
+    """Yield the largest parts, each followed by its own parts; the whole; and profiling.
 
     Args:
         program: The time of the program.
-        most: Number of rows of parts.
-        longest: Characters of a name, with its indent.
+        max_rows: Most rows of parts.
+        name_width: Most characters of a name, with its indentation; None for no limit.
     """
     budget = program.budget
-    own, script = own_ns(budget), script_name(budget.script)
+    program_ns, script = own_ns(budget), script_name(budget.script)
 
     def rows(parts: Sequence[Part], level: int = 0) -> Iterator[BudgetRow]:
         for part in parts:
             name = f"{part.path} {part.name}" if part.path else part.name
             name = name.replace(REST, f"{script}'s own code")
-            if longest:
-                # The end differs between the paths of layers, and between functions of a file.
+            if name_width:
+                # Paths of layers, and functions of one file, differ at their ends.
                 cut = ending if part.path or part.sampled else shorten
-                name = cut(name, max(_FEWEST_NAME_CHARACTERS, longest - 2 * level))
+                name = cut(name, max(_FEWEST_NAME_CHARACTERS, name_width - 2 * level))
             yield row(name, level, part.ns, part.count, part.sampled)
             yield from rows(part.inner, level + 1)
 
     def row(name: str, level: int, ns: float, count: float = 0, sampled: bool = False) -> BudgetRow:
-        return BudgetRow(name, level, ns * NS, ns / own if own else 0.0, count, sampled)
+        share = ns / program_ns if program_ns else 0.0
+        return BudgetRow(name, level, ns * NS, share, count, sampled)
 
-    yield from rows(largest_parts(program_parts(program), own, most))
-    yield row(script, -1, own)
+    yield from rows(largest_parts(program_parts(program), program_ns, max_rows))
+    yield row(script, -1, program_ns)
     yield row("profiling (added)", 0, _profiling_ns(budget))
 
 
 def picture_of(budget: Budget) -> Iterator[Boxes]:
-    """One bar with the parts of a program's time."""
+    """A bar with the parts of a program's time."""
     rows = [row for row in budget_rows(ProgramTime(budget)) if row.level == 0][:-1]
     yield from bar(
         "Where the time of the program went",
@@ -231,7 +234,7 @@ _PART = Column(
 # fmt: off
 _FIGURES = (
     Column("time", "time", unit.SECONDS, field="seconds",
-           mark=lambda row, shown: units.format_about(shown, row.sampled)),
+           mark=lambda row, cell: units.format_about(cell, row.sampled)),
     Column("share", "share", unit.PART, bar=lambda row: row.share if row.level == 0 else None),
     Column("count", "count", unit.COUNT, value=lambda row: round(row.times) if row.times else None,
            unknown="", drop=1),
@@ -242,7 +245,7 @@ _FIGURES = (
 
 
 def _columns(rows: Iterable[BudgetRow]) -> list[Column]:
-    """The table's columns, which say how exact a time is that is from samples."""
+    """The table's columns; the first heading gives the precision of sampled times."""
     part = _PART
     if any(row.sampled for row in rows):
         # Two standard deviations of a count, at 100 samples a second.

@@ -26,7 +26,7 @@ from chainer_profile.report.content.engine_table import (
     node_times,
     speedups_over_chainer,
 )
-from chainer_profile.report.document import Words, code
+from chainer_profile.report.document import Inline, code
 
 #: An engine's own clock is mentioned if it adds this fraction to a trial.
 _LEAST_ADDED_SHARE = 0.05
@@ -104,7 +104,7 @@ def _wrong_line(engine: EngineResult) -> str:
     )
 
 
-def next_steps(run: EnginesRun) -> Iterator[Words]:
+def next_steps(run: EnginesRun) -> Iterator[Inline]:
     """Advise which engine to use, and how."""
     for engine in run.wrong:
         yield (f"Do not use {engine.label} as it is.",)
@@ -133,7 +133,7 @@ def next_steps(run: EnginesRun) -> Iterator[Words]:
             )
 
 
-def _how(engine: EngineResult, run: EnginesRun) -> Words:
+def _how(engine: EngineResult, run: EnginesRun) -> Inline:
     """How to run a network under an engine."""
     if engine.name == FAST:
         call = code("with chainer_profile.accelerate():")

@@ -1,4 +1,4 @@
-"""Summary -> the first screen of a run: how long, where the time goes, and what to do."""
+"""Summary -> the first screen of a run: its time, the slowest functions and layers, next steps."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from chainer_profile.report.content.advice import what_helped
 from chainer_profile.report.content.answer import (
     doubts,
     ended_early,
-    finding_words,
     first_doubts,
+    format_finding,
     how_long,
     merged,
 )
-from chainer_profile.report.content.beside import Beside
-from chainer_profile.report.content.layer_section import Shown, layers
+from chainer_profile.report.content.layer_section import TableOptions, layers
 from chainer_profile.report.content.pass_section import inside, inside_sentences
+from chainer_profile.report.content.related import RelatedResults
 from chainer_profile.report.content.result_section import groups, phases_in_short, tree
 from chainer_profile.report.rows import framework_time
 from chainer_profile.report.tables import Column, Table
@@ -32,22 +32,22 @@ from chainer_profile.report.text import input_text, model_name, options, printab
 
 #: Rows of functions and of layers.
 MOST_FUNCTIONS, MOST_LAYERS = 3, 5
-#: A layer that takes at least this part of the last one shown is like it.
-_ALIKE = 0.9
+#: The legend counts further layers that take at least this fraction of the last row's time.
+_SIMILAR = 0.9
 #: Share of a trial that one character of a bar shows.
 _BAR_SHARE = 0.05
 #: Further steps below the first one.
 _MORE_STEPS = 1
-#: How long ``advise`` takes at most, unless --budget says otherwise.
+#: The default of ``advise --budget``.
 ADVISE_TIME = "3 minutes"
-#: An overhead whose interval ends below this is not worth a number.
+#: An overhead is reported as "less than" this fraction if its interval is below it.
 _LITTLE_OVERHEAD = 0.02
 
 
 def first_screen(
     summary: Summary,
-    beside: Beside | None = None,
-    shown: Shown | None = None,
+    related: RelatedResults | None = None,
+    table_options: TableOptions | None = None,
     *,
     tables: Sequence[str] = ("functions", "slowest"),
     every_finding: bool = False,
@@ -56,12 +56,12 @@ def first_screen(
 
     Args:
         summary: The run.
-        beside: Results that belong to the run; None if there are none.
-        shown: The choices of the terminal's options; None for the usual ones.
+        related: The advice and the program's time, if known.
+        table_options: The options of tables; None for the defaults.
         tables: Names of :data:`TABLES` in their order.
-        every_finding: Whether all findings follow, as in a notebook.
+        every_finding: Whether to include all findings, as in a notebook.
     """
-    advice, program = (beside.advice, beside.program) if beside else (None, None)
+    advice, program = (related.advice, related.program) if related else (None, None)
     yield doc.text(what_was_run(summary))
     yield doc.text(doc.strong(how_long(summary, program)), below=True)
     yield from doubts(summary) if every_finding else first_doubts(summary, 1)
@@ -69,28 +69,28 @@ def first_screen(
     yield from doc.below(inside_sentences(summary)[:1])
     yield from phases_in_short(summary)
     for table in tables:
-        yield from TABLES[table](summary, shown or Shown())
+        yield from TABLES[table](summary, table_options or TableOptions())
     yield from next_steps(summary, advice, every_finding)
 
 
 def what_was_run(summary: Summary) -> str:
-    """The network, its input, how and where it ran, on one line."""
+    """Describe the network, its input, the kind of run and the device on one line."""
     recording = summary.recording
     settings = recording.settings
     size, shape = settings.batchsize, settings.input_shape
     if settings.input.startswith("random image") and size and len(shape) > 1:
-        given = f"{plural(size, 'random image')} {format_shape(shape[1:])}"
+        batch = f"{plural(size, 'random image')} {format_shape(shape[1:])}"
     else:
-        given = input_text(settings) + (f", batch {size}" if size else "")
+        batch = input_text(settings) + (f", batch {size}" if size else "")
     if settings.phase == "train":
-        did = f"training with {printable(settings.optimizer) or 'an optimizer'}"
+        kind = f"training with {printable(settings.optimizer) or 'an optimizer'}"
     elif settings.phase == "forward-backward":
-        did = "forward and backward pass"
+        kind = "forward and backward pass"
     else:
-        did = "forward pass in train mode" if settings.train_mode else "inference"
+        kind = "forward pass in train mode" if settings.train_mode else "inference"
     number = settings.device.partition(":")[2]
-    where = f"on GPU {number}" if number else f"on the {printable(settings.device).upper()}"
-    parts = [model_name(settings), given, f"{did} {where}"]
+    device = f"on GPU {number}" if number else f"on the {printable(settings.device).upper()}"
+    parts = [model_name(settings), batch, f"{kind} {device}"]
     if settings.engine:
         parts.append(f"{printable(settings.engine)} (each row is one of its nodes)")
     elif settings.device == "cpu" and recording.environment.blas:
@@ -106,9 +106,9 @@ class _Row(NamedTuple):
     share: float
 
 
-def functions_table(summary: Summary, _: Shown) -> Iterator[doc.Block]:
-    """The time of the slowest functions, of the others, of the framework, and of the trial."""
-    whole_s, of = whole(summary)
+def functions_table(summary: Summary, _: TableOptions) -> Iterator[doc.Block]:
+    """The table of the slowest functions, the other functions, the framework and the trial."""
+    whole_s, whole_name = whole(summary)
     inclusive = summary.recording.settings.inclusive
     rows = [
         _Row(printable(str(row.Index)), row.calls, row.total_s, row.share)
@@ -125,16 +125,17 @@ def functions_table(summary: Summary, _: Shown) -> Iterator[doc.Block]:
         rows.append(_Row(plural(len(rest), "other"), *sums))
     marks = [""] * len(rows)
     if not inclusive:
-        name = f"{of} {_recorder_adds(summary)}".rstrip()
+        name = f"{whole_name} {_overhead_text(summary)}".rstrip()
         rows.append(_Row(name, None, whole_s, 1.0 if whole_s else 0.0))
         marks.append(doc.TOTAL)
     kind = "inclusive times, mean" if inclusive else "mean"
-    noun = "profiled trial" if of != "iteration" else of
+    noun = "profiled trial" if whole_name != "iteration" else whole_name
     heading = f"{kind} of {plural(summary.recording.n_trials, noun)}"
     yield Table(_columns(summary, heading), rows, "Time by function", marks, ruled=False)
 
 
-def _recorder_adds(summary: Summary) -> str:
+def _overhead_text(summary: Summary) -> str:
+    """Format the profiler's overhead in brackets; empty if it is not significant."""
     added = summary.totals.overhead
     if added is None or not added.high > 0:
         return ""
@@ -145,21 +146,21 @@ def _recorder_adds(summary: Summary) -> str:
     return ""
 
 
-def _digits(summary: Summary) -> int:
-    """Decimals of the functions' times in ms, by the interval of the trial's time."""
+def _decimals(summary: Summary) -> int:
+    """The number of decimals of functions' times in ms, from the interval of the trial's time."""
     trial, (whole_s, _) = summary.totals.trial, whole(summary)
     half_ms = float("nan") if trial is None else (trial.ci_high_s - trial.ci_low_s) / 2 * 1e3
     return decimals_for(half_ms, whole_s * 1e3)
 
 
 def _columns(summary: Summary, heading: str) -> list[Column]:
-    digits = _digits(summary)
+    decimals = _decimals(summary)
 
     def milliseconds(row: _Row) -> str:
-        return f"{row.seconds * 1e3:,.{digits}f}"
+        return f"{row.seconds * 1e3:,.{decimals}f}"
 
     def bar(row: _Row) -> str:
-        # The whole needs no bar.
+        # The row of the whole trial has no bar.
         return "" if row.share >= 1 else "#" * round(row.share / _BAR_SHARE)
 
     return [
@@ -171,16 +172,16 @@ def _columns(summary: Summary, heading: str) -> list[Column]:
     ]
 
 
-def slowest_table(summary: Summary, _: Shown) -> Iterator[doc.Block]:
-    """The slowest layers, and how many more take nearly as long as the last of them."""
+def slowest_table(summary: Summary, _: TableOptions) -> Iterator[doc.Block]:
+    """The table of the slowest layers. Its legend counts further layers with similar times."""
     rows = summary.slowest.head(MOST_LAYERS)
-    digits = _digits(summary) + 1
-    least_s = _ALIKE * float(rows["mean_s"].iloc[-1])
+    decimals = _decimals(summary) + 1
+    least_s = _SIMILAR * float(rows["mean_s"].iloc[-1])
     following = summary.slowest.iloc[MOST_LAYERS:]
-    alike = following[following["mean_s"] >= least_s] if least_s else following.head(0)
+    similar = following[following["mean_s"] >= least_s] if least_s else following.head(0)
 
     def milliseconds(row: tuple[object, ...]) -> str:
-        return f"{row.mean_s * 1e3:,.{digits}f}"  # type: ignore[attr-defined]
+        return f"{row.mean_s * 1e3:,.{decimals}f}"  # type: ignore[attr-defined]
 
     columns = [
         Column("path", f"slowest of {plural(len(summary.layers), 'layer')}", unit.TEXT, fold=30),
@@ -195,14 +196,14 @@ def slowest_table(summary: Summary, _: Shown) -> Iterator[doc.Block]:
     if not any(rows["verdict"]):
         columns = [column for column in columns if column.key != "verdict"]
     legend = []
-    if len(alike):
-        share = format_percent(float(alike["share"].sum()))
-        legend.append(f"... and {plural(len(alike), 'layer')} like the last one: {share} together.")
+    if len(similar):
+        share, count = format_percent(float(similar["share"].sum())), plural(len(similar), "layer")
+        legend.append(f"... and {count} like the last one: {share} together.")
     yield Table(columns, rows, "The slowest layers", legend=legend, ruled=False)
 
 
-#: What makes each table of a first screen.
-TABLES: dict[str, Callable[[Summary, Shown], Iterator[doc.Block]]] = {
+#: The function that makes each table of a first screen.
+TABLES: dict[str, Callable[[Summary, TableOptions], Iterator[doc.Block]]] = {
     "functions": functions_table,
     "slowest": slowest_table,
     "layers": layers,
@@ -213,31 +214,31 @@ TABLES: dict[str, Callable[[Summary, Shown], Iterator[doc.Block]]] = {
 
 
 def next_steps(summary: Summary, advice: Advice | None, every_finding: bool) -> Iterator[doc.Block]:
-    """What helped, or the steps that promise the most; then all other findings if asked for."""
+    """The best measured change, or the most promising steps, or with ``every_finding`` all."""
     findings = merged(summary.findings)
     steps = _steps_in_order(findings)
-    if advice is not None and (words := what_helped(advice)):
-        yield doc.text("Next: ", *words)
+    if advice is not None and (helped := what_helped(advice)):
+        yield doc.text("Next: ", *helped)
     if every_finding:
         others = (finding for finding in findings if finding.severity != WARNING)
-        yield from doc.listing(map(finding_words, others))
+        yield from doc.listing(map(format_finding, others))
     elif steps and advice is None:
         yield from _step(steps[0])
         for finding in steps[1 : 1 + _MORE_STEPS]:
-            yield doc.text("Or: ", *finding_words(finding), below=True)
+            yield doc.text("Or: ", *format_finding(finding), below=True)
 
 
 def _steps_in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """The steps with something to do, the one with the largest gain first."""
+    """The findings with a step to do; the step with the largest gain comes first."""
     first = next_step(findings)
     steps = [finding for finding in findings if finding.severity == STEP and finding.to_do]
     return sorted(steps, key=lambda finding: finding is not first)
 
 
 def _step(finding: Finding) -> Iterator[doc.Block]:
-    """A step; that of a command which measures all changes is the command alone."""
+    """A finding as the next step. For the step of measuring all changes, only its command."""
     if finding.advice != MEASURE:
-        yield doc.text("Next: ", *finding_words(finding))
+        yield doc.text("Next: ", *format_finding(finding))
         return
     yield doc.text(f"To make it faster, measure what helps (at most {ADVISE_TIME}):")
     yield doc.Code(f"  {finding.command}")

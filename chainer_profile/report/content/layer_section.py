@@ -1,4 +1,4 @@
-"""Summary -> the layers one by one: the tables of every form, the plot, and the hot layers."""
+"""Summary -> blocks of the single layers: the tables of each form, the plot, the hot layers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,24 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.basics.words import DEFAULT_DEPTH, SELF_TIME, TOTAL_TIME
 from chainer_profile.comparison.fused import place
 from chainer_profile.report import unit
-from chainer_profile.report.columns import ABOUT, LAYER_COLUMNS, SHOWN, layer_columns, properties
+from chainer_profile.report.columns import (
+    ABOUT,
+    LAYER_COLUMNS,
+    TABLE_COLUMNS,
+    layer_columns,
+    properties,
+)
 from chainer_profile.report.document import LAYERS, LINKS, PLOT, TOTAL, Figure, file, text
 from chainer_profile.report.rows import layer_anchor, other_layers, total_marks
-from chainer_profile.report.tables import SPREAD, Column, Spread, Table, not_shown, noted, rows_of
+from chainer_profile.report.tables import (
+    SPREAD,
+    Column,
+    Spread,
+    Table,
+    not_shown,
+    rows_of,
+    with_notes,
+)
 from chainer_profile.report.text import on_gpu, printable
 
 if TYPE_CHECKING:
@@ -30,24 +44,25 @@ if TYPE_CHECKING:
     from chainer_profile.analyse.summary import Summary
     from chainer_profile.report.document import Block
 
-#: Of more layers the report's appendix shows the hot and the slowest ones, at least so many.
+#: Most rows of the report's appendix, and its fewest rows if the network has more layers.
 MAX_ROWS, SLOWEST = 100, 50
 #: Layers of a page's first table, and hot layers of a report.
 _MAX_HOTTEST, _MAX_HOT = 8, 10
-#: Bars of a histogram, and medians of a course, at most; layers at a time, so that a long run's
-#: times are not in memory twice.
-_MAX_BINS, _MAX_BLOCKS, _LAYERS_AT_ONCE = 20, 24, 64
-#: The field that each order is by, where it is not its name.
+#: Most bars of a histogram, and most medians of a course.
+_MAX_BINS, _MAX_BLOCKS = 20, 24
+#: Layers processed at once, so that memory does not hold a long run's times twice.
+_LAYERS_AT_ONCE = 64
+#: The field to sort by, for orders with another name.
 _SORT_FIELDS = {
     **dict.fromkeys(("time", SELF_TIME, TOTAL_TIME), "mean_s"),
     **{name: f"{name}_s" for name in ("median", "mean", "p95", "std")},
     **{"name": "function", "memory": "peak_nbytes"},
 }
 _ASCENDING = ("path", "function")
-#: Columns that an order needs, beside the usual ones or in place of another one.
-_SHOWN_FOR = {"flops": "flops", "memory": "peak", "reached": "reached"}
-_IN_PLACE_FOR = {"std": ("ci", "std")}
-#: What the terminal says of columns.
+#: Columns that an order adds to the default ones, and columns that it replaces.
+_ADDED_BY_ORDER = {"flops": "flops", "memory": "peak", "reached": "reached"}
+_REPLACED_BY_ORDER = {"std": ("ci", "std")}
+#: Notes on columns below the terminal's table.
 _NOTES = {
     "ci": "+/- is half of the 95 % confidence interval of the median.",
     "host": "host is the host's time in the layer's call.",
@@ -60,51 +75,50 @@ _NOTES = {
 
 
 @dataclass(frozen=True)
-class Shown:
-    """The choices of the terminal's options; a limit of None shows all rows."""
+class TableOptions:
+    """The options of the command line that choose the tables of a run."""
 
     sort: str = "time"
-    limit: int | None = None
+    limit: int | None = None  #: Rows of layers and groups; None for all.
     group_by: str = "function"
-    #: Show the tree of links, so many levels below the network, in place of the layers.
-    tree: bool = False
-    depth: int = DEFAULT_DEPTH
-    #: Columns of the layers, which a narrow terminal shows too; None for the usual ones.
+    tree: bool = False  #: Whether to show the tree of links instead of the layers.
+    depth: int = DEFAULT_DEPTH  #: Levels of the tree below the network.
+    #: Columns of the layers that a narrow terminal shows too; None for the default columns.
     columns: Sequence[str] | None = None
-    usual: Sequence[str] = SHOWN["terminal"]
-    #: How to see the rows that the limit leaves out, if there is a way.
-    hint: str = ""
-    in_python: bool = False  #: Whether there are no options of a command line to name.
+    default_columns: Sequence[str] = TABLE_COLUMNS["terminal"]
+    hint: str = ""  #: How to see the rows that the limit omits.
+    in_python: bool = False  #: Whether texts must not name options of the command line.
 
 
-def layers(summary: Summary, shown: Shown) -> Iterator[Block]:
-    """The terminal's table."""
-    ordered = _sorted(summary.layers, shown.sort)
-    rows = ordered if shown.limit is None else ordered.head(max(0, shown.limit))
+def layers(summary: Summary, options: TableOptions) -> Iterator[Block]:
+    """The table of layers of a terminal or a first screen."""
+    ordered = _sorted(summary.layers, options.sort)
+    rows = ordered if options.limit is None else ordered.head(max(0, options.limit))
     wider = "a wider terminal"
-    if shown.columns is None:
-        columns = _usual_columns(summary, shown)
-        wider += "" if shown.in_python else " or --columns"
+    if options.columns is None:
+        columns = _default_columns(summary, options)
+        wider += "" if options.in_python else " or --columns"
     else:
-        marks = [] if "hot" in shown.columns else ["hot"]
-        columns = [LAYER_COLUMNS[key].kept() for key in (*marks, *shown.columns)]
+        marks = [] if "hot" in options.columns else ["hot"]
+        columns = [LAYER_COLUMNS[key].never_dropped() for key in (*marks, *options.columns)]
     kind = "inclusive" if summary.recording.settings.inclusive else "self times"
     legend = [
-        *hidden(summary, ordered["share"].iloc[len(rows) :], shown.hint, "layer"),
+        *hidden(summary, ordered["share"].iloc[len(rows) :], options.hint, "layer"),
         f"{unit.HOT_MARK} marks hot layers: {summary.hotspots.rule}.",
         f"Times are {kind}{on_gpu(summary)} in ms, % is of the {whole(summary)[1]}.",
     ]
-    columns = noted(columns, _NOTES | _note_of_marks(columns, rows))
-    shown_keys = [column.key for column in columns]
-    named = next((key for key in ("function", "label", "path") if key in shown_keys), "")
-    # Without a name nobody would know what these rows are.
-    every = [*rows_of(rows), *(other_layers(summary, rows, named) if named else ())]
-    marks, foot = total_marks(rows, every), len(every) - len(rows)
-    yield Table(columns, every, "The layers", marks, legend, wider=f"{wider} shows them", foot=foot)
+    columns = with_notes(columns, _NOTES | _note_of_marks(columns, rows))
+    keys = [column.key for column in columns]
+    name_column = next((key for key in ("function", "label", "path") if key in keys), "")
+    # Without a column for their names, the rows that complete the table would be confusing.
+    all_rows = [*rows_of(rows), *(other_layers(summary, rows, name_column) if name_column else ())]
+    marks, foot = total_marks(rows, all_rows), len(all_rows) - len(rows)
+    wider += " shows them"
+    yield Table(columns, all_rows, "The layers", marks, legend, wider=wider, foot=foot)
 
 
 def hidden(summary: Summary, shares: Sequence[float], hint: str, noun: str) -> list[str]:
-    """The sentence of a legend on layers, or groups of layers, that a limit leaves out."""
+    """The legend's sentence about layers, or groups of layers, that a limit omits."""
     more = f": {units.format_percent(float(sum(shares)))} of the {whole(summary)[1]}"
     return not_shown(len(shares), hint, noun, more)
 
@@ -116,23 +130,23 @@ def _sorted(layers: pd.DataFrame, sort: str) -> pd.DataFrame:
     return layers.sort_values(field, ascending=field in _ASCENDING, kind="stable")
 
 
-def _usual_columns(summary: Summary, shown: Shown) -> list[Column]:
-    """The columns where none were chosen, with that of the order."""
-    replaced, by = _IN_PLACE_FOR.get(shown.sort, ("", ""))
-    keys = [by if key == replaced else key for key in shown.usual]
-    ordered_by = _SHOWN_FOR.get(shown.sort, "")
-    if ordered_by and ordered_by not in keys:
-        keys.append(ordered_by)
+def _default_columns(summary: Summary, options: TableOptions) -> list[Column]:
+    """The default columns, including the column that the table is sorted by."""
+    replaced, replacement = _REPLACED_BY_ORDER.get(options.sort, ("", ""))
+    keys = [replacement if key == replaced else key for key in options.default_columns]
+    added = _ADDED_BY_ORDER.get(options.sort, "")
+    if added and added not in keys:
+        keys.append(added)
     columns = layer_columns(summary, keys)
-    return [column.kept() if column.key == ordered_by else column for column in columns]
+    return [column.never_dropped() if column.key == added else column for column in columns]
 
 
 def _note_of_marks(columns: Sequence[Column], rows: pd.DataFrame) -> dict[str, str]:
-    """The meaning of ``~``, with the marked column that a narrow terminal keeps longest."""
-    about = list(rows[rows["work_is_about"]].itertuples())
-    marked = [column for column in columns if any(column.cell(row)[:1] == "~" for row in about)]
-    lasting = sorted(marked, key=lambda column: column.drop or math.inf)[-1:]
-    return {key: f"{ABOUT} {_NOTES.get(key, '')}".rstrip() for key in (c.key for c in lasting)}
+    """The note that explains ``~``, by the marked column that a narrow terminal drops last."""
+    estimated = list(rows[rows["work_is_about"]].itertuples())
+    marked = [column for column in columns if any(column.cell(row)[:1] == "~" for row in estimated)]
+    last = sorted(marked, key=lambda column: column.drop or math.inf)[-1:]
+    return {key: f"{ABOUT} {_NOTES.get(key, '')}".rstrip() for key in (c.key for c in last)}
 
 
 def bars(summary: Summary) -> Iterator[Block]:
@@ -147,7 +161,7 @@ def bars(summary: Summary) -> Iterator[Block]:
 
 
 def hot_layers(summary: Summary) -> Iterator[Block]:
-    """The hot layers in a sentence."""
+    """A paragraph about the number, time and functions of the hot layers."""
     layers, hot = summary.layers, summary.layers[summary.layers["hot"]]
     if hot.empty:
         slowest = layers.loc[layers["mean_s"].idxmax()]
@@ -162,8 +176,8 @@ def hot_layers(summary: Summary) -> Iterator[Block]:
         f"{units.format_count(len(hot))} of {units.plural(len(layers), 'layer')} {is_or_are} hot: "
         f"{units.format_percent(float(hot['share'].sum()))} of the {whole(summary)[1]}."
     )
-    if (most := int(functions.iloc[0])) > 1:
-        count = "All" if most == len(hot) else units.format_count(most)
+    if (largest := int(functions.iloc[0])) > 1:
+        count = "All" if largest == len(hot) else units.format_count(largest)
         sentence += f" {count} of them are {functions.index[0]}"
         in_phase = f", {units.format_count(int(phases.iloc[0]))} belong to {phases.index[0]}"
         sentence += f"{in_phase if summary.several_phases else ''}."
@@ -174,19 +188,19 @@ def hot_layers(summary: Summary) -> Iterator[Block]:
 
 
 def hotspots(summary: Summary) -> Iterator[Block]:
-    """The hot layers, slowest first; the number of a layer says when it is called."""
+    """The report's table of hot layers, slowest first."""
     yield from hot_layers(summary)
     hot = summary.slowest[summary.slowest["hot"]]
     rows = hot.head(_MAX_HOT)
     if rows.empty:
         return
-    columns = layer_columns(summary, SHOWN["hot layers"], rows)
+    columns = layer_columns(summary, TABLE_COLUMNS["hot layers"], rows)
     legend = [*not_shown(len(hot) - len(rows), noun="hot layer"), _hot_rule(summary)]
     rest = other_layers(summary, rows)
-    every = [*rows_of(rows), *rest]
-    marks = [*[""] * (len(every) - 1), TOTAL if rest else ""]
+    all_rows = [*rows_of(rows), *rest]
+    marks = [*[""] * (len(all_rows) - 1), TOTAL if rest else ""]
     caption = "The hot layers, slowest first"
-    yield Table(columns, every, caption, marks, legend, foot=len(rest))
+    yield Table(columns, all_rows, caption, marks, legend, foot=len(rest))
 
 
 def _hot_rule(summary: Summary) -> str:
@@ -194,26 +208,27 @@ def _hot_rule(summary: Summary) -> str:
 
 
 def hottest(summary: Summary) -> Table:
-    """The hottest layers, which lead to their rows."""
+    """A page's first table: the slowest layers, with links to their rows in the full table."""
     rows = summary.slowest.head(_MAX_HOTTEST)
     rest = other_layers(summary, rows)
     return Table(
-        layer_columns(summary, SHOWN["hottest layers of a page"]),
+        layer_columns(summary, TABLE_COLUMNS["hottest layers of a page"]),
         [*rows_of(rows), *rest],
         "The hottest layers",
         total_marks(rows, [*rows.index, *rest]),
         [_hot_rule(summary), f"Shares are of the {whole(summary)[1]}."],
-        leads=list(map(layer_anchor, rows.index)),
+        row_links=list(map(layer_anchor, rows.index)),
         foot=len(rest),
     )
 
 
 def on_page(summary: Summary) -> Iterator[Block]:
+    """A page's table of all layers."""
     layers = summary.layers
     spread = "Beside each layer: the histogram of its times, and their course over the trials."
     rest = other_layers(summary, layers)
     yield Table(
-        layer_columns(summary, SHOWN["page"]),
+        layer_columns(summary, TABLE_COLUMNS["page"]),
         [*rows_of(layers), *rest],
         "All layers",
         total_marks(layers, [*layers.index, *rest]),
@@ -226,34 +241,34 @@ def on_page(summary: Summary) -> Iterator[Block]:
 
 def glossary(summary: Summary) -> Iterator[Block]:
     """The meanings of the columns of a page's table."""
-    columns = layer_columns(summary, SHOWN["page"])
+    columns = layer_columns(summary, TABLE_COLUMNS["page"])
     yield properties((column.title, column.meaning) for column in columns)
 
 
 def spreads(summary: Summary) -> list[Spread]:
-    """Of every layer a histogram of its times, and their course over the trials."""
+    """The small plot of each layer's times over the trials."""
     self_ns = summary.recording.self_ns
-    parts = range(0, self_ns.shape[1], _LAYERS_AT_ONCE)
-    return [spread for at in parts for spread in _spreads(self_ns[:, at : at + _LAYERS_AT_ONCE])]
+    starts = range(0, self_ns.shape[1], _LAYERS_AT_ONCE)
+    return [spread for at in starts for spread in _spreads(self_ns[:, at : at + _LAYERS_AT_ONCE])]
 
 
 def _spreads(times_ns: NDArray[np.int64]) -> Iterator[Spread]:
-    """How the times of some layers are spread, in the order of the trials: (trials, layers)."""
+    """The small plots of some layers; the shape of ``times_ns`` is (trials, layers)."""
     count = len(times_ns)
-    least, most = times_ns.min(axis=0), times_ns.max(axis=0)
-    # A few very long trials do not press all others into one bar.
+    minimum, maximum = times_ns.min(axis=0), times_ns.max(axis=0)
+    # The histogram ends at the 99th percentile, so that a few long trials do not squeeze it.
     last = min(count - 1, int(0.99 * count))
     high = np.partition(times_ns, last, axis=0)[last]
     blocks = np.array_split(times_ns, min(_MAX_BLOCKS, count))
     course = np.array([np.median(block, axis=0) for block in blocks])
     for at in range(times_ns.shape[1]):
-        # The clock counts whole nanoseconds: narrower bars would be empty in turn.
-        bins = min(_MAX_BINS, max(1, int(2 * count**0.4)), int(high[at] - least[at]) + 1)
-        span = max(1, int(high[at] - least[at]))
-        places = np.minimum((times_ns[:, at] - least[at]) * (bins / span), bins - 1)
-        counts = np.bincount(places.astype(np.intp), minlength=bins)
-        level = np.clip((course[:, at] - least[at]) / span, 0, 1)
-        shortest, longest = (units.format_duration(int(end[at]) * NS) for end in (least, most))
+        # Times are whole nanoseconds: with narrower bars, some would always be empty.
+        bins = min(_MAX_BINS, max(1, int(2 * count**0.4)), int(high[at] - minimum[at]) + 1)
+        span = max(1, int(high[at] - minimum[at]))
+        bin_indices = np.minimum((times_ns[:, at] - minimum[at]) * (bins / span), bins - 1)
+        counts = np.bincount(bin_indices.astype(np.intp), minlength=bins)
+        level = np.clip((course[:, at] - minimum[at]) / span, 0, 1)
+        shortest, longest = (units.format_duration(int(end[at]) * NS) for end in (minimum, maximum))
         yield Spread(
             np.ceil(counts / counts.max() * SPREAD).astype(int).tolist(),
             np.rint(level * SPREAD).astype(int).tolist(),
@@ -262,7 +277,7 @@ def _spreads(times_ns: NDArray[np.int64]) -> Iterator[Spread]:
 
 
 def by_layer(summary: Summary) -> Iterator[Block]:
-    """The report's table: each layer and its time."""
+    """The appendix of the report: each layer and its time."""
     rows = _appendix_rows(summary)
     if rest := len(summary.layers) - len(rows):
         share = float(summary.layers["share"].drop(rows.index).sum())
@@ -271,27 +286,27 @@ def by_layer(summary: Summary) -> Iterator[Block]:
             f"{units.plural(len(summary.layers), 'layer')}; the other {units.format_count(rest)} "
             f"take {units.format_percent(share)} of the {whole(summary)[1]}."
         )
-    label, *others = layer_columns(summary, SHOWN["appendix"])
-    whole_rows = other_layers(summary, rows)
-    every = [*rows_of(rows), *whole_rows]
-    marks = total_marks(rows, every)
+    label, *others = layer_columns(summary, TABLE_COLUMNS["appendix"])
+    rest_rows = other_layers(summary, rows)
+    all_rows = [*rows_of(rows), *rest_rows]
+    marks = total_marks(rows, all_rows)
     columns = [label.headed("layer"), *others]
-    yield Table(columns, every, "Self time by layer", marks, foot=len(whole_rows))
+    yield Table(columns, all_rows, "Self time by layer", marks, foot=len(rest_rows))
     yield text(file(LAYERS), " has all figures of the layers, ", file(LINKS), " those of links.")
 
 
 def _appendix_rows(summary: Summary) -> pd.DataFrame:
-    """All layers in order, or the slowest of very many."""
+    """All layers in the order of the calls; only the slowest if there are too many."""
     layers = summary.layers
     if len(layers) <= MAX_ROWS:
         return layers
-    # Whatever the rule, the hot layers are the slowest ones.
+    # Every rule for hotspots selects the slowest layers, so these rows include all hot layers.
     count = min(MAX_ROWS, max(SLOWEST, int(layers["hot"].sum())))
     return layers.loc[summary.slowest.head(count).index.sort_values()]
 
 
 def by_node(summary: Summary) -> Iterator[Block]:
-    """The nodes of an engine, where it is not Chainer that ran."""
+    """The table of an engine's nodes; nothing for a run under Chainer."""
     if not summary.recording.settings.engine:
         return
     yield text(

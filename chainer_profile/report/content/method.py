@@ -1,4 +1,4 @@
-"""Summary -> the sections of the experiment, its environment and its method."""
+"""Summary -> the sections on the experiment, its environment and its methodology."""
 
 from __future__ import annotations
 
@@ -12,43 +12,46 @@ from chainer_profile.basics.describe import MIN_TRIALS, NS
 from chainer_profile.basics.units import format_count, format_duration, plural
 from chainer_profile.basics.words import BACKWARD, COMMUNICATION, DATA, FORWARD, UPDATE
 from chainer_profile.record.recording import Recording, Settings
-from chainer_profile.report import text as words
+from chainer_profile.report import text as run_text
 from chainer_profile.report.columns import properties
-from chainer_profile.report.document import Block, Code, Text, Words, code, points, text, with_code
+from chainer_profile.report.document import Block, Code, Inline, Text, code, points, text, with_code
 
 
 def experiment(summary: Summary) -> Iterator[Block]:
-    """The network, the trial and the mode that were measured."""
+    """The section that describes the network, the trial and the mode."""
     recording = summary.recording
     settings = recording.settings
     measured = "each function call of the network takes"
     if summary.several_phases:
         measured = "each function takes in each phase of a trial"
     if settings.engine:
-        measured = f"each node of {words.printable(settings.engine)} takes"
+        measured = f"each node of {run_text.printable(settings.engine)} takes"
     trial = ", and how long a whole trial takes" if recording.trial_ns is not None else ""
     yield text(f"We measured how long {measured}{trial}.")
-    network, example = f"{words.model_name(settings)}, {words.weights_text(settings)}", "image"
-    if recording.of_program:  # a program's: nobody asked for weights, or for a batch
-        network, example = words.model_name(settings), "example"
+    network, example = (
+        f"{run_text.model_name(settings)}, {run_text.weights_text(settings)}",
+        "image",
+    )
+    if recording.of_program:  # the program, not the user, chose weights and batch
+        network, example = run_text.model_name(settings), "example"
     rows = [
         ("Network", network),
-        ("Trial", words.trial_text(recording)),
-        _rows_of(summary),
-        ("Input", words.input_text(settings)),
+        ("Trial", run_text.trial_text(recording)),
+        _count_row(summary),
+        ("Input", run_text.input_text(settings)),
         ("Batch", plural(settings.batchsize, example) if settings.batchsize else ""),
         ("Engine", settings.engine),
         ("Device", settings.device),
-        ("Mode", words.mode_text(settings)),
-        *words.option_rows(settings),
-        ("Trials", words.trials_text(recording)),
+        ("Mode", run_text.mode_text(settings)),
+        *run_text.option_rows(settings),
+        ("Trials", run_text.trials_text(recording)),
     ]
-    yield properties(words.printable_rows(rows), "The experiment")
+    yield properties(run_text.printable_rows(rows), "The experiment")
     yield Text(with_code(_mode(summary)))
 
 
-def _rows_of(summary: Summary) -> words.Row:
-    """The number of layers, and of each phase where there are several."""
+def _count_row(summary: Summary) -> run_text.Row:
+    """The row with the number of layers, by phase if there are several phases."""
     layers = summary.layers
     if not summary.several_phases:
         engine = summary.recording.settings.engine
@@ -59,7 +62,7 @@ def _rows_of(summary: Summary) -> words.Row:
 
 
 def _mode(summary: Summary) -> str:
-    """In which mode the network ran, and what that changes."""
+    """Describe the mode in which the network ran, and its effect."""
     settings = summary.recording.settings
     mode = "train mode" if settings.train_mode else "test mode"
     if settings.engine:
@@ -94,7 +97,9 @@ def _mode(summary: Summary) -> str:
 
 
 def environment(summary: Summary) -> Iterator[Block]:
-    rows = words.environment_rows(summary.recording.environment) + words.gpu_rows(summary.recording)
+    rows = run_text.environment_rows(summary.recording.environment) + run_text.gpu_rows(
+        summary.recording
+    )
     if rows:
         yield properties(rows, "The machine and its software")
     else:
@@ -102,25 +107,28 @@ def environment(summary: Summary) -> Iterator[Block]:
 
 
 def command(summary: Summary) -> Iterator[Block]:
-    """The command that makes the run again."""
-    typed = words.printable(summary.recording.settings.command)
-    yield Code(typed) if typed else text("The run was not started from the command line.")
+    """The command that started the run, to repeat it."""
+    command_line = run_text.printable(summary.recording.settings.command)
+    if command_line:
+        yield Code(command_line)
+    else:
+        yield text("The run was not started from the command line.")
 
 
 def method(summary: Summary) -> Iterator[Block]:
-    """How times were taken, and what they mean."""
-    every = (_trials, _gpu, _rows, _framework, _figures)
-    sentences = (sentence for part in every for sentence in part(summary))
-    # Names of the user's may contain backticks: such a sentence comes as words.
+    """The section on how times were measured, and what they mean."""
+    topics = (_trials, _gpu, _rows, _framework, _figures)
+    sentences = (sentence for topic in topics for sentence in topic(summary))
+    # Sentences with names that may contain backticks are Inline, in which backticks are plain text.
     yield points(with_code(each) if isinstance(each, str) else each for each in sentences)
 
 
-def _trials(summary: Summary) -> Iterator[str | Words]:
-    """How the trials were made."""
+def _trials(summary: Summary) -> Iterator[str | Inline]:
+    """Sentences on how the trials ran."""
     recording, clean = summary.recording, summary.totals.clean
     settings, count = recording.settings, recording.n_trials
     if settings.engine:
-        engine = words.printable(settings.engine)
+        engine = run_text.printable(settings.engine)
         yield (f"The network ran under {engine} with the same weights, not under Chainer.",)
     if threads := _threads(recording):
         yield f"BLAS ran with {threads}."
@@ -149,21 +157,21 @@ def _trials(summary: Summary) -> Iterator[str | Words]:
             f"profiler{price}."
         )
     elif clean and recording.trial_ns is not None:
-        # Without starts the order is unknown: in a race of engines unprofiled trials come first.
+        # Without start times the order is unknown: a race of engines runs unprofiled trials first.
         known = recording.start_ns is not None
         order = "in blocks that alternate with" if known else "separately from"
         quoted = "time" if summary.several_phases else "latency"
         yield (
             f"{plural(clean.count, 'unprofiled trial')} ran without any hook, {order} the "
-            f"{words.profiled_text(recording)}. Quote the {quoted} of the unprofiled trials; the "
-            "layers' times come from the profiled ones."
+            f"{run_text.profiled_text(recording)}. Quote the {quoted} of the unprofiled trials; "
+            "the layers' times come from the profiled ones."
         )
     else:
-        yield f"The layers' times come from {words.profiled_text(recording)}."
+        yield f"The layers' times come from {run_text.profiled_text(recording)}."
 
 
 def _gpu(summary: Summary) -> Iterator[str]:
-    """How a GPU's times were taken."""
+    """Sentences on how times on a GPU were measured."""
     if not summary.recording.on_device:
         return
     yield (
@@ -187,8 +195,8 @@ def _gpu(summary: Summary) -> Iterator[str]:
         )
 
 
-def _rows(summary: Summary) -> Iterator[str | Words]:
-    """What is in which row."""
+def _rows(summary: Summary) -> Iterator[str | Inline]:
+    """Sentences on what each kind of row contains."""
     recording, layers = summary.recording, summary.layers
     phases = set(layers["phase"])
     paths = {(row.phase, row.path) for row in layers.itertuples()}
@@ -224,7 +232,7 @@ def _rows(summary: Summary) -> Iterator[str | Words]:
             "calls are the parameter arrays."
         )
     hooks = layers[(layers["phase"] == UPDATE) & (layers["path"] == "optimizer")]["function"]
-    if names := ", ".join(map(words.printable, dict.fromkeys(hooks))):
+    if names := ", ".join(map(run_text.printable, dict.fromkeys(hooks))):
         sentence = f"The optimizer's hooks ({names}) process all parameters; their path is "
         yield (sentence, code("optimizer"), ".")
     if DATA in phases:
@@ -232,7 +240,7 @@ def _rows(summary: Summary) -> Iterator[str | Words]:
 
 
 def _framework(summary: Summary) -> Iterator[str]:
-    """What framework time is."""
+    """A sentence that defines framework time."""
     recording = summary.recording
     if not summary.totals.framework or recording.settings.engine:
         return
@@ -262,7 +270,7 @@ def _framework(summary: Summary) -> Iterator[str]:
 
 
 def _figures(summary: Summary) -> Iterator[str]:
-    """What medians, means, shares and intervals mean, and how exact the clock is."""
+    """Sentences on medians, means, shares and intervals, and on the clock's precision."""
     recording, conditions = summary.recording, summary.recording.conditions
     yield (
         "The time to quote is the median, which a few slow trials do not affect. All parts of a "
@@ -301,8 +309,8 @@ def _figures(summary: Summary) -> Iterator[str]:
 
 def _threads(recording: Recording) -> str:
     probe = probed_threads(recording)
-    most = max((library.threads for library in recording.environment.blas), default=0)
-    return "" if probe is None else probe.text(most)
+    most_threads = max((library.threads for library in recording.environment.blas), default=0)
+    return "" if probe is None else probe.text(most_threads)
 
 
 def _warmups(recording: Recording) -> str:
@@ -313,6 +321,6 @@ def _warmups(recording: Recording) -> str:
 
 
 def has_rate_of_zero(settings: Settings) -> bool:
-    """Whether the run trained with the default optimizer of our own command line."""
-    ours = takes_options(settings) and settings.optimizer == "MomentumSGD"
-    return ours and settings.phase == "train"
+    """Whether the run trained with the command line's default optimizer, which has rate 0."""
+    is_default = takes_options(settings) and settings.optimizer == "MomentumSGD"
+    return is_default and settings.phase == "train"

@@ -1,4 +1,4 @@
-"""ModelSummary -> the blocks of a network: by layer or by link."""
+"""ModelSummary -> the table of a network's layers or links, and its totals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OUTPUT_SHAPES = Column(
     "output_shapes", "output_shapes", unit.SHAPES, "Shapes of the output arrays", fold=14
 )
 # fmt: off
-#: The columns that both views have.
+#: The columns of both views.
 _COUNTS = (
     Column("parameters", "parameters", unit.COUNT,
            meaning="Elements of the parameters; each counts once, at the first call of its first "
@@ -70,15 +70,18 @@ COLUMNS = {
     ),
 }
 # fmt: on
-_USUAL = ("parameters", "persistent", "macs", "flops", "nbytes_read", "nbytes_written")
+_DEFAULT_COUNTS = ("parameters", "persistent", "macs", "flops", "nbytes_read", "nbytes_written")
 DEFAULTS = {
-    LAYERS: ("index", "path", "function", "output_shapes", *_USUAL),
-    LINKS: ("path", "kind", "layers", "output_shapes", *_USUAL),
+    LAYERS: ("index", "path", "function", "output_shapes", *_DEFAULT_COUNTS),
+    LINKS: ("path", "kind", "layers", "output_shapes", *_DEFAULT_COUNTS),
 }
 
 
 def choose_columns(view: str, names: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns asked for of a view (:data:`LAYERS` or :data:`LINKS`), or the usual ones."""
+    """The keys of a view's columns that a user names; None gives the defaults.
+
+    ``view`` is :data:`LAYERS` or :data:`LINKS`. Raises UsageError for an unknown column.
+    """
     if names is None:
         return DEFAULTS[view]
     return choose(names, COLUMNS[view], f"the table of {view}")
@@ -93,28 +96,39 @@ def overview(
     limit: int | None = None,
     hint: str = "",
 ) -> list[Block]:
-    """A network's summary; a depth is of links, and columns asked for stay on a narrow terminal."""
-    chosen = choose_columns(view, columns)
+    """The blocks of a network's summary.
+
+    Args:
+        summary: The network.
+        view: :data:`LAYERS` or :data:`LINKS`.
+        depth: Levels of links below the network, for the table of links.
+        columns: Keys of the columns, which narrow terminals show too; None for the defaults.
+        limit: Most rows of the table; None for all.
+        hint: How to see the omitted rows.
+    """
+    keys = choose_columns(view, columns)
     rows = _table(summary, view, depth)
-    shown = rows if limit is None else rows.head(max(0, limit))
-    legend = not_shown(len(rows) - len(shown), hint)
-    read = [COLUMNS[view][key] for key in chosen]
-    read = [replace(column, mark=_marked) if column.key in WORK else column for column in read]
+    first_rows = rows if limit is None else rows.head(max(0, limit))
+    legend = not_shown(len(rows) - len(first_rows), hint)
+    chosen = [COLUMNS[view][key] for key in keys]
+    chosen = [
+        replace(column, mark=_mark_work) if column.key in WORK else column for column in chosen
+    ]
     if columns is not None:
-        read = list(map(Column.kept, read))
+        chosen = list(map(Column.never_dropped, chosen))
     return [
         Heading(1, summary.name),
         text(_about(summary)),
-        Table(read, shown, f"The {view}", legend=legend, wider="--columns chooses"),
-        properties(_whole(summary), "The network as a whole"),
+        Table(chosen, first_rows, f"The {view}", legend=legend, wider="--columns chooses"),
+        properties(_totals(summary), "The network as a whole"),
         *(text(note) for note in notes(summary)),
     ]
 
 
-def _marked(row: Any, shown: str) -> str:
-    """Work to read, with marks where it is approximate or lacks some."""
+def _mark_work(row: Any, cell: str) -> str:
+    """Mark a cell with ``~`` if it is approximate, ``>=`` if it omits calls without a formula."""
     least = ">=" if getattr(row, "without_formula", 0) > 0 else ""
-    return least + units.format_about(shown, row.approximate > 0)
+    return least + units.format_about(cell, row.approximate > 0)
 
 
 def to_file(
@@ -124,17 +138,17 @@ def to_file(
     depth: int = 1,
     columns: Sequence[str] | None = None,
 ) -> str:
-    """The table alone as CSV."""
-    chosen = choose_columns(view, columns) + (("approximate",) if columns is None else ())
-    return to_csv([COLUMNS[view][key] for key in chosen], _table(summary, view, depth))
+    """Format the table as CSV; see :func:`overview` for the arguments."""
+    keys = choose_columns(view, columns) + (("approximate",) if columns is None else ())
+    return to_csv([COLUMNS[view][key] for key in keys], _table(summary, view, depth))
 
 
 def _table(summary: ModelSummary, view: str, depth: int) -> pd.DataFrame:
     return summary.table if view == LAYERS else summary.by_link(depth)
 
 
-def _whole(summary: ModelSummary) -> list[Row]:
-    """The totals of all layers, and bytes of the arrays, in words."""
+def _totals(summary: ModelSummary) -> list[Row]:
+    """Names and texts of the totals of all layers and of the bytes of the arrays."""
     frozen = summary.parameters - summary.trainable
     trained = f"{units.format_count(summary.trainable)} trainable, {units.format_count(frozen)} not"
     memory = (
@@ -146,16 +160,16 @@ def _whole(summary: ModelSummary) -> list[Row]:
     return [
         ("parameters", f"{_scaled(summary.parameters)}: {trained}"),
         ("persistent elements", _scaled(summary.persistent)),
-        ("multiply-accumulates", _total(summary, "macs")),
-        ("floating-point operations", _total(summary, "flops")),
-        ("bytes read", _total(summary, "nbytes_read")),
-        ("bytes written", _total(summary, "nbytes_written")),
+        ("multiply-accumulates", _total_work(summary, "macs")),
+        ("floating-point operations", _total_work(summary, "flops")),
+        ("bytes read", _total_work(summary, "nbytes_read")),
+        ("bytes written", _total_work(summary, "nbytes_written")),
         *((noun, f"{n / 1e6:,.2f} MB ({units.plural(n, 'byte')})") for noun, n in memory),
     ]
 
 
-def _total(summary: ModelSummary, name: str) -> str:
-    """A total of work, marked if it is approximate or lacks some."""
+def _total_work(summary: ModelSummary, name: str) -> str:
+    """Format a total: ``about`` if it is approximate, ``at least`` if it omits calls."""
     approximate = summary.table[summary.table["approximate"] > 0]
     about = "about " if (approximate[name] > 0).any() else ""
     least = "at least " if summary.without_formula else ""
@@ -163,7 +177,7 @@ def _total(summary: ModelSummary, name: str) -> str:
 
 
 def notes(summary: ModelSummary) -> Iterator[str]:
-    """What the numbers mean, and which are missing: a sentence or two each."""
+    """Notes on the meaning of the numbers, and on missing ones."""
     called = summary.table["function"] != ""
     if not called.any():
         yield "The network calls no function."
@@ -188,7 +202,7 @@ def _about(summary: ModelSummary) -> str:
 
 
 def _scaled(value: int) -> str:
-    """A whole number, and about how much it is: ``11,689,512 (11.69 M)``."""
+    """Format an integer exactly and rounded: ``11,689,512 (11.69 M)``."""
     for letter, factor in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if value >= factor:
             return (

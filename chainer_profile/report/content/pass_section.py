@@ -1,4 +1,4 @@
-"""Summary -> the sections of work and of the passes after the timed trials."""
+"""Summary -> the sections on work, and on the passes that follow the timed trials."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WORK = by_key(
 # fmt: on
 
 
-#: Where the time of a layer far below its limit goes, and what else bounds the others.
+#: Why a layer may be far from its limit, and which other limits apply.
 _ELSEWHERE_ON_GPU = (
     "the GPU waits for the host, or has too little parallel work. Arrays that stay in a cache can "
     "exceed the memory limit."
@@ -68,7 +68,7 @@ def _machine_limits(limits: MachineLimits) -> str:
 
 
 def work(summary: Summary) -> Iterator[Block]:
-    """The part of the report on work and limits."""
+    """The section on operations, bytes, and the machine's limits."""
     if not summary.layers["flops"].notna().any():
         return
     typical = typical_word(summary.recording)
@@ -89,16 +89,16 @@ def work(summary: Summary) -> Iterator[Block]:
     rows = work_by_function(summary.layers)
     whole_s, name = whole(summary)
     rows["share"] = rows["total_s"] / whole_s if whole_s else 0.0
-    without = {"phase"} if not summary.several_phases else set()
-    without |= {"mostly", "reached"} if limits is None else set()
-    columns = [column for key, column in _WORK.items() if key not in without]
+    omitted = {"phase"} if not summary.several_phases else set()
+    omitted |= {"mostly", "reached"} if limits is None else set()
+    columns = [column for key, column in _WORK.items() if key not in omitted]
     rest = other_groups(summary, "function", summary.functions)
     rest = rest.assign(function=rest.index, phase="", verdict=None, work_is_about=False)
     rest.index = pd.Index([None] * len(rest), dtype=object)
-    every = pd.concat([rows, rest])
-    marks = total_marks(rows.assign(hot=False), every)
+    all_rows = pd.concat([rows, rest])
+    marks = total_marks(rows.assign(hot=False), all_rows)
     caption = "Work and limits reached, by function"
-    yield Table(columns, every, caption, marks, foot=len(rest))
+    yield Table(columns, all_rows, caption, marks, foot=len(rest))
     unknown = without_formula(summary.layers)
     if len(unknown):
         listed = ", ".join(
@@ -118,7 +118,7 @@ def work(summary: Summary) -> Iterator[Block]:
 
 
 def counters(summary: Summary) -> Iterator[Block]:
-    """CPU time, page faults and switches of the thread; and the kernel's part of a trial."""
+    """The section on CPU time, page faults and context switches; nothing without that pass."""
     trial, counted = trial_counters(summary.recording), summary.recording.counters
     if trial is None or counted is None:
         return
@@ -137,7 +137,7 @@ def _cpu_time(trial: TrialCounters, n_trials: int) -> str:
 
 
 def _kernel_time(trial: TrialCounters) -> str:
-    """The kernel's part of the CPU time, with page faults; empty where it is unknown."""
+    """Describe the kernel's share of the CPU time and its page faults; empty if unknown."""
     if math.isnan(trial.system_share):
         return ""
     faults = units.plural(trial.page_faults, "page fault")
@@ -177,7 +177,7 @@ def _counted(summary: Summary, by: str) -> Table:
 
 
 def memory_sentences(summary: Summary) -> Iterator[str]:
-    """The peak of a trial, and the memory kept for backward; nothing without a memory pass."""
+    """Sentences on a trial's peak memory and on activations; nothing without a memory pass."""
     use = summary.recording.memory
     if use is None:
         return
@@ -193,8 +193,8 @@ def memory_sentences(summary: Summary) -> Iterator[str]:
             f"{size(use.input_nbytes)}."
         )
     else:
-        *there, (_, more) = memory_parts(summary)
-        parts = ", ".join(f"{size(nbytes)} of {name}" for name, nbytes in there)
+        *existing, (_, more) = memory_parts(summary)
+        parts = ", ".join(f"{size(nbytes)} of {name}" for name, nbytes in existing)
         yield (
             f"A trial uses up to {size(use.there_nbytes + more)} at once, {where}: {parts}, and "
             f"{size(more)} that it allocates in addition."
@@ -212,21 +212,21 @@ def memory_sentences(summary: Summary) -> Iterator[str]:
 
 
 def memory_parts(summary: Summary) -> list[tuple[str, int]]:
-    """The parts of memory at a trial's peak in bytes; last is what the trial itself allocates.
+    """Names and bytes of the parts of memory at a trial's peak; last, the trial's allocations.
 
-    Empty without a memory pass, and in recordings of older versions.
+    Empty without a memory pass, and for recordings of older versions.
     """
     use = summary.recording.memory
     if use is None or use.there_nbytes is None:
         return []
-    there = [
+    existing = [
         ("parameters", use.parameter_nbytes),
         ("gradients", use.gradient_nbytes or 0),
         ("the optimizer's state", use.state_nbytes or 0),
         ("input", use.input_nbytes),
     ]
-    large = [(name, nbytes) for name, nbytes in there if nbytes]
-    return [*large, ("activations and more, at the peak", use.high_water_nbytes)]
+    nonempty = [(name, nbytes) for name, nbytes in existing if nbytes]
+    return [*nonempty, ("activations and more, at the peak", use.high_water_nbytes)]
 
 
 _PHASES = by_key(
@@ -237,6 +237,7 @@ _PHASES = by_key(
 
 
 def memory(summary: Summary) -> Iterator[Block]:
+    """The section on memory; nothing without a memory pass."""
     use = summary.recording.memory
     if use is None:
         return
@@ -250,7 +251,7 @@ def memory(summary: Summary) -> Iterator[Block]:
 
 
 def memory_on_page(summary: Summary) -> Iterator[Block]:
-    """Memory on a page: a bar of its parts at the peak, the layers' picture, and the words."""
+    """A page's section on memory: a bar of its parts at the peak, a picture, and sentences."""
     if summary.recording.memory is None:
         return
     parts = [
@@ -269,11 +270,11 @@ def memory_on_page(summary: Summary) -> Iterator[Block]:
     yield from memory(summary)
 
 
-#: Functions with a sentence, hot layers of the table, and parts of each.
+#: Most functions with a sentence, most hot layers in the table, and most parts of each.
 _MAX_SENTENCES, _MAX_HOT_LAYERS, _MAX_PARTS = 3, 10, 4
-#: The least share of a part in a sentence.
+#: Smallest share of a part in a sentence.
 _LEAST_PART_SHARE = 0.1
-#: The number of independent samples is given if so many samples or more say the same.
+#: Report the number of independent samples if each is repeated this many times on average.
 _LEAST_REPEATS = 1.5
 
 
@@ -299,23 +300,24 @@ def _how_sampled(run: Inside) -> str:
 def inside_sentences(summary: Summary) -> list[str]:
     """``51 % of Convolution2DFunction is a copy within numpy.tensordot, 22 % the matrix product``.
 
-    Of the slowest functions; empty without the pass.
+    One sentence for each of the slowest functions; an empty list without sampling.
     """
     sentences = []
     for parts in [] if summary.inside is None else summary.inside.functions[:_MAX_SENTENCES]:
         phase = f" ({parts.phase})" if summary.several_phases else ""
-        of, words = f" of {parts.name}{phase} is", []
+        whole_name, clauses = f" of {parts.name}{phase} is", []
         for part in parts.parts:
             if part.share >= _LEAST_PART_SHARE and part.name != REST:
-                words.append(f"{units.format_percent(part.share, 0)}{of} {_part_words(part)}")
-                of = ""
-        if words:
-            sentences.append(f"{', '.join(words)}.")
+                share = units.format_percent(part.share, 0)
+                clauses.append(f"{share}{whole_name} {_part_text(part)}")
+                whole_name = ""
+        if clauses:
+            sentences.append(f"{', '.join(clauses)}.")
     return sentences
 
 
-def _part_words(part: Part) -> str:
-    """A part within a sentence."""
+def _part_text(part: Part) -> str:
+    """The name of a part in a sentence; ``the line ...`` if it is a line of source code."""
     is_line = part.source and part.name.startswith(part.source[:20])
     return f"the line {part.name}" if is_line else part.name
 
@@ -344,26 +346,27 @@ _INSIDE = by_key(
 
 def _inside_table(
     summary: Summary,
-    every: Iterable[Parts],
+    divided_times: Iterable[Parts],
     head: str,
     caption: str,
     legend: Sequence[str] = (),
 ) -> Table:
-    left_out = "" if summary.several_phases else "phase"
-    columns = [column for key, column in _INSIDE.items() if key != left_out]
+    omitted = "" if summary.several_phases else "phase"
+    columns = [column for key, column in _INSIDE.items() if key != omitted]
     rows = [
         _PartRow("" if at else parts.name, "" if at else parts.phase, part)
-        for parts in every
+        for parts in divided_times
         for at, part in enumerate(parts.parts[:_MAX_PARTS])
     ]
     return Table([columns[0].headed(head), *columns[1:]], rows, caption, legend=legend)
 
 
 def inside(summary: Summary) -> Iterator[Block]:
+    """The section on sampled parts of functions and of the framework; nothing without samples."""
     parts, run = summary.inside, summary.recording.inside
     if parts is None or run is None:
         return
-    # The first sentence stands in the answer.
+    # The first sentence is part of the answer.
     yield text(" ".join([*inside_sentences(summary)[1:], _how_sampled(run)]))
     if parts.functions:
         caption = "Inside the functions: the parts of their time"
@@ -383,7 +386,7 @@ def inside(summary: Summary) -> Iterator[Block]:
 
 
 def inside_layers(summary: Summary) -> Iterator[Block]:
-    """The same of the hot layers, where there are samples enough."""
+    """The table of sampled parts of hot layers; nothing if no layer has enough samples."""
     layers = summary.inside.layers if summary.inside else ()
     hot = [parts for parts in layers if parts.row in summary.hotspots.indices]
     slowest = sorted(hot, key=lambda parts: -parts.seconds)[:_MAX_HOT_LAYERS]

@@ -1,7 +1,7 @@
-"""Summary -> the blocks of a run: one list of sections in one order, for all forms of its report.
+"""Summary -> the report of a run: one list of sections, from which each form takes its own.
 
-The answer comes first, then what to do next, the result, and at last what a course asks for
-besides: the experiment, its environment and method, and an appendix.
+The order is: the answer, the next step, the results, then what a course requires of a report
+(experiment, environment, methodology), and an appendix.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from chainer_profile.report.content import method
 from chainer_profile.report.content import pass_section as passes
 from chainer_profile.report.content import result_section as result
 from chainer_profile.report.content.advice import section as tried
-from chainer_profile.report.content.beside import Beside
 from chainer_profile.report.content.budget import picture_of
 from chainer_profile.report.content.budget import section as program_section
-from chainer_profile.report.content.layer_section import Shown
+from chainer_profile.report.content.layer_section import TableOptions
+from chainer_profile.report.content.related import RelatedResults
 from chainer_profile.report.text import Row, model_name, printable, run_lines, script_name
 
 
 @dataclass(frozen=True)
 class ReportTitle:
-    """A report's title, and who wrote it; an empty one is left out."""
+    """A report's title, author and course; empty ones are omitted."""
 
     title: str = ""
     author: str = ""
@@ -38,38 +38,44 @@ class ReportTitle:
 
     @property
     def heading(self) -> str:
-        """The title on one line; empty where none is given."""
+        """The title on one line; may be empty."""
         return printable(self.title.strip())
 
     def rows(self) -> list[Row]:
-        """Author and course with their names, without empty ones."""
+        """Rows for author and course, without empty ones."""
         rows = (("Author", self.author), ("Course", self.course))
         return [(name, printable(value.strip())) for name, value in rows if value.strip()]
 
 
-def subject(summary: Summary, beside: Beside | None) -> str:
-    """What a run is of: a network, and the program that it ran in, if there is one."""
-    model, program = model_name(summary.recording.settings), beside and beside.program
+def subject(summary: Summary, related: RelatedResults | None) -> str:
+    """The name of the network, after the name of its program if it ran in one."""
+    model, program = model_name(summary.recording.settings), related and related.program
     return f"{script_name(program.budget.script)} ({model})" if program else model
 
 
 def sections(
-    summary: Summary, beside: Beside | None = None, shown: Shown | None = None
+    summary: Summary, related: RelatedResults | None = None, options: TableOptions | None = None
 ) -> list[doc.Section]:
-    """A run's report in its order; ``shown`` is what the terminal shows of it."""
-    shown = shown or Shown()
-    advice, program = (beside.advice, beside.program) if beside else (None, None)
-    by, trial = shown.group_by, "" if program is None else "A trial"
-    if advice is not None:  # without those that say how to try what was tried
+    """The sections of a run's report, in order.
+
+    Args:
+        summary: The run.
+        related: The advice and the program's time, if known.
+        options: The options of the terminal's tables; None for the defaults.
+    """
+    options = options or TableOptions()
+    advice, program = (related.advice, related.program) if related else (None, None)
+    by, trial = options.group_by, "" if program is None else "A trial"
+    if advice is not None:  # omit findings that advise to try what was tried
         tried_by = f" {TRY} " if advice.script else " advise "
-        left = (finding for finding in summary.findings if tried_by not in finding.to_do)
-        summary = replace(summary, findings=tuple(left))
-    # The terminal has the groups that are asked for, and in place of the layers the tree of links.
-    layers = doc.Section("The layers", by_layer.layers(summary, shown), (doc.FULL,))
-    tree = doc.Section("The tree of links", result.tree(summary, shown), (doc.FULL,))
-    asked = result.groups(summary, shown) if by else ()
-    several = int(summary.links.index.str.startswith("/").sum()) > 1
-    of_links = (doc.FULL,) if several and not shown.tree and by != "link" else ()
+        findings = (finding for finding in summary.findings if tried_by not in finding.to_do)
+        summary = replace(summary, findings=tuple(findings))
+    # A terminal shows either the layers or the tree of links, and the requested groups.
+    layers = doc.Section("The layers", by_layer.layers(summary, options), (doc.FULL,))
+    tree = doc.Section("The tree of links", result.tree(summary, options), (doc.FULL,))
+    groups = result.groups(summary, options) if by else ()
+    has_links = int(summary.links.index.str.startswith("/").sum()) > 1
+    tree_forms = (doc.FULL,) if has_links and not options.tree and by != "link" else ()
     return [
         doc.Section("", _program(summary, program), (doc.REPORT, doc.PAGE)),
         doc.Section("", _what_was_run(summary), (doc.FULL,)),
@@ -82,15 +88,15 @@ def sections(
         doc.Section("", by_layer.bars(summary), (doc.REPORT,)),
         doc.Section("On the GPU", result.device(summary)),
         doc.Section("By phase", result.phases(summary)),
-        tree if shown.tree else layers,
+        tree if options.tree else layers,
         doc.Section("The layers", by_layer.on_page(summary), (doc.PAGE,)),
         doc.Section("", by_layer.hot_layers(summary), (doc.FULL, doc.PAGE)),
         doc.Section("Hotspots", by_layer.hotspots(summary), (doc.REPORT,)),
-        doc.Section(f"By {by}", asked, (doc.FULL,)),
+        doc.Section(f"By {by}", groups, (doc.FULL,)),
         doc.Section("By function", result.by_function(summary), (doc.REPORT, doc.PAGE)),
         doc.Section("Inside the layers", passes.inside(summary)),
         doc.Section("", passes.inside_layers(summary), (doc.FULL, doc.PAGE)),
-        replace(tree, forms=of_links),
+        replace(tree, forms=tree_forms),
         doc.Section("By link", result.tree_on_page(summary), (doc.PAGE,)),
         doc.Section("Work and limits", passes.work(summary)),
         doc.Section("CPU time and page faults", passes.counters(summary), (doc.FULL, doc.PAGE)),
@@ -106,9 +112,11 @@ def sections(
     ]
 
 
-def overview(summary: Summary, beside: Beside | None = None, **asked: Any) -> Iterator[doc.Block]:
-    """All that a terminal shows; the other options are those of :class:`Shown`."""
-    return doc.shown_in(doc.FULL, sections(summary, beside, Shown(**asked)))
+def overview(
+    summary: Summary, related: RelatedResults | None = None, **table_options: Any
+) -> Iterator[doc.Block]:
+    """The report for a terminal; ``table_options`` are arguments of :class:`TableOptions`."""
+    return doc.shown_in(doc.FULL, sections(summary, related, TableOptions(**table_options)))
 
 
 def _what_was_run(summary: Summary) -> Iterator[doc.Block]:
@@ -119,7 +127,7 @@ def _what_was_run(summary: Summary) -> Iterator[doc.Block]:
 
 
 def _program(summary: Summary, program: ProgramTime | None) -> Iterator[doc.Block]:
-    """Where the time of the program went that the run is of."""
+    """The time of the program in which the run was recorded; nothing without a program."""
     if program is not None:
         yield from picture_of(program.budget)
         yield from program_section(program, summary)
@@ -128,7 +136,7 @@ def _program(summary: Summary, program: ProgramTime | None) -> Iterator[doc.Bloc
 def _first_of_page(
     summary: Summary, advice: Advice | None, program: ProgramTime | None
 ) -> Iterator[doc.Block]:
-    """The answer with its picture; its doubts open below."""
+    """The answer with its picture and the slowest layers; warnings below them open."""
     yield from (block for block in first.answer(summary, advice, program) if not block.note)
     yield from by_layer.bars(summary)
     yield by_layer.hottest(summary)
@@ -139,14 +147,21 @@ def report(
     summary: Summary,
     title: ReportTitle | None = None,
     *,
-    beside: Beside | None = None,
+    related: RelatedResults | None = None,
     made: Sequence[doc.Section] = (),
 ) -> list[doc.Block]:
-    """``report.md``; ``made`` are its sections where they are made already."""
+    """The blocks of ``report.md``.
+
+    Args:
+        summary: The run.
+        title: Title and author; without a title, the report has the run's name.
+        related: The advice and the program's time, if known.
+        made: The report's sections, if they exist already.
+    """
     title = title or ReportTitle()
-    heading = title.heading or f"Layer-wise profile of {subject(summary, beside)}"
+    heading = title.heading or f"Layer-wise profile of {subject(summary, related)}"
     return [
         doc.Heading(1, heading),
         *(doc.text(doc.strong(name), f": {value}") for name, value in title.rows()),
-        *doc.shown_in(doc.REPORT, made or sections(summary, beside)),
+        *doc.shown_in(doc.REPORT, made or sections(summary, related)),
     ]

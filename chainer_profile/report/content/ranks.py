@@ -13,7 +13,7 @@ from chainer_profile.comparison.significance import Floats
 from chainer_profile.ranks.merging import OUTSIDE, Ranks
 from chainer_profile.report import document as doc
 from chainer_profile.report.content import rank_tables as tables
-from chainer_profile.report.content.boxes import MAX_COLOURS, laid
+from chainer_profile.report.content.boxes import MAX_COLOURS, stacked
 from chainer_profile.report.content.rank_texts import time_texts, title, verdict
 from chainer_profile.report.text import printable
 
@@ -87,7 +87,7 @@ def _bars(ranks: Ranks) -> Iterator[doc.Boxes]:
             (part, float(times_s[at]), units.format_duration(times_s[at]), kind)
             for part, kind, times_s in parts
         ]
-        boxes += laid(parts_here, (1 - _NAME_WIDTH) / longest_s, _NAME_WIDTH, row, f"{name}, ")
+        boxes += stacked(parts_here, (1 - _NAME_WIDTH) / longest_s, _NAME_WIDTH, row, f"{name}, ")
     legend = [(name, kind) for name, kind, _ in parts]
     yield doc.Boxes(label, boxes, legend, f"{label} Medians of the iterations.")
 

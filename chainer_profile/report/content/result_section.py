@@ -1,4 +1,4 @@
-"""Summary -> the sections of its result: the whole trial, the GPU, phases, groups and links."""
+"""Summary -> the sections of results: the whole trial, the GPU, phases, groups and links."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chainer_profile.basics.words import TOTAL_TIME
 from chainer_profile.report import unit
 from chainer_profile.report.columns import PHASES, group_columns, properties, tree_columns
 from chainer_profile.report.content import boxes
-from chainer_profile.report.content.layer_section import Shown, hidden
+from chainer_profile.report.content.layer_section import TableOptions, hidden
 from chainer_profile.report.document import TOTAL, Block, Fold, strong, text
 from chainer_profile.report.rows import (
     hot_marks,
@@ -26,15 +26,15 @@ from chainer_profile.report.rows import (
     total_marks,
     tree_rows,
 )
-from chainer_profile.report.tables import Column, Table, by_key, noted
-from chainer_profile.report.text import between, interval_text
+from chainer_profile.report.tables import Column, Table, by_key, with_notes
+from chainer_profile.report.text import framework_name, interval_text
 
-#: A phase that is less of a trial has no place in a sentence.
+#: Smallest share of a phase in a sentence.
 _LEAST_PHASE_SHARE = 0.001
-#: Links deeper than any.
+#: A depth below all links.
 _ALL_LEVELS = 10**9
 _MARKED = Column("marked", "", unit.HOT_FLAG)
-#: What the terminal says of columns of groups and links.
+#: Notes on columns below the terminal's tables of groups and links.
 _NOTES = {
     "total": "total is with the calls made within these, self without them.",
     "each": "ms a call is of the total.",
@@ -44,15 +44,15 @@ _NOTES = {
 
 
 def whole_trial(summary: Summary) -> Iterator[Block]:
-    """The times of a trial as a whole: the rows of layers and framework add up to the trial."""
+    """The times of a whole trial. Layers and framework add up to the profiled trial."""
     yield from boxes.parts(summary)
-    shown = (row for row in _totals(summary) if row[1] != units.NOT_KNOWN)
-    rows = ((name, f"{figure} ({more})" if more else figure) for name, figure, more in shown)
+    known = (row for row in _totals(summary) if row[1] != units.NOT_KNOWN)
+    rows = ((name, f"{figure} ({more})" if more else figure) for name, figure, more in known)
     yield properties(rows, "A trial as a whole")
 
 
 def _totals(summary: Summary) -> Iterator[tuple[str, str, str]]:
-    """Names, figures, and the interval or share of each."""
+    """Yield a name, a figure, and its interval, share or formula."""
     totals, recording, time = summary.totals, summary.recording, units.format_duration
     clean, profiled, trial = totals.clean, totals.profiled, totals.trial
     quoted = "Unprofiled" if clean else "Profiled"
@@ -60,8 +60,8 @@ def _totals(summary: Summary) -> Iterator[tuple[str, str, str]]:
     yield f"{quoted} trial, 95th percentile", time(trial.p95_s if trial else None), ""
     yield "Unprofiled trial, mean", time(clean.mean_s if clean else None), ""
     if totals.fps is not None:
-        of = f"batch / mean {quoted.lower()} trial"
-        yield "Inputs per second (FPS)", units.format_significant(totals.fps), of
+        formula = f"batch / mean {quoted.lower()} trial"
+        yield "Inputs per second (FPS)", units.format_significant(totals.fps), formula
     yield "Profiled trial, mean", time(profiled.mean_s if profiled else None), ""
     engine, on_device = recording.settings.engine, recording.on_device
     rows, where = ("nodes", "between the nodes") if engine else ("layers", "between the functions")
@@ -70,34 +70,36 @@ def _totals(summary: Summary) -> Iterator[tuple[str, str, str]]:
     if totals.layers_s is None or share is None or framework is None:
         yield name, time(totals.layers_s), ""
     else:
-        of_layers = f"{units.format_percent(1 - share)} of the profiled trial"
-        yield name, time(totals.layers_s), of_layers
+        layers_share = f"{units.format_percent(1 - share)} of the profiled trial"
+        yield name, time(totals.layers_s), layers_share
         outside = "outside the layers" if on_device and not engine else where
-        name = f"{between(recording).capitalize()} ({outside})"
+        name = f"{framework_name(recording).capitalize()} ({outside})"
         yield name, time(framework.mean_s), f"{units.format_percent(share)} of the profiled trial"
     if totals.overhead is not None:
         added = totals.overhead
-        sure = interval_text(added.low, added.high, units.format_change)
-        yield "Added by the recorder", units.format_change(added.fraction), sure
+        interval = interval_text(added.low, added.high, units.format_change)
+        yield "Added by the recorder", units.format_change(added.fraction), interval
 
 
 def _median(statistics: Statistics | None) -> tuple[str, str]:
-    """A median; its interval, and of how many trials."""
+    """Format a median, and its interval with the number of trials."""
     if statistics is None:
         return units.NOT_KNOWN, ""
+    median = units.format_duration(statistics.median_s)
     trials = units.plural(statistics.count, "trial")
-    sure = interval_text(statistics.ci_low_s, statistics.ci_high_s)
-    sure = f"{sure}, {trials}" if sure else f"{trials}: too few for a confidence interval"
-    return units.format_duration(statistics.median_s), sure
+    interval = interval_text(statistics.ci_low_s, statistics.ci_high_s)
+    if not interval:
+        return median, f"{trials}: too few for a confidence interval"
+    return median, f"{interval}, {trials}"
 
 
-#: Seconds of a step in the last digit of a time in ms as it is shown.
+#: The last digit of a formatted time in ms, in seconds.
 _STEP_S = 1e-7
 NO_HELD_TRIALS = "unknown: there are no held trials"
 
 
 def pace(use: DeviceUse) -> str:
-    """Whether the host or the GPU sets the pace."""
+    """Describe whether the host or the GPU limits the speed."""
     launch, wait = units.format_duration(use.launch_s), units.format_duration(use.wait_s)
     if use.launch_bound and use.busy_s is not None:
         return (
@@ -119,7 +121,7 @@ def pace(use: DeviceUse) -> str:
 
 
 def device(summary: Summary) -> Iterator[Block]:
-    """The part of the report on the GPU; nothing on a CPU."""
+    """The section on the GPU; nothing for a run on a CPU."""
     use = summary.device
     if use is None:
         return
@@ -160,7 +162,7 @@ def _gpu_phases(summary: Summary, use: DeviceUse) -> Iterator[Block]:
     busy_s = float("nan") if use.busy_s is None else use.busy_s
     whole = {"host_s": use.calls_s, "layers_s": use.layers_s, "gap_s": use.gaps_s, "busy_s": busy_s}
     rows.loc["all layers"] = whole
-    # The part of the layers' time in which the device works.
+    # The fraction of the layers' time in which the device works.
     rows["busy_share"] = rows["busy_s"] / rows["layers_s"]
     yield text(
         "By phase. The time between two layers counts for the phase of the second one; the "
@@ -170,11 +172,11 @@ def _gpu_phases(summary: Summary, use: DeviceUse) -> Iterator[Block]:
 
 
 def _busy_text(use: DeviceUse) -> str:
-    """How long the device works in a trial, and how long it does not."""
+    """Format how long the device is busy and idle in a trial."""
     share = use.busy_share
     if use.busy_s is None or use.idle_s is None or share is None:
         return NO_HELD_TRIALS
-    # Both as they are shown add up to 100 %.
+    # Rounded to the printed digits first, so that busy and idle add up to 100 %.
     share = round(share, 3)
     return (
         f"{units.format_ms(use.busy_s)} ms ({units.format_percent(share)} of the wall time), idle "
@@ -184,9 +186,9 @@ def _busy_text(use: DeviceUse) -> str:
 
 
 def _adding_up(parts_s: Sequence[float]) -> tuple[str, list[str]]:
-    """A sum and its parts in ms; as they are shown, the parts add up to the sum.
+    """Format a sum and its parts in ms so that the printed parts add up to the printed sum.
 
-    What rounding leaves over goes to the largest part.
+    The largest part takes the rounding error.
     """
     steps = [round(part / _STEP_S) for part in parts_s]
     whole = round(math.fsum(parts_s) / _STEP_S)
@@ -197,7 +199,7 @@ def _adding_up(parts_s: Sequence[float]) -> tuple[str, list[str]]:
 
 
 def phases(summary: Summary) -> Iterator[Block]:
-    """Time by phase, where a trial has several."""
+    """The table of phases; nothing for a trial with one phase."""
     if not summary.several_phases:
         return
     rows = phase_rows(summary)
@@ -222,23 +224,24 @@ def phases_in_short(summary: Summary) -> Iterator[Block]:
         yield text(f"By phase: {', '.join(parts)}.", below=True)
 
 
-def groups(summary: Summary, shown: Shown) -> Iterator[Block]:
-    """The terminal's table of the groups that are asked for."""
-    by, ordered = shown.group_by, summary.group(shown.group_by)
-    if shown.sort == TOTAL_TIME:
+def groups(summary: Summary, options: TableOptions) -> Iterator[Block]:
+    """The terminal's table of the requested groups."""
+    by, ordered = options.group_by, summary.group(options.group_by)
+    if options.sort == TOTAL_TIME:
         ordered = ordered.sort_values("inclusive_s", ascending=False, kind="stable")
-    rows = ordered if shown.limit is None else ordered.head(max(0, shown.limit))
+    rows = ordered if options.limit is None else ordered.head(max(0, options.limit))
     legend = [
-        *hidden(summary, ordered["share"].iloc[len(rows) :], shown.hint, by),
+        *hidden(summary, ordered["share"].iloc[len(rows) :], options.hint, by),
         f"Times are in ms; % is self time as part of the {whole(summary)[1]}.",
     ]
-    columns = noted(group_columns(by, summary.phase_names), _NOTES)
-    every = pd.concat([rows, other_groups(summary, by, rows)])
-    marks, foot = total_marks(rows, every), len(every) - len(rows)
-    yield Table(columns, every, f"By {by}", marks, legend, foot=foot)
+    columns = with_notes(group_columns(by, summary.phase_names), _NOTES)
+    all_rows = pd.concat([rows, other_groups(summary, by, rows)])
+    marks, foot = total_marks(rows, all_rows), len(all_rows) - len(rows)
+    yield Table(columns, all_rows, f"By {by}", marks, legend, foot=foot)
 
 
 def by_function(summary: Summary) -> Iterator[Block]:
+    """The table of all functions, for Markdown and the page."""
     columns = group_columns("function", summary.phase_names)
     functions = summary.functions
     rows = pd.concat([functions, other_groups(summary, "function", functions)])
@@ -246,12 +249,12 @@ def by_function(summary: Summary) -> Iterator[Block]:
     yield Table(columns, rows, "Self time by function", marks, foot=foot)
 
 
-def tree(summary: Summary, shown: Shown) -> Iterator[Block]:
-    links, beside = tree_rows(summary, shown.depth)
-    rows = pd.concat([links, beside])
-    columns = noted(tree_columns(summary.phase_names, rows, indent=True), _NOTES)
+def tree(summary: Summary, options: TableOptions) -> Iterator[Block]:
+    """The terminal's tree of links, down to ``options.depth``."""
+    rows = pd.concat(tree_rows(summary, options.depth))
+    columns = with_notes(tree_columns(summary.phase_names, rows, indent=True), _NOTES)
     legend = []
-    if below := int((summary.links["depth"] > shown.depth).sum()):
+    if below := int((summary.links["depth"] > options.depth).sum()):
         verb = "is" if below == 1 else "are"
         legend.append(
             f"{units.plural(below, 'link')} below {verb} not shown (--tree 99 shows all); their "
@@ -268,13 +271,13 @@ def tree(summary: Summary, shown: Shown) -> Iterator[Block]:
 
 
 def tree_on_page(summary: Summary) -> Iterator[Block]:
-    """A page's tree of links, which folds, below its pictures."""
-    links, beside = tree_rows(summary, _ALL_LEVELS)
+    """A page's tree of links, which can be folded, and its pictures."""
+    links, other_rows = tree_rows(summary, _ALL_LEVELS)
     if len(links) < 2:
         return
     for at, (name, picture) in enumerate(boxes.links(summary)):
         yield Fold((name,), [picture]) if at else picture
-    rows = pd.concat([links, beside])
+    rows = pd.concat([links, other_rows])
     yield Table(
         tree_columns(summary.phase_names, rows, indent=False),
         rows,

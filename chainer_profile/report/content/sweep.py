@@ -1,4 +1,4 @@
-"""Results of a sweep -> their blocks, and their table."""
+"""Results of a sweep -> their table and report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chainer_profile.report.document import Block, Code, Figure, Heading, text
 from chainer_profile.report.tables import Column, Table, by_key
 
 # fmt: off
-#: The columns, of a :class:`.CaseResult`; all of them are in ``sweep.csv``.
+#: The columns of ``sweep.csv``; each row is a :class:`.CaseResult`.
 COLUMNS = by_key(
     Column("network", "network", unit.TEXT, "Name of the network", field="settings.model", fold=12),
     Column("input", "input", unit.TEXT, field="input_text", fold=12,
@@ -49,19 +49,19 @@ COLUMNS = by_key(
     Column("error", "error", unit.TEXT, "Why the case failed; empty where it did not"),
 )
 # fmt: on
-_READ = (
+_TABLE_COLUMNS = (
     *("network", "input", "batch", "device", "phase", "dtype", "blocks"),
     *("median", "std", "fps", "parameters", "memory", "threads", "machine"),
 )
 
 
 def table_columns(results: Sequence[CaseResult]) -> list[Column]:
-    """The columns to read, without those of settings that are as usual in all rows."""
-    asked = [result.settings for result in results]
-    columns = {key: COLUMNS[key] for key in _READ}
-    if {run.phase for run in asked} <= {"forward"}:
+    """The columns of the table, without settings that have their default in all cases."""
+    settings = [result.settings for result in results]
+    columns = {key: COLUMNS[key] for key in _TABLE_COLUMNS}
+    if {case.phase for case in settings} <= {"forward"}:
         del columns["phase"]
-    if {run.dtype for run in asked} <= {"float32"}:
+    if {case.dtype for case in settings} <= {"float32"}:
         del columns["dtype"]
     if several_machines(results):
         marks = {machine: "*" for machine, _ in machines_of(results)[1:]}
@@ -74,7 +74,7 @@ def table_columns(results: Sequence[CaseResult]) -> list[Column]:
 
 
 def notes(results: Sequence[CaseResult]) -> Iterator[str]:
-    """What the numbers mean, and cautions: a sentence or two each."""
+    """Notes on the meaning of the numbers, and cautions."""
     if any(result.timed for result in results):
         yield (
             "Times are of unprofiled trials, and FPS is the batch divided by their mean. Memory is "
@@ -96,7 +96,7 @@ def notes(results: Sequence[CaseResult]) -> Iterator[str]:
 
 
 def overview(results: Sequence[CaseResult]) -> Iterator[Block]:
-    """The table and the notes, which a terminal shows."""
+    """The table, the notes and the failed cases, as a terminal shows them."""
     good = [result for result in results if not result.error]
     if good:
         yield Table(table_columns(good), good, "The cases")
@@ -109,7 +109,15 @@ def overview(results: Sequence[CaseResult]) -> Iterator[Block]:
 def report(
     name: str, results: Sequence[CaseResult], planned: int, command: str, plots: Sequence[str]
 ) -> list[Block]:
-    """The report of a sweep: of so many cases those that there are so far, and their plots."""
+    """The report of a sweep.
+
+    Args:
+        name: The title.
+        results: The cases measured so far.
+        planned: The number of cases of the whole sweep.
+        command: The command that ran the sweep.
+        plots: Files of the plots.
+    """
     good = sum(1 for result in results if not result.error)
     cases = plural(planned, "case")
     count = cases if good == planned else f"{format_count(good)} of {cases}"

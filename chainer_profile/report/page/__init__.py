@@ -1,4 +1,4 @@
-"""A report's blocks as a page: one file without any request, whose policy allows one script."""
+"""Blocks -> an HTML page: one file that makes no requests. Its policy allows only its script."""
 
 from __future__ import annotations
 
@@ -21,32 +21,40 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from chainer_profile.analyse.summary import Summary
-    from chainer_profile.report.content.beside import Beside
     from chainer_profile.report.content.profile import ReportTitle
+    from chainer_profile.report.content.related import RelatedResults
     from chainer_profile.report.document import Block, Section
     from chainer_profile.report.pictures.figures import Picture
 
-#: Rows of a table that are there at first.
-_MOST = 100
+#: Rows of a table that are visible at first.
+_VISIBLE_ROWS = 100
 
 
 def render(
     summary: Summary,
-    beside: Beside | None = None,
+    related: RelatedResults | None = None,
     drawn: Mapping[str, Picture] | None = None,
     made: Sequence[Section] = (),
     title: ReportTitle | None = None,
 ) -> str:
-    """``report.html``: everything about a run, with the title and the author that were given."""
+    """Format ``report.html``.
+
+    Args:
+        summary: The run.
+        related: The advice and the program's time, if known.
+        drawn: Pictures by file name; None to draw them.
+        made: The report's sections, if they exist already.
+        title: Title and author; without a title, the page has the run's name.
+    """
     from chainer_profile.report import pictures
     from chainer_profile.report.content import profile
 
     settings, title = summary.recording.settings, title or profile.ReportTitle()
     kind = "Layer-wise profile" + (f" of {model_name(settings)}" if title.heading else "")
     about = [settings_text(settings), *(f"{name}: {value}" for name, value in title.rows())]
-    drawn = pictures.of_run(summary) if drawn is None else drawn
-    heading = Heading(1, title.heading or profile.subject(summary, beside))
-    blocks = shown_in(PAGE, made or profile.sections(summary, beside))
+    drawn = pictures.run_pictures(summary) if drawn is None else drawn
+    heading = Heading(1, title.heading or profile.subject(summary, related))
+    blocks = shown_in(PAGE, made or profile.sections(summary, related))
     return page([heading, *blocks], kind, drawn, about)
 
 
@@ -56,8 +64,15 @@ def page(
     drawn: Mapping[str, Picture] = MappingProxyType({}),
     about: Sequence[str] = (),
 ) -> str:
-    """A report as a page; its first heading is the title, and one of level 2 begins a section."""
-    # Names that the page has by itself.
+    """Format blocks as a page.
+
+    Args:
+        blocks: The report. Its heading of level 1 is the title, headings of level 2 begin sections.
+        kind: The kind of report, below the title.
+        drawn: Pictures by file name. Figures without a picture are omitted.
+        about: Lines below the kind.
+    """
+    # The template uses these ids.
     title, seen = "", {"answer", "theme", "print", "tip"}
     sections: list[tuple[str, str, list[Block]]] = [("answer", "", [])]
     for block in blocks:
@@ -71,13 +86,13 @@ def page(
             sections.append((name, block.text, []))
         else:
             sections[-1][2].append(block)
-    # Of several comparisons each has a verdict in its own section.
+    # The answer is empty if each of several comparisons has its verdict in its own section.
     sections = [section for section in sections if section[2]]
     figures = partial(_figure, drawn=drawn)
-    script = own_file("page.js")
-    # The hash by which the policy allows it.
+    script = template_file("page.js")
+    # The policy allows the script with this hash.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    return Template(own_file("page.html")).substitute(
+    return Template(template_file("page.html")).substitute(
         policy=(
             f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
             "img-src data:; connect-src 'none'; base-uri 'none'; form-action 'none'"
@@ -94,7 +109,7 @@ def page(
             if heading
         ),
         sections="\n".join(_section(*section, figures) for section in sections),
-        style=own_file("page.css"),
+        style=template_file("page.css"),
         script=script,
     )
 
@@ -102,17 +117,17 @@ def page(
 def _section(
     name: str, heading: str, blocks: Sequence[Block], figures: Callable[[Figure], str]
 ) -> str:
-    # A picture says more than the tables that it is of.
+    # Pictures come before the tables of the section.
     first = next((at for at, block in enumerate(blocks) if isinstance(block, Table)), 0)
     rest = sorted(blocks[first:], key=lambda block: not isinstance(block, Figure))
-    content = html.write([*blocks[:first], *rest], figures=figures, most=_MOST)
+    content = html.write([*blocks[:first], *rest], figures=figures, max_rows=_VISIBLE_ROWS)
     label = f'aria-labelledby="{name}-title"' if heading else 'aria-label="Answer"'
     title = f'<h2 id="{name}-title">{html.text(heading)}</h2>\n' if heading else ""
     return f'<section id="{name}" {label}>\n{title}{content}\n</section>'
 
 
 def _figure(figure: Figure, drawn: Mapping[str, Picture]) -> str:
-    """A picture, which scrolls where there is no room; nothing where there is none."""
+    """Format a figure that scrolls sideways; empty if its picture was not drawn."""
     if figure.file not in drawn:
         return ""
     name = re.sub(r"\W.*", "", figure.file)
@@ -123,6 +138,6 @@ def _figure(figure: Figure, drawn: Mapping[str, Picture]) -> str:
 
 
 @cache
-def own_file(name: str) -> str:
-    """A file that comes with the page's code."""
+def template_file(name: str) -> str:
+    """Read a file of this package: the page's template, style sheet or script."""
     return files("chainer_profile.report.page").joinpath(name).read_text(encoding="utf-8")

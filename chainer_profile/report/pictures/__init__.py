@@ -1,4 +1,4 @@
-"""Plots as PNG, SVG and parts of a page; traces and stacks."""
+"""Plots as PNG, SVG and inline SVG of a page; Chrome traces and folded stacks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.report.pictures.figures import Picture
 
 
-def of_run(summary: Summary) -> dict[str, Picture]:
-    """The pictures of a run, by their files."""
+def run_pictures(summary: Summary) -> dict[str, Picture]:
+    """The pictures of a run by file name."""
     from chainer_profile.analyse.roofline import has_plot
     from chainer_profile.report.document import MEMORY, PLOT, ROOFLINE
     from chainer_profile.report.pictures import layers, roofline

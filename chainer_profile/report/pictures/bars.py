@@ -1,4 +1,4 @@
-"""Bars side by side, with names below them and rows of tables that they lead to."""
+"""Bar charts with upright labels, and links from the bars to rows of tables."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from numpy.typing import ArrayLike
 
 from chainer_profile.report.pictures.figures import INK, TEXT, blank
 
-#: Width at which a picture is shown in its own size, in inches; a wider one is shown smaller.
-_SHOWN_WIDTH = 12.0
-#: Width of the labels of the axes, in inches.
+#: Largest width in inches that a page shows unscaled.
+_UNSCALED_WIDTH = 12.0
+#: Width in inches left and right of the bars, for the labels of the axes.
 SIDES = 1.0
-#: A name's line is so many times as high as its font size.
+#: Height of a line of text, in font sizes.
 LINE_HEIGHT = 1.25
-#: From the axis to names, and from names to the label of the axis, in points.
+#: Distances in points: from the axis to the bars' labels, and from these to the axis' label.
 _TO_NAME, _TO_LABEL = 3.5, 4.0
 
 
 def axes_for(count: int, width: float, height: float) -> tuple[Figure, Axes, float, float]:
-    """A figure of so many bars: its axes, points that a bar has, size of words."""
+    """Make a figure for ``count`` bars, ``width`` by ``height`` inches.
+
+    Returns the figure, its axes, the width of a bar in points, and the font size.
+    """
     figure = blank(width, height)
     ax = figure.add_subplot()
-    # A wide picture is shown smaller, so its words are larger.
-    size = TEXT * max(1.0, width / _SHOWN_WIDTH)
+    # A page scales a wide picture down, so its text is larger.
+    size = TEXT * max(1.0, width / _UNSCALED_WIDTH)
     ax.set_xlim(-0.7, count - 0.3)
     ax.grid(axis="y")
     ax.tick_params(axis="y", labelsize=size)
@@ -38,10 +41,10 @@ def axes_for(count: int, width: float, height: float) -> tuple[Figure, Axes, flo
 
 
 def draw(
-    ax: Axes, places: ArrayLike, heights: ArrayLike, width: float, colour: str, **style: Any
+    ax: Axes, centres: ArrayLike, heights: ArrayLike, width: float, colour: str, **style: Any
 ) -> None:
-    """Bars as one shape of Matplotlib's, which makes a thousand of them as fast as one."""
-    x, top = np.asarray(places, float), np.asarray(heights, float)
+    """Draw bars as one collection, which is as fast for a thousand bars as for one."""
+    x, top = np.asarray(centres, float), np.asarray(heights, float)
     left, right, low = x - width / 2, x + width / 2, np.zeros_like(x)
     corners = np.array([[left, low], [left, top], [right, top], [right, low]])
     shapes = list(corners.transpose(2, 0, 1))
@@ -49,16 +52,21 @@ def draw(
     ax.add_collection(shape, autolim=False)
 
 
-def lead(ax: Axes, anchors: Sequence[str]) -> None:
-    """Make the bars at 0, 1, 2 and so on lead to rows of tables, with all that is above them."""
+def link_bars(ax: Axes, anchors: Sequence[str]) -> None:
+    """Link the whole height above x = 0, 1, 2 ... to the anchors of table rows."""
     count, urls = len(anchors), [f"#{anchor}" for anchor in anchors]
     whole_height = {"transform": ax.get_xaxis_transform(), "zorder": 9}
     draw(ax, range(count), np.ones(count), 1.0, "none", urls=urls, **whole_height)
 
 
-def name(figure: Figure, names: Mapping[int, str], font: float, label: str, size: float) -> None:
-    """Write upright names below bars, by their places, and below them the axis' label."""
-    # Ticks with labels are measured a dozen times for a picture, texts once.
+def label_bars(
+    figure: Figure, names: Mapping[int, str], font: float, label: str, size: float
+) -> None:
+    """Write an upright name below each bar, by its x position, and the axis' label below them.
+
+    ``font`` is the font size of the names, ``size`` the font size of the axis' label.
+    """
+    # Matplotlib measures labels of ticks a dozen times per picture, texts once.
     (ax,) = figure.axes
     ax.set_xticks([])
     ax.plot(
@@ -75,9 +83,9 @@ def name(figure: Figure, names: Mapping[int, str], font: float, label: str, size
     )
     below = offset_copy(ax.get_xaxis_transform(), figure, y=-_TO_NAME, units="points")
     style: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "top", "parse_math": False}
-    shown = [
+    texts = [
         ax.text(at, 0, text, fontsize=font, transform=below, in_layout=False, **style)
         for at, text in names.items()
     ]
-    highest = max(text.get_window_extent().height for text in shown) / figure.dpi * 72
+    highest = max(text.get_window_extent().height for text in texts) / figure.dpi * 72
     ax.set_xlabel(label, fontsize=size, labelpad=_TO_NAME + highest + _TO_LABEL)

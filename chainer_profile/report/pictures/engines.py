@@ -74,7 +74,7 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
         ax.grid(axis="x")
         ax.tick_params(axis="y", length=0)
     lines = (title(run), how_it_ran(run), _CAPTION)
-    figures.entitle(fig, "\n".join(shorten(line, int(_WIDTH * 12.5)) for line in lines))
+    figures.set_title(fig, "\n".join(shorten(line, int(_WIDTH * 12.5)) for line in lines))
     entries = [(shorten(name, 40), Patch(facecolor=colours[name])) for name in parts]
     fused = "colours: functions, with what engines fused into them"
     figures.legend_below(fig, entries, columns, fused)

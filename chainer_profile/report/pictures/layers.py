@@ -1,4 +1,4 @@
-"""Summary -> bar plots of the layers: their times, and the memory that they allocate."""
+"""Summary -> bar plots of the layers: their times, and the memory they allocate."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from chainer_profile.report.pictures import bars, figures
 from chainer_profile.report.rows import layer_anchor, link_anchor
 from chainer_profile.report.text import ending, on_gpu, printable
 
-#: Bars of a picture; and layers by themselves where blocks are more.
+#: Bars of a picture at most. A network with more layers and blocks shows its slowest layers.
 MOST, SLOWEST = 200, 30
 _MIB = 1024.0 * 1024.0
 
 _MIN_WIDTH, _MAX_WIDTH = 7.2, 20.0
 _MIN_HEIGHT, _MAX_HEIGHT = 4.8, 8.0
-#: Width of a layer where there is room, in inches.
+#: Width of a bar in inches, if the picture does not become too wide.
 _LAYER_WIDTH = 0.15
 _MIN_FONT, _MAX_FONT = 6.0, 8.0
 _MAX_LABEL = 32
-#: Width of a character as a part of the font size, with some room.
+#: Width of a character in font sizes, rounded up.
 _CHAR_WIDTH = 0.65
-#: Between the axis and the names of the phases, in points: a triangle of a cut fits.
+#: Distance in points from the axes to the names of the phases. The triangle of a cut whisker fits.
 _PHASE_GAP = 5.0
-#: Characters of the title to an inch, in the usual size.
+#: Characters of the title per inch at the default font size.
 _CHARS = 12.5
-#: Whiskers reach so many times the highest bar at most, and the frame stands so much above all.
+#: Longest whisker divided by the highest bar, and top of the axes divided by the highest mark.
 _HEADROOM, _ABOVE = 1.4, 1.05
 _DASHES = (0, (3, 2))
 #: Colours of a notebook's picture.
@@ -52,10 +52,10 @@ _COLOURS = 256
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars in the order of the calls, in seconds a trial, and what they are.
+    """The bars of :func:`figure` in the order of the calls, and the label of their axis.
 
-    The frame has ``name``, ``phase``, ``anchor`` of a table's row, ``mean_s``, ``p5_s``,
-    ``p95_s``, and of ``mean_s`` the part of hot layers, ``hot_s``.
+    Columns of ``frame``: ``name``, ``phase``, ``anchor`` (of the row in the table), ``mean_s``,
+    ``p5_s``, ``p95_s`` (seconds per trial), and ``hot_s`` (the time of hot layers in ``mean_s``).
     """
 
     frame: pd.DataFrame
@@ -65,32 +65,33 @@ class Bars:
 
 @figures.drawing()
 def figure(summary: Summary) -> Figure:
-    """One bar a layer in the order of the calls: its mean self time, hot layers in red.
+    """Draw the mean self time of each layer, in the order of the calls; hot layers are red.
 
-    Whiskers reach from the 5th to the 95th percentile. A whisker that would need more than 1.4
-    times the highest bar is cut, and a triangle marks the cut.
+    Whiskers reach from the 5th to the 95th percentile. A whisker longer than 1.4 times the highest
+    bar is cut, and a triangle marks the cut.
     """
-    shown = layer_bars(summary)
-    frame = shown.frame
+    drawn = layer_bars(summary)
+    frame = drawn.frame
     fig, ax, points, size = _axes(len(frame))
-    _draw_bars(ax, summary, shown, points)
-    _name(fig, frame["name"].tolist(), frame["mean_s"].to_numpy(), points, shown.label, size)
+    _draw_bars(ax, summary, drawn, points)
+    names, mean_s = frame["name"].tolist(), frame["mean_s"].to_numpy()
+    _label_bars(fig, names, mean_s, points, drawn.label, size)
     _draw_phases(ax, summary, frame["phase"].tolist(), points, size)
     label = f"mean self time{on_gpu(summary)} [ms]"
     ax.set_ylabel(label, fontsize=size)
     width = int(fig.get_figwidth() * _CHARS * figures.TEXT / size)
-    figures.entitle(fig, figures.title(summary, width), size)
+    figures.set_title(fig, figures.title(summary, width), size)
     _draw_legend(fig, summary, size - 1)
-    bars.lead(ax, frame["anchor"].tolist())
+    bars.link_bars(ax, frame["anchor"].tolist())
     return fig
 
 
 @figures.drawing()
 def memory_figure(summary: Summary) -> Figure:
-    """The memory that every layer allocates at its peak and leaves allocated, by calls.
+    """Draw the peak that each layer allocates, and what it leaves allocated, in MiB.
 
-    Memory freed between the layers is known for whole phases only, so there is no running total:
-    the most that is allocated in a phase is a line over its layers.
+    A running total is impossible, because memory freed between layers is known per phase only.
+    The peak of each phase is a dashed line over its layers.
     """
     use = summary.recording.memory
     assert use is not None
@@ -104,42 +105,42 @@ def memory_figure(summary: Summary) -> Figure:
     label = "peak in the layer"
     ax.fill_between(x, peak, step="mid", color=figures.OTHER_COLOUR, linewidth=0, label=label)
     ax.step(x, left, color=figures.ACCENT, linewidth=1.2, where="mid", label="left allocated")
-    spans = [span for span in regions_of(phases) if span[0] in levels]
+    spans = [span for span in phase_ranges(phases) if span[0] in levels]
     if spans:
         high = [levels[phase] for phase, _, _ in spans]
         ends = ([at - 0.5 for _, at, _ in spans], [at - 0.5 for _, _, at in spans])
         ax.hlines(high, *ends, figures.INK, _DASHES, linewidth=1.2, label="high water of the phase")
-    most = max(float(peak.max()), float(left.max()), *levels.values())
-    ax.set_ylim(min(0.0, float(left.min()), *levels.values()) * 1.05, (most or 1.0) * 1.1)
-    _name(fig, names_of(summary), peak, points, "layer, in the order of the calls", size)
+    top = max(float(peak.max()), float(left.max()), *levels.values())
+    ax.set_ylim(min(0.0, float(left.min()), *levels.values()) * 1.05, (top or 1.0) * 1.1)
+    _label_bars(fig, layer_names(summary), peak, points, "layer, in the order of the calls", size)
     _draw_phases(ax, summary, phases, points, size, times=False)
     ax.set_ylabel("allocated [MiB]", fontsize=size)
     _draw_legend(fig, summary, size - 1)
     if count <= MOST:
-        bars.lead(ax, [layer_anchor(at) for at in range(count)])
+        bars.link_bars(ax, [layer_anchor(at) for at in range(count)])
     return fig
 
 
-def regions_of(phases: Iterable[str]) -> list[tuple[str, int, int]]:
-    """Successive places of one phase: its name, the first one, and the one behind the last."""
-    regions = []
+def phase_ranges(phases: Iterable[str]) -> list[tuple[str, int, int]]:
+    """Group successive equal phases: (phase, first index, last index + 1)."""
+    ranges = []
     for phase, group in groupby(enumerate(phases), key=itemgetter(1)):
-        places = [place for place, _ in group]
-        regions.append((phase, places[0], places[-1] + 1))
-    return regions
+        indices = [index for index, _ in group]
+        ranges.append((phase, indices[0], indices[-1] + 1))
+    return ranges
 
 
 def layer_bars(summary: Summary) -> Bars:
-    """A bar for every layer; of very many one for every block, or the slowest alone."""
+    """Make a bar for each layer; above :data:`MOST` layers, for each block or slowest layer."""
     layers = summary.layers
-    every = layers.assign(
-        name=names_of(summary),
+    all_bars = layers.assign(
+        name=layer_names(summary),
         hot_s=layers["mean_s"].where(layers["hot"], 0.0),
         anchor=list(map(layer_anchor, range(len(layers)))),
     )
     if len(layers) <= MOST:
-        return Bars(every)
-    # A block is a group by itself in every phase.
+        return Bars(all_bars)
+    # A block has a bar in each phase.
     blocks = list(map(str, group_names(summary.recording.layers, "block")))
     groups = layers.groupby(["phase", blocks], sort=False).indices
     count = units.plural(len(layers), "layer")
@@ -147,10 +148,10 @@ def layer_bars(summary: Summary) -> Bars:
         frame = pd.DataFrame(_block(summary, key, rows) for key, rows in groups.items())
         return Bars(frame, f"block, in the order of the calls; {count} by block", are_layers=False)
     slowest = np.argsort(-layers["mean_s"].to_numpy(), kind="stable")[:SLOWEST]
-    shown = every.iloc[np.sort(slowest)]
-    part = f"{shown['share'].sum():.0%} of the {whole(summary)[1]}"
-    note = f"the {SLOWEST} slowest of {count}, which take {part}"
-    return Bars(shown, f"layer, in the order of the calls; {note}")
+    slow_bars = all_bars.iloc[np.sort(slowest)]
+    share = f"{slow_bars['share'].sum():.0%} of the {whole(summary)[1]}"
+    note = f"the {SLOWEST} slowest of {count}, which take {share}"
+    return Bars(slow_bars, f"layer, in the order of the calls; {note}")
 
 
 def _block(summary: Summary, key: Any, rows: NDArray[np.intp]) -> dict[str, str | float]:
@@ -168,8 +169,8 @@ def _block(summary: Summary, key: Any, rows: NDArray[np.intp]) -> dict[str, str 
     }
 
 
-def names_of(summary: Summary) -> list[str]:
-    """Names of layers, the link's path first; with the function where a path has several layers."""
+def layer_names(summary: Summary) -> list[str]:
+    """Name each layer by its path, with its function if other layers have the same path."""
     layers = summary.layers
     paths = [printable(str(path)) for path in layers["path"]]
     keys = list(zip(paths, layers["phase"], strict=True))
@@ -181,16 +182,16 @@ def names_of(summary: Summary) -> list[str]:
 
 
 def _axes(count: int) -> tuple[Figure, Axes, float, float]:
-    """As large as so many layers need."""
+    """Make a figure that is large enough for ``count`` bars; see :func:`.bars.axes_for`."""
     width = min(_MAX_WIDTH, max(_MIN_WIDTH, bars.SIDES + _LAYER_WIDTH * count))
     return bars.axes_for(count, width, min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width)))
 
 
-def _draw_bars(ax: Axes, summary: Summary, shown: Bars, points: float) -> None:
-    """Bars and whiskers, and the line from which a layer is hot."""
-    x = np.arange(len(shown.frame))
+def _draw_bars(ax: Axes, summary: Summary, drawn: Bars, points: float) -> None:
+    """Draw bars, whiskers, and the time from which a layer is hot."""
+    x = np.arange(len(drawn.frame))
     mean, hot, low, high = (
-        shown.frame[name].to_numpy() * 1e3 for name in ("mean_s", "hot_s", "p5_s", "p95_s")
+        drawn.frame[name].to_numpy() * 1e3 for name in ("mean_s", "hot_s", "p5_s", "p95_s")
     )
     highest = float(mean.max()) or 1.0
     limit = min(max(highest, float(high.max())), _HEADROOM * highest)
@@ -205,14 +206,14 @@ def _draw_bars(ax: Axes, summary: Summary, shown: Bars, points: float) -> None:
     style = {"ecolor": figures.INK, "elinewidth": thin, "capsize": cap, "capthick": thin}
     label = "5th to 95th percentile"
     ax.errorbar(x, low, (0 * length, length), fmt="none", label=label, **style)
-    top, line_s = limit, summary.hotspots.line_s if shown.are_layers else None
+    top, line_s = limit, summary.hotspots.line_s if drawn.are_layers else None
     if line_s is not None and line_s * 1e3 <= _HEADROOM * limit:
         top = max(limit, line_s * 1e3)
         label = f"line of the rule: {units.format_duration(line_s)}"
         style = {"color": figures.HOT_COLOUR, "linewidth": 0.9, "label": label}
         ax.axhline(line_s * 1e3, linestyle=_DASHES, **style)
     if cut.any():
-        label = f"cut (up to {units.format_duration(shown.frame['p95_s'].max())})"
+        label = f"cut (up to {units.format_duration(drawn.frame['p95_s'].max())})"
         size = max(3.0, 2 * cap)
         ax.plot(x[cut], np.full(cut.sum(), limit), "^", color=figures.INK, ms=size, label=label)
     ax.set_ylim(0, top * _ABOVE)
@@ -227,36 +228,36 @@ def _draw_phases(
     *,
     times: bool = True,
 ) -> None:
-    """A line between two phases, every second one on grey, and above each its name and time.
+    """Separate phases by lines and grey bands, and write the name and time above each.
 
-    Where names would overlap, those of phases of more layers are written first.
+    If names would overlap, only the phase with more layers has a name.
     """
     if not summary.several_phases:
         return
     sums_s = summary.layers.groupby("phase", sort=False)["mean_s"].sum()
-    taken: list[tuple[float, float]] = []
-    regions = regions_of(phases)
-    for _, start, end in regions[1::2]:
+    text_ranges: list[tuple[float, float]] = []
+    ranges = phase_ranges(phases)
+    for _, start, end in ranges[1::2]:
         ax.axvspan(start - 0.5, end - 0.5, color=figures.BAND, linewidth=0, zorder=0.5)
-    for _, start, _ in regions[1:]:
+    for _, start, _ in ranges[1:]:
         ax.axvline(start - 0.5, color=figures.INK, linewidth=0.6, zorder=0.6)
     style = figures.ABOVE | {"xycoords": ("data", "axes fraction")}
-    for phase, start, end in sorted(regions, key=lambda region: region[1] - region[2]):
+    for phase, start, end in sorted(ranges, key=lambda item: item[1] - item[2]):
         name = printable(phase)
         with_sum = f"{name}: {units.format_duration(float(sums_s[phase]))}"
         for text in (with_sum, name)[not times :]:
             half = len(text) * size * _CHAR_WIDTH / points / 2
-            # At the ends the axis is no place to write beyond.
+            # Keep the text within the ends of the axis.
             ends = half - 0.7, max(half - 0.7, len(phases) - 0.3 - half)
             at = float(np.clip((start + end - 1) / 2, *ends))
-            if all(at + half < low or at - half > high for low, high in taken):
-                taken.append((at - half, at + half))
-                where = (at, 1.0), (0, _PHASE_GAP)
-                ax.annotate(text, *where, fontsize=size, parse_math=False, **style)
+            if all(at + half < low or at - half > high for low, high in text_ranges):
+                text_ranges.append((at - half, at + half))
+                position = (at, 1.0), (0, _PHASE_GAP)
+                ax.annotate(text, *position, fontsize=size, parse_math=False, **style)
                 break
 
 
-def _name(
+def _label_bars(
     fig: Figure,
     names: Sequence[str],
     heights: NDArray[np.float64],
@@ -264,33 +265,33 @@ def _name(
     label: str,
     size: float,
 ) -> None:
-    """Names below the bars: of those that have no room the highest ones first, and so hot ones."""
+    """Write the names below the bars; if they would overlap, the highest bars keep theirs."""
     scale = size / figures.TEXT
     font = float(np.clip(points / bars.LINE_HEIGHT, _MIN_FONT * scale, _MAX_FONT * scale))
-    apart = max(1, int(np.ceil(font * bars.LINE_HEIGHT / points - 1e-9)))
-    taken: NDArray[np.bool_] = np.zeros(len(names), bool)
+    spacing = max(1, int(np.ceil(font * bars.LINE_HEIGHT / points - 1e-9)))
+    named: NDArray[np.bool_] = np.zeros(len(names), bool)
     for at in np.argsort(-heights, kind="stable"):
-        if not taken[max(0, at - apart + 1) : at + apart].any():
-            taken[at] = True
-    shown = {at: ending(names[at], _MAX_LABEL) for at in np.flatnonzero(taken).tolist()}
-    bars.name(fig, shown, font, label, size)
+        if not named[max(0, at - spacing + 1) : at + spacing].any():
+            named[at] = True
+    labels = {at: ending(names[at], _MAX_LABEL) for at in np.flatnonzero(named).tolist()}
+    bars.label_bars(fig, labels, font, label, size)
 
 
 def _draw_legend(fig: Figure, summary: Summary, size: float) -> None:
-    # Names of phases stand between.
+    # Leave space for the names of the phases below the legend.
     pad = 0.2 if not summary.several_phases else 0.4 + (_PHASE_GAP + 1.3 * size) / size
     figures.legend_above(fig.axes[0], size, pad, 0 if fig.get_figwidth() >= 9.5 else 2)
 
 
 class LayerPlot:
-    """The bar plot of a summary's layers: a notebook shows it, without pyplot and its magics."""
+    """The bar plot of a summary's layers, which a notebook shows without pyplot."""
 
     def __init__(self, summary: Summary) -> None:
         self._summary = summary
 
     @cached_property
     def figure(self) -> Figure:
-        """Matplotlib's figure, to change it or to save it with ``figure.savefig(...)``."""
+        """Matplotlib's figure. Change it, or save it with ``figure.savefig(...)``."""
         return figure(self._summary)
 
     def __repr__(self) -> str:
@@ -298,8 +299,8 @@ class LayerPlot:
 
     def _repr_png_(self) -> bytes:
         with Image.open(io.BytesIO(figures.save(self.figure, "png"))) as image:
-            # With a palette a picture is a third as large, and so is the notebook that keeps it.
-            few = image.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
+            # A palette makes the picture, and the notebook that stores it, a third as large.
+            indexed = image.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
         file = io.BytesIO()
-        few.save(file, "png", optimize=True)
+        indexed.save(file, "png", optimize=True)
         return file.getvalue()

@@ -25,7 +25,7 @@ from chainer_profile.report.rows import layer_anchor
 
 _GIGA = 1e9
 _WIDTH, _HEIGHT = 8.0, 5.6
-#: The axes reach so many times beyond the outermost dots and the ridge.
+#: The axes reach beyond the outermost dots and the ridge by this factor.
 _MARGIN = 2.5
 #: Area of the largest dot in square points, and of the smallest that can be seen.
 _MOST_AREA, _LEAST_AREA = 700.0, 8.0
@@ -36,9 +36,10 @@ Floats = NDArray[np.float64]
 
 @figures.drawing()
 def figure(summary: Summary) -> Figure:
-    """Operations a second against operations a byte, both on log scales, under the roofs.
+    """Draw the layers' operations per second over operations per byte, and the machine's limits.
 
-    One dot a layer, its area the layer's part of the time, hot layers in red and above the others.
+    Both axes are logarithmic. Each layer is a dot with an area proportional to its median time. Hot
+    layers are red and drawn last.
     """
     limits = summary.recording.limits
     assert limits is not None
@@ -61,41 +62,41 @@ def figure(summary: Summary) -> Figure:
         ax.plot([], [], " ", label=label)
     left, right = min(x.min(), limits.ridge) / _MARGIN, max(x.max(), limits.ridge) * _MARGIN
     _draw_roofs(ax, limits, left, right)
-    most = max(limits.flops_per_s / _GIGA, float(y.max())) * _MARGIN
-    ax.set(xscale="log", yscale="log", xlim=(left, right), ylim=(y.min() / _MARGIN, most))
+    top = max(limits.flops_per_s / _GIGA, float(y.max())) * _MARGIN
+    ax.set(xscale="log", yscale="log", xlim=(left, right), ylim=(y.min() / _MARGIN, top))
     ax.set(xlabel="operations a byte", ylabel="billions of operations a second (GFLOP/s)")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(lambda value, _: format_significant(value, 1))
         axis.set_minor_formatter(NullFormatter())
     ax.grid(axis="both")
-    figures.entitle(fig, figures.title(summary, _CHARS))
+    figures.set_title(fig, figures.title(summary, _CHARS))
     ax.plot([], [], " ", label=f"area: time of a layer, {format_duration(longest_s)} at most")
     ax.legend(loc="lower right", frameon=True, framealpha=0.9, fontsize=8)
     return fig
 
 
 def _draw_dots(ax: Any, layers: pd.DataFrame, x: Floats, y: Floats, area: Floats) -> None:
-    """A dot for each layer, which leads to its row; of very many the slowest ones lead there."""
+    """Draw a dot for each layer. The slowest :data:`MOST` layers link to their rows."""
     colours = np.where(layers["hot"], figures.HOT_COLOUR, figures.OTHER_COLOUR)
-    led = (layers["median_s"].rank(method="first", ascending=False) <= MOST).to_numpy()
-    # The others share a shape for each size: so many shapes would make a large file.
+    linked = (layers["median_s"].rank(method="first", ascending=False) <= MOST).to_numpy()
+    # The others share one shape per size and colour, because many shapes make a large file.
     size = np.round(np.sqrt(area))
-    for diameter, colour in sorted(set(zip(size[~led], colours[~led], strict=True))):
-        alike = ~led & (size == diameter) & (colours == colour)
+    for diameter, colour in sorted(set(zip(size[~linked], colours[~linked], strict=True))):
+        same = ~linked & (size == diameter) & (colours == colour)
         style = {"alpha": 0.75, "markeredgecolor": "white", "markeredgewidth": 0.5}
-        ax.plot(x[alike], y[alike], "o", color=colour, markersize=diameter, **style)
+        ax.plot(x[same], y[same], "o", color=colour, markersize=diameter, **style)
     style = {"alpha": 0.75, "linewidths": 0.5, "edgecolors": "white", "zorder": 3}
-    dots = ax.scatter(x[led], y[led], s=area[led], c=colours[led].tolist(), **style)
-    dots.set_urls([f"#{layer_anchor(at)}" for at in layers.index[led]])
+    dots = ax.scatter(x[linked], y[linked], s=area[linked], c=colours[linked].tolist(), **style)
+    dots.set_urls([f"#{layer_anchor(at)}" for at in layers.index[linked]])
 
 
 def _draw_roofs(ax: Any, limits: MachineLimits, left: float, right: float) -> None:
-    """The machine's limits; that of memory alone is dashed."""
-    most, copied = limits.flops_per_s / _GIGA, limits.copy_nbytes_per_s / _GIGA
+    """Draw the machine's limits; the limit for copies into new memory is dashed."""
+    peak, copied = limits.flops_per_s / _GIGA, limits.copy_nbytes_per_s / _GIGA
     at = np.array([left, limits.ridge, right])
     speeds = f"{format_giga(limits.flops_per_s)} GFLOP/s, {format_giga(limits.copy_nbytes_per_s)}"
     label = f"limit: {speeds} GB/s"
-    ax.plot(at, np.minimum(at * copied, most), color=figures.INK, linewidth=1.4, label=label)
+    ax.plot(at, np.minimum(at * copied, peak), color=figures.INK, linewidth=1.4, label=label)
     if limits.fresh_nbytes_per_s:
         fresh = np.array([left, limits.flops_per_s / limits.fresh_nbytes_per_s])
         label = f"into new memory: {format_giga(limits.fresh_nbytes_per_s)} GB/s"

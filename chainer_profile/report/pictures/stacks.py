@@ -18,34 +18,38 @@ FRAMEWORK = "(framework)"
 
 
 def render_folded(summary: Summary) -> str:
-    """The mean trial, a line a stack: ``network;res2;0;conv1;Convolution2DFunction 12345``, in ns.
+    """Format the mean trial, one stack per line, in nanoseconds.
 
-    The numbers add up to the mean profiled trial, rounded; each is within 1 ns of its mean.
+    A line is for example ``network;res2;0;conv1;Convolution2DFunction 12345``. The numbers add up
+    to the mean profiled trial, rounded; each is within 1 ns of its mean.
     """
     trials = summary.recording.n_trials
     totals: Counter[str] = Counter()
-    # Rounding makes good for what earlier parts have lost or gained.
+    # Differences of rounded running totals add up to the rounded mean of the whole.
     total = 0
     for stack, spent, row in _summed_stacks(summary):
         mean = _rounded(total + spent, trials) - _rounded(total, trials)
         total += spent
-        for whole_stack, ns in _inside(summary, stack, mean, row):
+        for whole_stack, ns in _sampled_stacks(summary, stack, mean, row):
             totals[whole_stack] += ns
     return "".join(f"{stack} {spent}\n" for stack, spent in totals.items())
 
 
-def _rounded(total: int, parts: int) -> int:
-    return (2 * total + parts) // (2 * parts)
+def _rounded(total: int, divisor: int) -> int:
+    """``total / divisor``, rounded to the nearest integer."""
+    return (2 * total + divisor) // (2 * divisor)
 
 
 def _frame(name: str) -> str:
-    """A name as a frame of a folded stack."""
-    shown = printable(name)
-    return "".join("_" if char == ";" or char.isspace() else char for char in shown) or "_"
+    """Format a name as a frame of a folded stack, which has no spaces and semicolons."""
+    text = printable(name)
+    return "".join("_" if char == ";" or char.isspace() else char for char in text) or "_"
 
 
-def _inside(summary: Summary, stack: str, spent: int, row: int | None) -> Iterator[tuple[str, int]]:
-    """The time of a layer by the places inside of it, where they are known."""
+def _sampled_stacks(
+    summary: Summary, stack: str, spent: int, row: int | None
+) -> Iterator[tuple[str, int]]:
+    """Divide the time of a layer among its sampled stacks; unchanged without samples."""
     inside, parts = summary.recording.inside, summary.inside
     if inside is None or parts is None or row is None or parts.layer(row) is None:
         yield stack, spent
@@ -54,17 +58,20 @@ def _inside(summary: Summary, stack: str, spent: int, row: int | None) -> Iterat
     ends = np.cumsum([sample.seconds for sample in sampled])
     parts_ns = np.diff(np.round(spent * ends / ends[-1]), prepend=0)
     for sample, ns in zip(sampled, parts_ns, strict=True):
-        frames = (_frame(_place(inside.places[place])) for place in sample.places)
+        frames = (_frame(_location(inside.places[place])) for place in sample.places)
         yield ";".join([stack, *frames]), int(ns)
 
 
-def _place(place: StackFrame) -> str:
+def _location(place: StackFrame) -> str:
     where = f"{place.file}:{place.line}" if place.line else place.file
     return f"{place.function} ({where})"
 
 
 def _summed_stacks(summary: Summary) -> Iterator[tuple[str, int, int | None]]:
-    """Stacks, their sums over all trials in ns, and their layers; framework ends its phase."""
+    """Yield each stack, its total over all trials in ns, and its layer's index.
+
+    Framework time comes after the layers of its phase, without an index.
+    """
     recording = summary.recording
     sums = [int(value) for value in recording.self_ns.sum(axis=0)]
     framework = framework_by_phase(recording).items()
@@ -78,13 +85,13 @@ def _summed_stacks(summary: Summary) -> Iterator[tuple[str, int, int | None]]:
         parent = parent_of(layer, index)
         holder = tops[layer.phase] if parent is None else stacks[parent]
         at = "/" if parent is None else recording.layers[parent].path
-        # Each link is shown by the last name of its path.
+        # The frame of a link is the last name of its path.
         links = (_frame(path.rpartition("/")[2] or path) for path in links_below(layer.path, at))
         stacks.append(";".join([holder, *links, _frame(layer.function)]))
         yield stacks[-1], sums[index], index
         if layer.phase in by_phase and last[layer.phase] == index:
             yield f"{tops[layer.phase]};{FRAMEWORK}", by_phase.pop(layer.phase), None
-    for phase, spent in by_phase.items():  # those without layers
+    for phase, spent in by_phase.items():  # phases without layers
         yield f"{tops[phase]};{FRAMEWORK}", spent, None
     if outside:
         yield f"{root};{FRAMEWORK}", outside, None

@@ -1,4 +1,4 @@
-"""Summary -> ``trace.json``: one or two trials as Chrome trace events, for Perfetto."""
+"""Summary -> ``trace.json``: one or two trials as Chrome trace events for Perfetto."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.units import format_shapes
 from chainer_profile.report.text import model_name, printable
 
-#: The tracks of a process: their names, and the kinds of slices that they hold.
+#: The tracks of a process, each with the kinds of its slices.
 TRACKS = (
     ("trial and phases", (timeline.TRIAL, timeline.PHASE, timeline.WAIT)),
     ("links", (timeline.LINK,)),
     ("functions", (timeline.FUNCTION,)),
 )
-#: Numbers of threads that a process may have: no two threads have the same number.
+#: Thread ids per process; thread ids of different processes differ too.
 _THREADS = 10
 
 Event = dict[str, Any]
 
 
 def render(summary: Summary, trial: int | None = None) -> str:
-    """The median trial, and one more if wanted, as a JSON object of Chrome trace events, in UTF-8.
+    """Format the median trial, and ``trial`` if given, as Chrome trace events in JSON.
 
-    Lengths are measured, places are worked out; ``otherData`` says how. Every trial begins at 0 in
-    a process of its own, on a GPU in one for the host and one for the device.
+    Durations are measured, begin times are computed from them as ``otherData`` describes. Each
+    trial is a process that begins at 0; on a GPU, one process for the host and one for the device.
+    Raises UsageError if the recording has no such trial.
     """
     recording = summary.recording
     middle = timeline.median_trial(recording)
@@ -38,15 +39,15 @@ def render(summary: Summary, trial: int | None = None) -> str:
             f"there is no trial {trial}: the recording has trials 0 to {recording.n_trials - 1}"
         )
     events: list[Event] = []
-    shown: list[Event] = []
+    processes: list[Event] = []
     for number in [middle] if trial in (None, middle) else [middle, trial]:
-        words = "median trial" if number == middle else "chosen trial"
-        title = f"{words} (trial {number} of {recording.n_trials}, counted from 0)"
+        kind = "median trial" if number == middle else "chosen trial"
+        title = f"{kind} (trial {number} of {recording.n_trials}, counted from 0)"
         host = timeline.lay_out(recording, number)
         device = timeline.lay_out_device(recording, number)
         for side, root in [(": host", host), (": device", device)] if device else [("", host)]:
-            pid = len(shown) + 1
-            shown.append({"process": pid, "trial": number, "what": title + side})
+            pid = len(processes) + 1
+            processes.append({"process": pid, "trial": number, "what": title + side})
             named = {"ph": "M", "pid": pid, "tid": pid * _THREADS}
             events.append({**named, "name": "process_name", "args": {"name": title + side}})
             events.append({**named, "name": "process_sort_index", "args": {"sort_index": pid}})
@@ -58,7 +59,7 @@ def render(summary: Summary, trial: int | None = None) -> str:
     other = {
         "model": model_name(recording.settings),
         "trials": recording.n_trials,
-        "shown": shown,
+        "shown": processes,
         "places": [*timeline.LAUNCH_PLACES, *timeline.DEVICE_PLACES]
         if recording.on_device
         else list(timeline.HOST_PLACES),
@@ -71,8 +72,8 @@ def render(summary: Summary, trial: int | None = None) -> str:
 def _slices(
     summary: Summary, root: timeline.Slice, kinds: Sequence[str], track: Event
 ) -> Iterator[Event]:
-    """The slices of some kinds as begins and ends, in the order of time."""
-    # Complete events would overlap by a nanosecond where a viewer rounds begins and lengths, and
+    """Yield begin and end events of the slices of some kinds, in the order of time."""
+    # Viewers round begins and durations of complete events, which then overlap by a nanosecond;
     # some viewers drop slices that overlap.
     for begins, slice_ in root.edges(kinds):
         if begins:
@@ -84,7 +85,7 @@ def _slices(
 
 
 def _facts(summary: Summary, slice_: timeline.Slice) -> Event:
-    """The facts of a slice, beside its time."""
+    """The arguments that Perfetto shows for a slice."""
     if slice_.layer is None:
         return {} if slice_.kind == timeline.WAIT else {"calls_us": _us(slice_.calls_ns)}
     layer = summary.recording.layers[slice_.layer]
@@ -104,18 +105,18 @@ def _facts(summary: Summary, slice_: timeline.Slice) -> Event:
 
 
 def _as_json(value: Event) -> str:
-    """An object as JSON that Perfetto shows as it is."""
-    # As UTF-8: Perfetto 52 shows the numbers of other characters in place of them. A backslash is
-    # written as a number, as Perfetto takes a text to go on behind one at its end.
+    """Format an object as JSON that Perfetto reads correctly."""
+    # Perfetto 52 does not decode \u escapes of other characters, so they are UTF-8. It takes a
+    # backslash at the end of a text for an escape of the quote, so a backslash is \u005c.
     text = json.dumps(value, allow_nan=False, ensure_ascii=False)
     return text.replace("\\\\", "\\u005c")
 
 
 def _us(ns: int) -> float:
-    """Microseconds, with all digits: so many as a number has in JSON hold days in nanoseconds."""
+    """Nanoseconds as microseconds; a float is exact to the nanosecond for days."""
     return ns / 1000
 
 
 def _number(value: float) -> float | None:
-    """A number, or none where it is not known: JSON has no NaN."""
+    """A rounded number, or None for NaN, which JSON lacks."""
     return round(float(value), 6) if math.isfinite(value) else None

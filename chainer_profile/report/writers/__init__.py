@@ -1,1 +1,1 @@
-"""How a report is written: terminal, Markdown, HTML, CSV, JSON, a notebook."""
+"""Write reports in one format each: terminal, Markdown, HTML, CSV, JSON."""

@@ -11,12 +11,12 @@ from chainer_profile.report.tables import rows_of, to_csv
 
 
 def layers_csv(summary: Summary) -> str:
-    """A row per layer and, last, one for the framework: their shares add up to 100 %."""
+    """Format a row for each layer and, last, the framework; their shares add up to 100 %."""
     return to_csv(LAYER_COLUMNS, [*rows_of(summary.layers), *framework_row(summary)])
 
 
 def links_csv(summary: Summary) -> str:
-    """A row per link and, last, one for the framework.
+    """Format a row for each link and, last, the framework.
 
     The shares of the rows at depth 0 add up to 100 %.
     """

@@ -1,6 +1,6 @@
-"""Summary -> ``report.json``: settings, environment, totals, layers, links and findings, plainly.
+"""Summary -> ``report.json``: settings, environment, totals, layers, links and findings.
 
-docs/files.md says what its keys are.
+docs/files.md describes the keys.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from chainer_profile.report.columns import LAYER_COLUMNS, LINK_COLUMNS, PHASES, 
 from chainer_profile.report.tables import to_json
 
 FORMAT = "chainer-profile report"
-#: Raised when a key changes its meaning or goes. Keys may be added without that.
+#: Raised when a key is removed or changes its meaning, but not when a key is added.
 VERSION = 3
-#: The columns of a layer that a trial as a whole has, too, under the same keys.
+#: The columns of layers that the totals of a trial have under the same keys.
 _STATISTICS = ("mean", "std", "ci95_low", "ci95_high", "min", "p5", "median", "p95", "p99", "max")
 
-#: Results of the memory pass that are columns of the layers.
-_OF_LAYERS = ("peak_nbytes", "retained_nbytes")
+#: Results of the memory pass that are columns of the layers, and so not repeated.
+_LAYER_MEMORY = ("peak_nbytes", "retained_nbytes")
 
 
 def render(summary: Summary) -> str:
-    """The report as JSON in ASCII; every column, finding and part has a line of its own."""
+    """Format the report as ASCII JSON, with one line for each column, finding and object."""
     return _text(content(summary)) + "\n"
 
 
 def content(summary: Summary) -> dict[str, Any]:
-    """The content of :func:`render`, as dicts, lists, numbers and texts."""
+    """The content of :func:`render` as dicts, lists, numbers and strings."""
     run, device = summary.recording, summary.device
     memory = asdict(run.memory) if run.memory else {}
-    for key in _OF_LAYERS:
+    for key in _LAYER_MEMORY:
         memory.pop(key, None)
     report = {
         "format": FORMAT,
@@ -53,7 +53,7 @@ def content(summary: Summary) -> dict[str, Any]:
             "unprofiled": len(run.clean_ns),
             "warmup": len(run.warmup_ns),
             "held": 0 if run.held_ns is None else len(run.held_ns),
-            "left_out": 0,  # of versions before 0.2.0, for their readers
+            "left_out": 0,  # for programs that read reports of versions before 0.2.0
         },
         "totals": _totals(summary),
         "phases": to_json(PHASES, summary.phases),
@@ -91,7 +91,7 @@ def _statistics(times: Statistics | None) -> dict[str, Any] | None:
     if times is None:
         return None
     columns = [LAYER_COLUMNS[key] for key in _STATISTICS]
-    return {"trials": times.count, **{column.csv: column.in_json(times) for column in columns}}
+    return {"trials": times.count, **{column.csv: column.json_value(times) for column in columns}}
 
 
 def _inside(summary: Summary) -> dict[str, Any] | None:
@@ -100,39 +100,39 @@ def _inside(summary: Summary) -> dict[str, Any] | None:
         return None
     return {
         **{name: getattr(sampled, name) for name in ("method", "samples", "trials", "notes")},
-        "functions": list(map(_parts, inside.functions)),
-        "layers": list(map(_parts, inside.layers)),
-        "framework": inside.framework and _parts(inside.framework),
+        "functions": list(map(_divided_time, inside.functions)),
+        "layers": list(map(_divided_time, inside.layers)),
+        "framework": inside.framework and _divided_time(inside.framework),
     }
 
 
-def _parts(of: Parts) -> dict[str, Any]:
-    """The parts of the time of a layer, a function or the framework, as shares of it."""
+def _divided_time(time: Parts) -> dict[str, Any]:
+    """The fractions into which samples divide the time of a layer, function or the framework."""
     names = ("name", "cause", "share", "low", "high")
-    parts = [{name: getattr(part, name) for name in names} for part in of.parts]
-    return {"name": of.name, "phase": of.phase, "samples": of.samples, "parts": parts}
+    parts = [{name: getattr(part, name) for name in names} for part in time.parts]
+    return {"name": time.name, "phase": time.phase, "samples": time.samples, "parts": parts}
 
 
 def _is_known(value: Any) -> bool:
-    """Whether a value is known: 0 and False are, None and "" are not."""
+    """Whether the report has a value: not None, NaN, infinite or empty; 0 and False count."""
     if isinstance(value, float):
         return math.isfinite(value)
     return value is not None and (not hasattr(value, "__len__") or len(value) > 0)
 
 
 def _plain(value: Any) -> Any:
-    """A value of JSON. One that is not known has no key; in a list it is None."""
+    """Convert a value to JSON types. Unknown values are omitted from dicts and None in lists."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items() if _is_known(part)}
+        return {str(key): _plain(item) for key, item in value.items() if _is_known(item)}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [_plain(item) for item in value]
     return _number(value) if isinstance(value, float) else value
 
 
 def _number(value: float) -> float | None:
-    """A number with as many digits as reports show, and none of them lost before the point."""
+    """Round a number to the digits that reports show, but at least to an integer."""
     if not math.isfinite(value):
         return None
     number = round(value) if abs(value) >= 10**DIGITS else float(f"{value:.{DIGITS}g}")
@@ -140,15 +140,16 @@ def _number(value: float) -> float | None:
 
 
 def _text(value: Any, depth: int = 0) -> str:
-    """JSON, in which lists and objects that hold others have a line for each part."""
+    """Format JSON; a list or object that contains others has one line for each item."""
     if not isinstance(value, dict | list):
         return json.dumps(value, allow_nan=False)
     if isinstance(value, dict):
-        texts = [f"{json.dumps(key)}: {_text(part, depth + 1)}" for key, part in value.items()]
-        ends, between, parts = "{}", ", ", [*value.values()]
+        texts = [f"{json.dumps(key)}: {_text(item, depth + 1)}" for key, item in value.items()]
+        ends, separator, items = "{}", ", ", [*value.values()]
     else:
-        texts, ends, between, parts = [_text(part, depth + 1) for part in value], "[]", ",", value
-    if not any(isinstance(part, dict | list) for part in parts):
-        return f"{ends[0]}{between.join(texts)}{ends[1]}"
+        texts, ends, separator = [_text(item, depth + 1) for item in value], "[]", ","
+        items = value
+    if not any(isinstance(item, dict | list) for item in items):
+        return f"{ends[0]}{separator.join(texts)}{ends[1]}"
     line = "\n" + " " * depth
     return f"{ends[0]}{line} {f',{line} '.join(texts)}{line}{ends[1]}"

@@ -11,8 +11,8 @@ import pytest
 
 from chainer_profile import summarise
 from chainer_profile.report.content import comparison, engines, ranks, sweep
-from chainer_profile.report.content.beside import Beside
 from chainer_profile.report.content.profile import ReportTitle
+from chainer_profile.report.content.related import RelatedResults
 from chainer_profile.report.document import Heading, text
 from chainer_profile.report.page import page, render
 from chainer_profile.report.pictures import comparison as bars
@@ -52,7 +52,9 @@ def results(names: Sequence[str] = ()) -> dict[str, Callable[[], str]]:
     kinds = made.profiles(names)
     pages = {
         **{kind: lambda make=make: render(make()) for kind, make in kinds.items()},  # type: ignore[misc]
-        "program": lambda: render(kinds["train"](), Beside(program=made.program_time(names))),
+        "program": lambda: render(
+            kinds["train"](), RelatedResults(program=made.program_time(names))
+        ),
         "comparison": compared,
         "ranks": lambda: page(ranks.page(made.merged_ranks(names)), "Ranks"),
     }

@@ -1,4 +1,4 @@
-"""Results that belong to a run and lie in files beside its recording."""
+"""Results of a run that are stored in other files than its recording."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from chainer_profile.analyse.program import ProgramTime
 
 
 @dataclass(frozen=True)
-class Beside:
-    """The changes that were tried on a run's network, and the time of its program."""
+class RelatedResults:
+    """The changes that were tried on a run's network, and the time of its program, if known."""
 
     advice: Advice | None = None
     program: ProgramTime | None = None
