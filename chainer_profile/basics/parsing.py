@@ -152,6 +152,17 @@ def input_shape(args: argparse.Namespace, usual: tuple[int, ...] | None) -> tupl
     return (usual[0], *shape) if usual is not None and is_size else shape
 
 
+def is_file_of_arrays(name: str) -> bool:
+    """Whether ``--input`` names a file that holds arrays."""
+    return name.endswith((".npy", ".npz"))
+
+
+def asks_for_more(args: argparse.Namespace) -> bool:
+    """Whether the options ask for other arguments than one array of floats."""
+    specs = args.input_shape or []
+    return len(specs) > 1 or any(spec != InputSpec(spec.shape) for spec in specs)
+
+
 def cifar10_index(name: str) -> int | None:
     """Index of the first test image in ``cifar10:INDEX``; None for another kind of input."""
     match = re.fullmatch("cifar10(?::([0-9]{1,9}))?", name)

@@ -1,7 +1,7 @@
 """The command line. :data:`COMMANDS` is the list; each command is the module of its name.
 
-A command's module has ``run(args, context)``, which returns the exit code. :mod:`.parsers` makes
-the parsers from the options of :mod:`.options`; :mod:`.main` finds the command and runs it.
+A command's module has ``run(args, context)``, which returns the exit code. Its module in
+:mod:`.arguments` adds its arguments to a parser; :mod:`.main` finds the command and runs it.
 """
 
 from __future__ import annotations

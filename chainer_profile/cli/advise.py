@@ -18,6 +18,7 @@ from chainer_profile.analyse.findings import Change
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.files import is_free, numbered
 from chainer_profile.basics.free_memory import free_nbytes
+from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import (
     COMMAND,
     command_with_try,
@@ -26,6 +27,7 @@ from chainer_profile.basics.words import (
     same_command_with_try,
 )
 from chainer_profile.cli import PROFILE, asked
+from chainer_profile.cli.arguments.advise import add_own_options
 from chainer_profile.cli.main import Context
 from chainer_profile.cli.options import settings_of
 from chainer_profile.cli.parsers import parser_of
@@ -52,8 +54,10 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if job := os.environ.get(_WORKER):
         return _work(json.loads(job), context)
     begin = time.monotonic()
-    # What is not ours are the words of a run.
-    words = parser_of("advise", ("trying", "output")).parse_known_args(context.argv)[1]
+    # The other words are arguments of a profile.
+    own = Parser()
+    add_own_options(own)
+    words = own.parse_known_args(context.argv)[1]
     if args.run is not None:
         words.remove(args.run)
         if words or args.out is not None:

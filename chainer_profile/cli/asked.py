@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.parsing import cifar10_index, input_shape
+from chainer_profile.basics.parsing import (
+    asks_for_more,
+    cifar10_index,
+    input_shape,
+    is_file_of_arrays,
+)
 from chainer_profile.cli.main import Context
 from chainer_profile.cli.options import settings_of
-from chainer_profile.cli.parsers import asks_for_more, is_file_of_arrays
 from chainer_profile.measure.arguments import Arguments
 from chainer_profile.networks import loading, weights
 from chainer_profile.networks.inputs import InputBatch, load_arguments, make_arguments, make_input

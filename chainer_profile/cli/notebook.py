@@ -21,7 +21,8 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.parsing import Parser
 from chainer_profile.basics.words import GROUPS, PHASES
-from chainer_profile.cli.options import Keywords, keywords, settings_of, take
+from chainer_profile.cli.options import add_count_options, settings_of
+from chainer_profile.cli.output_options import add_hotspots_option, add_tree_option
 from chainer_profile.integrations.script import without_our_frames
 from chainer_profile.measure import calibration, observers, patches, runner
 from chainer_profile.measure.arguments import Arguments, FunctionLink, as_network, network_name
@@ -127,19 +128,18 @@ def _show(ipython: Any, args: argparse.Namespace, recording: Recording) -> None:
 
 def _parser() -> Parser:
     parser = Parser(prog=f"%{NAME}", add_help=False)
-    phases = f"a trial of %%{NAME}: forward (default), forward-backward or train"
-    own: dict[str, str | Keywords] = {
-        "trials": {"default": DEFAULT_TRIALS},
-        "warmups": {"default": DEFAULT_WARMUPS},
-        "phase": keywords(phases, default=None),
-        "memory": "show what each layer allocates, in two more trials",
-        "group_by": "groups of the second table (default: function)",
-        "quiet": "show nothing",
-    }
-    take(parser, "trials warmups max-seconds until-ci phase memory group-by tree hotspots", own)
-    kept = "keep the Summary in this variable; its .recording is the Recording"
-    parser.add_argument("-o", "--output", metavar="NAME", type=_variable, help=kept)
-    take(parser, "quiet", own)
+    add_count_options(parser, DEFAULT_TRIALS, DEFAULT_WARMUPS, clean_trials=False)
+    about = f"a trial of %%{NAME}: forward (default), forward-backward or train"
+    parser.add_argument("--phase", choices=PHASES, help=about)
+    about = "show what each layer allocates, in two more trials"
+    parser.add_argument("--memory", action="store_true", help=about)
+    about = "groups of the second table (default: function)"
+    parser.add_argument("--group-by", choices=GROUPS, help=about)
+    add_tree_option(parser)
+    add_hotspots_option(parser)
+    about = "keep the Summary in this variable; its .recording is the Recording"
+    parser.add_argument("-o", "--output", metavar="NAME", type=_variable, help=about)
+    parser.add_argument("-q", "--quiet", action="store_true", help="show nothing")
     parser.add_argument("-h", "--help", action="store_true", help="show this")
     about = "the call to profile"
     parser.add_argument("code", nargs=argparse.REMAINDER, metavar="model(x)", help=about)

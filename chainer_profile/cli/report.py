@@ -13,7 +13,7 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.words import DEFAULT_DEPTH, run_words
 from chainer_profile.cli.main import Context, printing
-from chainer_profile.cli.options import SORT_KEYS
+from chainer_profile.cli.output_options import SORT_KEYS
 from chainer_profile.cli.shown import ALL_ROWS, FULL, row_limit, say_report, say_written, show
 from chainer_profile.engines.results import RESULTS, EnginesRun
 from chainer_profile.record.recording import Recording

@@ -19,12 +19,18 @@ import msgspec
 
 from chainer_profile.analyse.case_result import CaseResult
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.basics.parsing import Parser, input_shape, split_names, whole, with_nearest
+from chainer_profile.basics.parsing import (
+    Parser,
+    asks_for_more,
+    input_shape,
+    split_names,
+    with_nearest,
+)
 from chainer_profile.basics.units import format_duration, format_significant, plural, roughly
 from chainer_profile.basics.words import COMMAND, DEFAULT_MODEL, DTYPES, PHASES, PROG
+from chainer_profile.cli.arguments.sweep import add_case_options
 from chainer_profile.cli.main import Context, Interrupted, printing
-from chainer_profile.cli.options import LISTS, SINGLES, settings_of, take
-from chainer_profile.cli.parsers import asks_for_more
+from chainer_profile.cli.options import settings_of
 from chainer_profile.cli.shown import show
 from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.networks.inputs import make_arguments
@@ -52,7 +58,14 @@ FindModel = Callable[[str, "int | None", str], tuple[str, "tuple[int, ...] | Non
 Options = Mapping[str, Any]
 
 _MAX_CASES = 10_000
-OPTIONS = (*LISTS, *SINGLES)
+#: Options that take a list. Each combination of the lists' entries is a case.
+LISTS = ("model", "input-shape", "batchsize", "device", "phase")
+#: All options of cases. The others hold for every case.
+OPTIONS = (
+    *LISTS,
+    *("model-args", "classes", "weights", "trials", "warmups", "threads", "seed", "dtype"),
+    *("max-seconds", "skip"),
+)
 _DEFAULTS = {"model": DEFAULT_MODEL, "batchsize": 1, "device": "cpu", "phase": PHASES[0]}
 _DEFAULTS |= {"trials": 1000, "warmups": 50, "threads": 1, "seed": 0, "dtype": DTYPES[0]}
 
@@ -127,10 +140,8 @@ def cases_of(options: Options, find: FindModel, where: str = "") -> list[Case]:
     count = math.prod(map(len, values.values()))
     if count > _MAX_CASES:
         raise UsageError(f"these are {count:,d} cases; a sweep takes at most {_MAX_CASES:,d}")
-    parser = Parser(prog=f"{PROG} sweep")
-    # The case may run on a machine with more cores.
-    own = {"threads": {"type": whole(1)}}
-    take(parser, " ".join(OPTIONS), own, short=False, default=argparse.SUPPRESS)
+    parser = Parser(prog=f"{PROG} sweep", argument_default=argparse.SUPPRESS)
+    add_case_options(parser)
     try:
         choices = [[_option(name, entry) for entry in values[name]] for name in values]
         cases = []

@@ -12,8 +12,9 @@ import pytest
 
 from chainer_profile.cli import COMMANDS, PROFILE
 from chainer_profile.cli import main as cli
-from chainer_profile.cli.options import SORT_KEYS
-from chainer_profile.cli.parsers import COMMON, parser_of
+from chainer_profile.cli.arguments.profile import COMMON
+from chainer_profile.cli.output_options import SORT_KEYS
+from chainer_profile.cli.parsers import parser_of
 from chainer_profile.measure import inside
 from chainer_profile.report.content import profile
 from chainer_profile.runs.folder import load_run
@@ -130,8 +131,8 @@ def test_the_help_fits_two_screens_and_the_rest_is_in_help_all(capsys, monkeypat
     options = {action.option_strings[-1] for actions in own.values() for action in actions.values()}
     assert len(COMMANDS) <= 10
     assert len(options) <= 71  # 70 without --target, which is to leave
-    assert len(COMMON.split()) == 12
-    assert all(f"--{name}" in shown["--help"] for name in COMMON.split())
+    assert len(COMMON) == 12
+    assert all(option in shown["--help"] for option in COMMON)
     assert all(option in shown["--help-all"] for option in own[PROFILE])
 
 

@@ -22,7 +22,7 @@ from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.cli.options import SORT_KEYS
+from chainer_profile.cli.output_options import SORT_KEYS
 from chainer_profile.ranks.merging import merge
 from chainer_profile.record.budget import Sampled, Spent
 from chainer_profile.record.recording import (

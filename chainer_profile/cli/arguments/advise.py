@@ -1,0 +1,43 @@
+"""Arguments of ``advise``."""
+
+from __future__ import annotations
+
+import argparse
+
+from chainer_profile.basics.parsing import duration
+from chainer_profile.cli import options, output_options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Profiles a network, then tries changes that could make it faster on the CPU, each in "
+        "processes that take turns with the unchanged network. It says what each change gains, and "
+        "how to keep it."
+    )
+    about = "folder of a run: use its network and settings, and write the advice there"
+    parser.add_argument("run", metavar="DIR", nargs="?", help=about)
+    options.add_dtype_option(options.add_network_options(parser))
+    options.add_trial_options(parser)
+    options.add_input_options(parser)
+    measuring = parser.add_argument_group("measuring")
+    options.add_threads_option(measuring, options.CHOSEN_THREADS_HELP)
+    options.add_seed_option(measuring)
+    add_own_options(parser)
+
+
+def add_own_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command itself; a profile takes the others."""
+    trying = parser.add_argument_group("trying")
+    about = "total time, such as 90s or 3m (default: 3m)"
+    trying.add_argument("--budget", metavar="TIME", type=duration, default=180.0, help=about)
+    results = "folder of the results (default: the next free reports/advise-MODEL-cpu-bBATCH)"
+    force = "replace a run in the --out folder, or the advice in DIR"
+    output = output_options.add_output_options(parser, results, force)
+    output_options.add_full_option(output)
+    output_options.add_message_options(output)
+
+
+def check(args: argparse.Namespace) -> None:
+    if not args.run:  # beside a run, the command itself refuses options
+        output_options.check_folder(args)
+        options.check_input(args)

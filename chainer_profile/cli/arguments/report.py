@@ -1,0 +1,23 @@
+"""Arguments of ``report``."""
+
+from __future__ import annotations
+
+import argparse
+
+from chainer_profile.basics.parsing import folder
+from chainer_profile.cli import output_options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Makes a run's reports again from its recording, also those of a run of several engines. "
+        "Recovers the trials of a killed run. Of a ChainerMN training it merges the recordings of "
+        "the ranks, without MPI, and shows which rank or layer the others wait for, how long, and "
+        "what communication takes."
+    )
+    about = "folder of a run, or a recording; or a folder that contains rank-0, rank-1, ..."
+    parser.add_argument("run", metavar="DIR", type=folder, help=about)
+    about = "write the files of ranks into this folder (default: DIR)"
+    parser.add_argument("-o", "--out", metavar="DIR", type=folder, help=about)
+    output_options.add_shown_options(parser)
+    output_options.add_report_options(parser)
