@@ -64,7 +64,7 @@ def own(folder, monkeypatch):
     Path("own.py").write_text(OWN)
     monkeypatch.setattr(page, "page", lambda *_: "page")
     monkeypatch.setattr(environment, "CpuWatch", QuietMachine)
-    monkeypatch.setattr(environment, "_commit", lambda: "")
+    monkeypatch.setattr(environment, "commit_of", lambda *_: "")
     monkeypatch.setattr(run_folder, "write_engine_reports", lambda *_: [])
 
 

@@ -21,7 +21,7 @@ FOREIGN = {
     **dict.fromkeys(
         ("--nonblocking", "--idle", "--full-filenames", "--collapsed"), "the samplers'"
     ),
-    **dict.fromkeys(("--always", "--dirty", "--abbrev", "--exclude"), "git's"),
+    **dict.fromkeys(("--always", "--dirty", "--abbrev", "--exclude", "--show-toplevel"), "git's"),
     **dict.fromkeys(("--depth", "--row", "--rows"), "variables of a page's style"),
     **dict.fromkeys(("--input-size", "--index"), "options of older versions"),
     **{"--nthreads": "Dask's", "--output": "the magics'"},

@@ -37,7 +37,19 @@ PLACEHOLDERS = {"SCRIPT", "PROGRAM"}
 #: Options of other programs that sentences name: mpiexec's, Dask's, Docker's and our benchmarks'.
 FOREIGN = {
     *("--oversubscribe", "--allow-run-as-root", "--mca", "--bind-to", "--host", "--cap-add"),
-    *("--registry", "--kernels", "--trainings", "--seconds", "--cpu", "--remake", "--user"),
+    *(
+        "--grid",
+        "--pytorch",
+        "--cases",
+        "--seed",
+        "--registry",
+        "--kernels",
+        "--trainings",
+        "--seconds",
+        "--cpu",
+        "--remake",
+        "--user",
+    ),
 }
 
 
