@@ -224,8 +224,8 @@ class Trials:
     def plain(self, kind: str, count: int) -> bool:
         """Make trials without recording their calls. Return False to end the run."""
         cpu_ns = self.clock.cpu_ns
-        if kind == CLEAN and count > 0 and self._device is None:
-            self._settle()
+        if kind == CLEAN and count > 0 and self._device is None and not self._settle():
+            return False
         for _ in range(count):
             # Reading the CPU time is a system call, so it is outside the wall time.
             begin_ns = cpu_ns()
@@ -241,15 +241,18 @@ class Trials:
                 return False
         return True
 
-    def _settle(self) -> None:
-        """Make short trials that do not count, after profiled ones."""
+    def _settle(self) -> bool:
+        """Make short trials that do not count, after profiled ones. Return False to end the run."""
         # Classes were patched, so Python's caches of their attributes are empty, and the profiler
         # has used the processor's. The first trials would take up to half as long again.
         begin_ns = self._now_ns()
         for _ in range(_SETTLING_TRIALS):
             if self._now_ns() - begin_ns + self.trial_s / NS > _SETTLING_NS:
-                return
+                break
             self.step()
+            if self._ends():
+                return False
+        return True
 
     def profiled(self, count: int) -> bool:
         """Make trials and record their calls. Return False to end the run."""

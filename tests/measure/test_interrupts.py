@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from chainer_profile import profile
+from chainer_profile.measure import trials
 from tests.nets import net
 
 X = np.ones((2, 3), np.float32)
@@ -67,7 +68,8 @@ def test_interrupt_before_the_first_profiled_trial_leaves_no_recording(action, c
 
 @pytest.mark.parametrize("action", [press, interrupt])
 @pytest.mark.parametrize("call", [FIRST + 2, FIRST + 4, FIRST + 14])
-def test_interrupt_keeps_earlier_trials(action, call):
+def test_interrupt_keeps_earlier_trials(action, call, monkeypatch):
+    monkeypatch.setattr(trials, "_SETTLING_TRIALS", 0)  # they do not count
     model, calls = network(action, lambda number: number == call)
     recording = interrupted(model)
     assert len(calls) == call
@@ -78,6 +80,22 @@ def test_interrupt_keeps_earlier_trials(action, call):
     np.testing.assert_array_equal(
         recording.self_ns.sum(axis=1) <= recording.trial_ns, np.full(recording.n_trials, True)
     )
+
+
+def test_interrupt_ends_the_run_within_settling_trials(monkeypatch):
+    counted = []
+    model, calls = network(press, lambda number: len(calls) == counted[0] if counted else False)
+    settle = trials.Trials._settle
+
+    def noted(self):
+        counted[:] = counted or [len(calls) + 3]  # the third settling trial
+        return settle(self)
+
+    monkeypatch.setattr(trials.Trials, "_settle", noted)
+    recording = interrupted(model)
+    assert len(calls) == counted[0]
+    assert recording.n_trials > 0
+    assert len(recording.clean_ns) == 0
 
 
 def test_second_interrupt_does_not_wait_for_the_trial():

@@ -7,6 +7,7 @@ import pytest
 from chainer_profile.basics import parsing
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import environment, threads
+from chainer_profile.measure.trials import _SETTLING_TRIALS
 from chainer_profile.record.journal import Journal, recover
 from chainer_profile.record.recording import BlasLibrary, Environment
 from tests import queues
@@ -75,7 +76,7 @@ def test_one_thread_is_used_in_all_passes_if_it_is_faster(clock, blas, tmp_path)
     net, path = Net(clock, blas, 0, 10_000), tmp_path / "journal"
     with open(path, "w+b") as file:
         recording = run(net, journal=Journal(file))
-    trials = 2 + 20 + 5 + 2
+    trials = 2 + 20 + 5 + 2 + _SETTLING_TRIALS
     assert net.ran == [MANY] * 3 + PROBE + [1] * trials
     assert recording.settings.threads is None
     for same in (recording, recover(path)):
