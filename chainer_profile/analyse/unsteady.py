@@ -109,10 +109,7 @@ def busy_warning(used: float | None, cores: int | None) -> str:
         cores: Number of cores that this process may use; None if unknown.
     """
     text = _busy_text(used, cores)
-    if not text:
-        return ""
-    cause = f"{text}, which makes times longer and less steady"
-    return f"{_sentence([cause])} Close them and run again."
+    return f"{_sentence([text])} Close them and run again." if text else ""
 
 
 def _drift(summary: Summary) -> Evidence | None:

@@ -29,7 +29,7 @@ from chainer import optimizer_hooks as hooks
 from chainer.training.updaters import multiprocess_parallel_updater
 from chainer.utils.type_check import InvalidType
 
-from chainer_profile.compat import EDITS, edited
+from chainer_profile.compat import EDITS, apply_edits
 from chainer_profile.measure.devices import CudaQueue, move_to_gpu
 from chainer_profile.measure.steps import make_step
 from models import REGISTRY
@@ -318,7 +318,7 @@ def nodes(*packages):
         for path in home.rglob("*.py"):
             module = ".".join(path.relative_to(home.parent).with_suffix("").parts)
             module, source = module.removesuffix(".__init__"), path.read_text()
-            source = edited(module, source) if module in EDITS else source
+            source = apply_edits(module, source) if module in EDITS else source
             for node in ast.walk(ast.parse(source)):
                 yield path, node
 
@@ -386,7 +386,7 @@ def missing_names():
 
 
 def report_of(script):
-    """Run a script with the edited Chainer and the installed CuPy; return its JSON output."""
+    """Run a script with the apply_edits Chainer and the installed CuPy; return its JSON output."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     env = os.environ | {"PYTHONPATH": path, "FAKE_CUPY_MEMORY": str(1 << 40)}
     command = [sys.executable, "-W", "ignore", "-c", f"import chainer_profile\n{script}"]

@@ -315,7 +315,7 @@ def test_memory_is_measured_unless_the_run_is_stopped(clock):
         assert model.calls == after
     # The run may also be stopped after all trials.
     says = iter(
-        [*[""] * (2 + 20 + 5 + 1), "interrupted by SIGINT"]
+        [*[""] * (2 + 20 + trials._SETTLING_TRIALS + 5 + 1), "interrupted by SIGINT"]
     )  # the run asks once more between blocks
     recording = run(Chain(clock), clock, stop=lambda: next(says))
     assert (recording.ended, recording.memory) == ("complete", None)

@@ -342,11 +342,7 @@ def test_verdict_mentions_engines_with_wrong_outputs() -> None:
     [
         (None, ""),
         (0.2, ""),
-        (
-            1.26,
-            "Other programs kept 1.3 of 2 cores busy, which makes times longer and less steady. "
-            "Close them and run again.",
-        ),
+        (1.26, "Other programs kept 1.3 of 2 cores busy. Close them and run again."),
     ],
 )
 def test_programs_and_engines_warn_of_busy_cores_in_the_same_words(

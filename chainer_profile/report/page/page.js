@@ -108,7 +108,7 @@
       show();
     }
     // Where a name stands for several rows, these stay together.
-    const named = all("td.name", table).every((cell) => cell.textContent);
+    const named = all("tbody td.name", table).every((cell) => cell.textContent);
     const folds = holder.classList.contains("tree");
     for (const head of !folds && rows.length > 2 && named ? heads : []) {
       const title = head.textContent;
