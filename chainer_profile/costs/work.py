@@ -10,6 +10,7 @@ from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.words import BACKWARD, FORWARD, UPDATE
 from chainer_profile.costs import formulas
 from chainer_profile.costs.call import ArraySpec, Call, Specs, Work
+from chainer_profile.costs.table import Formula
 
 __all__ = ["ArraySpec", "Call", "Work", "backward_work", "forward_work", "register_cost"]
 
@@ -34,7 +35,7 @@ def backward_work(
     return _work(BACKWARD, formulas.BACKWARD, Call(inner(function), inputs, outputs, needed))
 
 
-def _work(phase: str, chainers: Mapping[str, formulas.Formula], call: Call) -> Work | None:
+def _work(phase: str, chainers: Mapping[str, Formula], call: Call) -> Work | None:
     formula = find(phase, type(call.function), chainers)
     result = formula and formula(call)
     return result if result is None or isinstance(result, Work) else call.work(int(result))

@@ -59,6 +59,11 @@ def function_classes():
     return [cls for cls in classes if cls.__module__.startswith("chainer.functions.")]
 
 
+def test_every_function_is_in_one_row():
+    names = [name for cost in formulas.TABLE for name in cost.names.split()]
+    assert len(names) == len(set(names))
+
+
 def test_every_function_has_a_formula_or_a_reason_for_none():
     classes = function_classes()
     names = {cls.__name__ for cls in classes}
