@@ -1,4 +1,7 @@
-"""Files and folders that are written completely or not at all, by one program at a time."""
+"""Files and folders that one program at a time writes.
+
+They are written completely or not at all, except by :func:`write_at`.
+"""
 
 from __future__ import annotations
 
@@ -170,6 +173,28 @@ def read_regular(path: Path, most_nbytes: int = MOST_NBYTES) -> bytes:
 
 #: Flags that create a file, and fail if it exists.
 NEW = os.O_CREAT | os.O_EXCL
+
+
+def file_identity(fd: int) -> tuple[int, int] | None:
+    """Device and inode of an open file; None if the descriptor is closed."""
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def write_at(fd: int, at: int, content: bytes | memoryview) -> tuple[int, OSError | None]:
+    """Write the bytes that fit at a position of a file. Return their number, and any error."""
+    done = 0
+    try:
+        os.lseek(fd, at, os.SEEK_SET)
+        while done < len(content):
+            done += os.write(fd, content[done:])
+    except OSError as error:
+        # Frames in the traceback refer to ``content``, which pins the size of its bytearray.
+        return done, error.with_traceback(None)
+    return done, None
 
 
 def open_unfollowed(path: Path, flags: int = 0) -> BinaryIO:

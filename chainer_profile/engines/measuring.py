@@ -22,7 +22,8 @@ from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.measure.step_session import StepSession
 from chainer_profile.measure.steps import make_step
 from chainer_profile.measure.threads import limit_blas_threads
-from chainer_profile.measure.trials import Stop, check_samples
+from chainer_profile.measure.too_large import check_samples
+from chainer_profile.measure.trials import Stop
 from chainer_profile.record.recording import Conditions, Environment, Recording, Settings
 
 #: Memory that a race needs per trial of an engine, in numbers of 8 bytes (list entries and arrays).

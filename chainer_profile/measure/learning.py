@@ -15,7 +15,7 @@ from chainer_profile.measure.session import Warn
 from chainer_profile.measure.step import Step
 from chainer_profile.measure.step_session import StepError, StepSession
 from chainer_profile.measure.steps import learn_first
-from chainer_profile.measure.trials import memory_full
+from chainer_profile.measure.too_large import memory_full
 from chainer_profile.record.recording import Settings
 
 #: Number of structure passes that :func:`learn` makes.

@@ -52,14 +52,8 @@ from chainer_profile.measure.threads import (
     limit_blas_threads,
     probe_threads,
 )
-from chainer_profile.measure.trials import (
-    HELD_SECONDS,
-    Progress,
-    Say,
-    Stop,
-    Trials,
-    check_samples,
-)
+from chainer_profile.measure.too_large import check_samples
+from chainer_profile.measure.trials import HELD_SECONDS, Progress, Say, Stop, Trials
 from chainer_profile.measure.values import find_denormals, not_finite
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import (

@@ -10,10 +10,9 @@ from itertools import pairwise
 import numpy as np
 
 from chainer_profile.basics.describe import MIN_TRIALS, NS, PreciseEnough
-from chainer_profile.basics.errors import ProfileError, one_line
-from chainer_profile.basics.free_memory import describe_memory_error, free_nbytes
+from chainer_profile.basics.errors import one_line
 from chainer_profile.basics.parsing import gpu_number
-from chainer_profile.basics.units import format_count, format_nbytes, plural
+from chainer_profile.basics.units import plural
 from chainer_profile.measure.clock import WARMUP_PART, WARMUP_SECONDS, Clock, TimeLimit
 from chainer_profile.measure.environment import CpuWatch, gpu_state
 from chainer_profile.measure.interrupts import INTERRUPTED
@@ -23,10 +22,10 @@ from chainer_profile.measure.session import GROUP_NS
 from chainer_profile.measure.slow_trials import SlowTrials
 from chainer_profile.measure.step import Step
 from chainer_profile.measure.step_session import StepSession
+from chainer_profile.measure.too_large import memory_full
 from chainer_profile.record.journal import (
     CLEAN,
     HELD,
-    HELD_TRIALS,
     PROBE,
     WARMUP,
     Header,
@@ -56,14 +55,12 @@ Say = Callable[[str], None]
 #: The first cycle is divided if its first block takes longer: seconds, or part of a time limit.
 _LONG_BLOCK_SECONDS = 1.0
 _LONG_BLOCK_PART = 0.1
-#: Least time of a call of a Chainer function, in seconds.
-_LEAST_CALL_S = 5e-6
 #: A held GPU waits for this multiple of the launch time, then of a wait that was too short.
 _HOLD_FACTOR = 2
 _LEAST_HOLD_NS, _MOST_HOLD_NS = 1_000_000, 1_000_000_000
 _MOST_FAILED_HOLDS = 6
-#: Approximate time of all held trials together.
-HELD_SECONDS = 2.0
+#: Held trials of a run on a device, and their approximate time together.
+HELD_TRIALS, HELD_SECONDS = 20, 2.0
 _LEAST_HELD_TRIALS = 3
 #: Short trials before each block of unprofiled ones, and their time at most.
 _SETTLING_TRIALS, _SETTLING_NS = 8, 20_000_000
@@ -92,44 +89,6 @@ def opening(before: int, clean: int, after: int) -> Iterator[tuple[int, int, int
         first = (part + 1) // 2 if done else min(part, 1)
         yield first, end - done_clean, part - first
         done, done_clean = done + part, end
-
-
-def check_samples(settings: Settings, rows: int) -> None:
-    """Raise a ProfileError if the samples of all trials need more than the free memory."""
-    # A profiled trial stores its rows, its start, its wall time twice and a record in the journal's
-    # buffer. A clean trial stores its start, its wall time and its CPU time.
-    profiled, clean = settings.trials, settings.clean_trials
-    if settings.max_seconds is not None:  # the limit may end the run before it makes all trials
-        most = int(settings.max_seconds / (_LEAST_CALL_S * max(1, rows))) + 1
-        profiled, clean = min(profiled, most), min(clean, most)
-    needed, free = 8 * (profiled * (rows + 4) + clean * 3), free_nbytes()
-    if free is not None and needed > free:
-        raise ProfileError(
-            f"{plural(settings.trials, 'trial')} need {format_nbytes(needed)} of memory for their "
-            f"samples, but {format_nbytes(free)} are free: use fewer trials"
-        )
-
-
-def memory_full(
-    error: BaseException, clock: Clock, settings: Settings, free: int | None = None
-) -> str:
-    """Describe an exception for a full memory; an empty text for any other exception."""
-    # Some exceptions of CuPy are MemoryErrors, too.
-    if isinstance(error, MemoryError) and clock.device is None:
-        batch = format_count(settings.batchsize)
-        return f"a batch of {batch} {describe_memory_error(error, free)}: use a smaller batch"
-    # Compare by name: CuPy may not be installed.
-    if clock.device is None or type(error).__name__ != "OutOfMemoryError":
-        return ""
-    try:
-        free, total = clock.device.memory_nbytes()
-        free_text = f"{format_nbytes(free)} of {format_nbytes(total)} are free; "
-    except Exception:  # report the network's error, not this one
-        free_text = ""
-    return (
-        f"the GPU's memory is full with a batch of {format_count(settings.batchsize)} "
-        f"({free_text}{one_line(error)}): use a smaller batch"
-    )
 
 
 @dataclass(eq=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import io
-import os
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.basics.files import open_regular
+from chainer_profile.basics.files import file_identity, open_regular, write_at
 from chainer_profile.basics.units import plural
 from chainer_profile.basics.words import COMMUNICATION
 from chainer_profile.record.frames import FrameReader, framed, whole_nbytes
@@ -42,8 +41,6 @@ from chainer_profile.record.versioned import check_version
 
 #: Beginning of ``Recording.ended`` for a run that left only a journal.
 KILLED = "killed before its end"
-#: Held trials of a run on a device.
-HELD_TRIALS = 20
 #: Kinds of trials.
 PROFILED, CLEAN, WARMUP, PROBE, HELD = "profiled", "clean", "warm-up", "probe", "held"
 
@@ -104,28 +101,6 @@ class _Version(msgspec.Struct):
     version: int = 0
 
 
-def _identity(fd: int) -> tuple[int, int] | None:
-    """Device and inode of an open file; None if the descriptor is closed."""
-    try:
-        status = os.fstat(fd)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _written(fd: int, at: int, content: bytes | memoryview) -> tuple[int, OSError | None]:
-    """Write bytes at a position of a file. Return the number written, and the error if any."""
-    done = 0
-    try:
-        os.lseek(fd, at, os.SEEK_SET)
-        while done < len(content):
-            done += os.write(fd, content[done:])
-    except OSError as error:
-        # Frames in the traceback refer to ``content``, which pins the size of its bytearray.
-        return done, error.with_traceback(None)
-    return done, None
-
-
 class Journal:
     """Appends records to an empty binary file; without a file it keeps them in memory.
 
@@ -147,7 +122,7 @@ class Journal:
         self._pending = bytearray()  # records that are not in the file yet
         self._section = 0  # number of Rows records so far
         self._fails = False
-        self._identity = None if file is None else _identity(file.fileno())
+        self._identity = None if file is None else file_identity(file.fileno())
 
     def add(self, *records: Record) -> None:
         """Append records in one write; the first record of all is a header.
@@ -171,12 +146,12 @@ class Journal:
     def _write(self, fd: int) -> OSError | None:
         """Write as many pending records as fit; return the error, if any."""
         # A program may close all descriptors and then open its own file by this number.
-        if _identity(fd) != self._identity:
+        if file_identity(fd) != self._identity:
             return OSError(
                 errno.EBADF, "its file was closed, and another file now has its descriptor"
             )
         if not self._end:
-            done, error = _written(fd, 0, _MAGIC)
+            done, error = write_at(fd, 0, _MAGIC)
             if error is not None:
                 return error
             self._end = done
@@ -190,7 +165,7 @@ class Journal:
     def _write_pending(self, fd: int, nbytes: int) -> OSError | None:
         """Write the first bytes of the pending records; remove the records that are written."""
         with memoryview(self._pending)[:nbytes] as content:
-            done, error = _written(fd, self._end, content)
+            done, error = write_at(fd, self._end, content)
         whole = done if error is None else whole_nbytes(self._pending, most_nbytes=done)
         del self._pending[:whole]
         self._end += whole
@@ -204,7 +179,7 @@ class Journal:
     def _records(self, reader: _Reader) -> Iterator[Record]:
         if self.file is not None and self._end:
             fd = self.file.fileno()
-            ours = _identity(fd) == self._identity
+            ours = file_identity(fd) == self._identity
             source = fd if ours else self.file.name
             with io.open(source, "rb", _CHUNK_NBYTES, closefd=not ours) as stream:  # noqa: UP020
                 stream.seek(len(_MAGIC))

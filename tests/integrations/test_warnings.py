@@ -1,6 +1,7 @@
 """Our warnings never become exceptions in the user's code, at any entry point."""
 
 import errno
+import os
 import warnings
 
 import chainer
@@ -15,7 +16,6 @@ import chainer_profile
 from chainer_profile import LayerProfile, LayerTimerHook, profile, profiling
 from chainer_profile.basics import warning
 from chainer_profile.measure import inside, memory
-from chainer_profile.record import journal
 from tests.command import (
     folder,  # noqa: F401  (plots and limits cost nothing)
     raising,
@@ -89,7 +89,7 @@ def failing(monkeypatch, folder):  # noqa: F811
     monkeypatch.setattr(memory, "memory_use", raising(OSError("no memory")))
     monkeypatch.setattr(inside, "look_inside", raising(OSError("no sampler")))
     full = OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr(journal.os, "lseek", raising(full))
+    monkeypatch.setattr(os, "lseek", raising(full))
 
 
 @pytest.mark.parametrize("name", ENTRY_POINTS)

@@ -10,8 +10,9 @@ from chainer_profile.basics import free_memory
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.engines.measuring import measure
 from chainer_profile.engines.race import Contestant
-from chainer_profile.measure import trials
-from chainer_profile.measure.trials import check_samples, cycles
+from chainer_profile.measure import too_large
+from chainer_profile.measure.too_large import check_samples
+from chainer_profile.measure.trials import cycles
 from chainer_profile.record.recording import Settings
 from tests.command import Net
 from tests.conftest import FakeClock
@@ -25,7 +26,7 @@ MANY = 10**12
 @pytest.fixture(autouse=True)
 def free(monkeypatch):
     """Make 300 MiB of memory free."""
-    for module in (free_memory, trials):
+    for module in (free_memory, too_large):
         monkeypatch.setattr(module, "free_nbytes", lambda: FREE)
 
 
