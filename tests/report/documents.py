@@ -1,5 +1,5 @@
-"""Every kind of document that is shown or written, of runs made by hand; and those of recordings
-in which all that has a name has a hostile one.
+"""Every kind of document that is shown or written, for hand-made recordings and for recordings in
+which every name is hostile.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -50,7 +50,7 @@ NAMES = (
 
 
 def named(recording: Recording, names: Sequence[str]) -> Recording:
-    """A recording in which all that has a name has one of these, if there are any."""
+    """Return the recording with every name replaced by one of ``names``, if there are any."""
     if not names:
         return recording
     every = "".join(names)
@@ -84,7 +84,7 @@ def profiles(names: Sequence[str] = ()) -> dict[str, Callable[[], Summary]]:
 NO_TRIALS: dict[str, Any] = {"trial_ns": None, "start_ns": None}
 NO_PHASES: dict[str, Any] = {"phases": (), "framework_ns": None}
 BARE = Recording(make_recording(2).layers, np.array([[5000, 1000]]))
-#: Runs that lack something.
+#: Runs that lack some measurement.
 LACKING: dict[str, Callable[[], Recording]] = {
     "bare": lambda: BARE,
     "ended": lambda: replace(BARE, ended="failed: MemoryError", settings=Settings(trials=9)),
@@ -132,7 +132,7 @@ def cases() -> list[CaseResult]:
 
 
 def merged_ranks(names: Sequence[str] = (), *, several_hosts: bool = False) -> Ranks:
-    """Three ranks, one of them slow and one with a straggler; a fourth is missing."""
+    """Three ranks: one is slow and one has a straggler. A fourth rank is missing."""
     recordings = training(4, max(60, 3 * len(names)), 6, planted_ms={(0, 3): 20.0}, slow={2: 1.5})
     del recordings["rank-1"]
     every = "".join(names)
@@ -145,7 +145,7 @@ def merged_ranks(names: Sequence[str] = (), *, several_hosts: bool = False) -> R
 
 
 def a_network(n_layers: int = 1) -> ModelSummary:
-    """A linear layer, functions of which nothing is known, and a ReLU."""
+    """A linear layer, functions with unknown cost, and a ReLU."""
 
     def forward(model: Any, x: Any) -> Any:
         x = model.fc(x)
@@ -157,7 +157,7 @@ def a_network(n_layers: int = 1) -> ModelSummary:
 
 
 def program() -> Budget:
-    """The time of a program: something in every part, by several names in most."""
+    """The time of a program, with time in every part and several names in most parts."""
     spent = [
         Spent(part, name, 10**9 * (at + 1) + 10**7 * number, 10 * at + number)
         for at, part in enumerate(PARTS)
@@ -169,7 +169,7 @@ def program() -> Budget:
 
 
 def program_time(names: Sequence[str] = ()) -> ProgramTime:
-    """The same with a training's rows in it, and functions that samples found."""
+    """The time of a program with rows of a training and functions found by sampling."""
     names = names or ("a.py:3 draw",)
     sampled = [Sampled("extensions", "", OTHER, name, 10**9, 100) for name in names]
     sampled.append(Sampled("extensions", "", OTHER, "", 10**8, 10))
@@ -178,12 +178,12 @@ def program_time(names: Sequence[str] = ()) -> ProgramTime:
     return ProgramTime(budget, {("iterations", ""): [training]})
 
 
-#: A second in nanoseconds.
+#: Nanoseconds in a second.
 S = 10**9
 
 
 def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]:
-    """What makes each document; with names those of recordings alone."""
+    """A function for each document. With ``names``, only documents of recordings."""
     made: dict[str, Callable[[], Iterable[Block]]] = {}
     every = "".join(names)
     title = ReportTitle(*(every or word for word in ("A title", "Ada", "Systems")))

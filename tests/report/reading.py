@@ -1,4 +1,4 @@
-"""What a run's texts and files say, and columns by hand."""
+"""Texts and files of a run, and hand-made columns."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,17 +12,17 @@ from chainer_profile.report.writers import markdown, terminal
 
 
 def report_md(summary: Summary, related: RelatedResults | None = None) -> str:
-    """A run's ``report.md``."""
+    """Return the text of a run's ``report.md``."""
     return markdown.write(report(summary, related=related))
 
 
 def on_terminal(summary: Summary, width: int | None = 200, **shown: Any) -> str:
-    """What a terminal of this width shows of a run; see :func:`.profile.overview`."""
+    """Return the text about a run on a terminal of this width; see :func:`.profile.overview`."""
     return terminal.written(overview(summary, **shown), width)
 
 
 def meanings(columns: Columns) -> dict[str, str]:
-    """The names in CSV and what they mean."""
+    """Return the meaning of each column by its name in CSV."""
     return {column.csv: column.meaning for column in columns_of(columns) if column.csv}
 
 
@@ -33,5 +33,5 @@ def column(
     of: unit.Unit = unit.FIGURE,
     **more: Any,
 ) -> Column:
-    """A column by hand: its heading, what makes a value of a row, its unit."""
+    """Make a column from its heading, a function that returns the value of a row, and its unit."""
     return Column("key", heading, of, value=value, full=full, **more)

@@ -1,4 +1,4 @@
-"""What a reader sees of blocks in each form that they are written in."""
+"""The text of blocks as a reader sees it in each output format."""
 
 import re
 from collections import Counter
@@ -15,12 +15,12 @@ from chainer_profile.report.tables import Table
 from chainer_profile.report.text import printable
 from chainer_profile.report.writers import html, markdown, terminal
 
-#: Markdown, a page, a narrow terminal, and one with room for all columns.
+#: Markdown, a page, a narrow terminal, and a terminal wide enough for all columns.
 WRITERS = ("markdown", "html", 80, 10_000)
-#: Elements whose texts a reader sees as one, and those that hold nothing.
+#: Elements that a reader sees as one text, and elements without content.
 _WHOLE = {"p", "li", "td", "th", "dt", "dd", "pre", *(f"h{level}" for level in range(1, 7))}
 _VOID = {"meta", "link", "input", "br", "hr", "img"}
-#: What blocks are made of.
+#: Elements that blocks may contain.
 _INLINE = {"code", "strong", "em", "bdi", "i", "a", "img", "br"}
 _TAGS = {
     *_WHOLE,
@@ -46,7 +46,7 @@ def written(writer: str | int, blocks: Sequence[doc.Block]) -> str:
 
 
 def check(writer: str | int, blocks: Sequence[doc.Block]) -> None:
-    """All that the blocks say is there to be read, and nothing else."""
+    """Check that the reader sees exactly the texts of the blocks."""
     shown = written(writer, blocks)
     assert all(line.isprintable() for line in shown.split("\n"))
     if not isinstance(writer, int):
@@ -62,7 +62,7 @@ def check(writer: str | int, blocks: Sequence[doc.Block]) -> None:
 
 
 def seen(writer: str, text: str) -> list[str]:
-    """The texts of Markdown or HTML, which holds no elements and attributes but those of blocks."""
+    """Return the texts of Markdown or HTML, and refuse elements and attributes of no block."""
     if writer == "markdown":
         text = (
             MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(text)
@@ -70,18 +70,18 @@ def seen(writer: str, text: str) -> list[str]:
     page = Page(text)
     assert {tag for tag, _ in page.tags} <= _TAGS
     assert {name for _, attributes in page.tags for name in attributes} <= _ATTRIBUTES
-    for _, attributes in page.tags:  # To other files of the report alone.
+    for _, attributes in page.tags:  # Links go only to other files of the report.
         assert re.fullmatch(r"[\w./%~-]+", attributes.get("href") or "-")
     return page.texts
 
 
 def tidy(text: str) -> str:
-    """A text that can be compared, whatever its line breaks."""
+    """Normalise line breaks, so that texts can be compared."""
     return " ".join(text.split())
 
 
 def signs(text: str) -> Counter[str]:
-    """The signs of a text, but for spaces and the dashes of rules and lists."""
+    """Count the characters of a text, without spaces and the dashes of rules and lists."""
     return Counter(re.sub(r"[\s-]", "", text))
 
 
@@ -90,7 +90,7 @@ def expected(writer: str | int, blocks: Sequence[doc.Block]) -> list[str]:
 
 
 def _texts(writer: str | int, block: doc.Block) -> Iterator[str]:
-    """What a block says; pictures and links to files are for Markdown."""
+    """Yield the texts of a block. Only Markdown has pictures and links to files."""
     in_markdown = writer == "markdown"
     if isinstance(block, doc.Heading):
         yield block.text
@@ -116,10 +116,10 @@ def _texts(writer: str | int, block: doc.Block) -> Iterator[str]:
 
 @dataclass
 class Page(HTMLParser):
-    """HTML as a browser reads it; it fails where elements are not nested."""
+    """Parse HTML like a browser; fail if elements are not nested."""
 
     html: str
-    #: Elements with their attributes, in their order.
+    #: Elements with their attributes, in document order.
     tags: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
     #: Texts of headings, paragraphs, items and cells; rows of cells; all words; the scripts.
     texts: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What is shown, where tests/goldens does not have it: order, choice, bounds, places."""
+"""Order, selection, limits and layout of the output, where tests/goldens does not cover them."""
 
 import math
 import re
@@ -108,7 +108,7 @@ def test_advice_names_the_budget_that_was_asked_for() -> None:
         assert texts[-1].endswith(f"this took {named}")
 
 
-def test_answer_of_an_advice_has_the_gain_whose_times_it_gives() -> None:
+def test_answer_of_advice_shows_the_gain_of_the_times_next_to_it() -> None:
     best = best_of(ADVICE.tried)
     assert best is not None
     for decides, gains in (
@@ -120,7 +120,7 @@ def test_answer_of_an_advice_has_the_gain_whose_times_it_gives() -> None:
         assert words.endswith(f" is {gains}: 24.00 ms an input before, 10.00 ms after.")
 
 
-def test_order_of_the_layers() -> None:
+def test_layers_are_sorted_by_each_key() -> None:
     summary = summarise(with_work(make_recording(12)))
     keys = dict.fromkeys(("time", "self", "total"), "mean_s")
     keys |= {"name": "function", "memory": "peak_nbytes"}
@@ -140,11 +140,11 @@ def test_order_of_the_layers() -> None:
         (COMPLETE, 10_000, ""),
         (TIME_LIMIT, 10_000, "The run ended after 40 of 10,000 trials: time limit reached."),
         (INTERVAL, 10_000, "The run ended after 40 of 10,000 trials: wanted interval reached."),
-        # A program has no number of its own.
+        # A program asks for no number of trials.
         ("interrupted by SIGINT", 0, "The run ended after 40 trials: interrupted by SIGINT."),
     ],
 )
-def test_where_a_run_ended_early_each_form_says_so_once(
+def test_each_format_says_once_that_a_run_ended_early(
     form: str, ended: str, wanted: int, words: str
 ) -> None:
     recording = make_recording(9, n_trials=40)
@@ -162,7 +162,7 @@ def test_where_a_run_ended_early_each_form_says_so_once(
     assert words in said
 
 
-def test_the_report_of_resnet20_is_short_and_lists_each_layer() -> None:
+def test_report_of_resnet20_is_short_and_lists_each_layer() -> None:
     summary = summarise(Recording.load(SAMPLE))
     made = report_md(summary)
     assert made.count("\n") <= 250
@@ -171,11 +171,11 @@ def test_the_report_of_resnet20_is_short_and_lists_each_layer() -> None:
     assert labels == [f"| {label}" for label in summary.layers["label"]]
 
 
-def test_groups_are_told_with_the_calls_within_theirs() -> None:
-    """Of calls within calls the self time is the inner one's; the total is of all of them."""
+def test_time_of_a_group_includes_nested_calls() -> None:
+    """The self time of a nested call is that call's alone; the total includes every call."""
     training = make_training()
     mean_s = (training.self_ns.mean(axis=0) * 1e-9).tolist()
-    # The backward of a convolution, 16, makes two calls; one of them makes a third.
+    # The backward call of a convolution, layer 16, makes two calls; one of them makes a third.
     parents = {17: 16, 18: 17, 20: 16}
     layers = [replace(layer, parent=parents.get(at)) for at, layer in enumerate(training.layers)]
     summary = summarise(replace(training, layers=tuple(layers)))
@@ -209,7 +209,7 @@ def boxes_of(blocks: Any) -> list[Boxes]:
 
 MANY = make_recording(20, n_trials=3)
 MANY = replace(MANY, layers=tuple(replace(x, function=f"F{x.index}") for x in MANY.layers))
-#: Two functions take 43.645 and 56.265 % of the trials. The others are left out.
+#: Two functions take 43.645 % and 56.265 % of the trials. The other functions are left out.
 LEFT_OUT = make_recording(
     3,
     n_trials=1,
@@ -222,7 +222,7 @@ LEFT_OUT = make_recording(
 @example(MANY)  # More functions than colours.
 @example(LEFT_OUT)
 @given(nested())
-def test_boxes_lie_within_and_beside_each_other(recording: Any) -> None:
+def test_boxes_are_nested_and_do_not_overlap(recording: Any) -> None:
     for picture in boxes_of(page_of(summarise(recording))):
         rows = defaultdict(list)
         for box in picture.boxes:
@@ -239,14 +239,14 @@ def test_boxes_lie_within_and_beside_each_other(recording: Any) -> None:
 
 
 def spread(times_ns: Any) -> Spread:
-    """That of one layer."""
+    """Return the spread of a single layer."""
     own = np.array(times_ns).reshape(-1, 1)
     (drawn,) = spreads(summarise(make_recording(1, len(own), self_ns=own)))
     return drawn
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=200))
-def test_a_spread_is_within_its_picture(times_ns: list[int]) -> None:
+def test_spread_is_within_its_picture(times_ns: list[int]) -> None:
     drawn = spread(times_ns)
     assert max(drawn.counts) == SPREAD
     assert min(drawn.counts) >= 0
@@ -254,7 +254,7 @@ def test_a_spread_is_within_its_picture(times_ns: list[int]) -> None:
     assert len(drawn.course) == min(24, len(times_ns))
 
 
-def test_a_long_trial_does_not_press_a_spread_together_and_its_course_rises() -> None:
+def test_long_trial_does_not_compress_the_spread_and_raises_its_course() -> None:
     assert min(spread([*range(1000, 2000), 10**9]).counts) > SPREAD / 2
     slower = spread([1000] * 25 + [2000] * 25).course
     assert slower[-1] - slower[0] > SPREAD / 2
@@ -263,26 +263,26 @@ def test_a_long_trial_does_not_press_a_spread_together_and_its_course_rises() ->
 # -- words
 
 
-def test_options_of_a_run() -> None:
+def test_report_shows_the_options_of_a_run() -> None:
     asked = Settings(dtype="float16", keep_memory=True)
     assert settings_text(asked).endswith("float16, memory kept")
     assert "kept in the process" in dict(option_rows(asked))["Freed memory"]
 
 
-def test_a_command_is_given_once() -> None:
+def test_command_is_shown_once() -> None:
     summary = summarise(Recording.load(SAMPLE))
     for form in (first_screen, profile.overview, page_of, report):
         words = [getattr(block, "words", ()) for block in form(summary)]
         words += [item for block in form(summary) for item in getattr(block, "items", ())]
         said = [*map(plain, words), *(getattr(block, "text", "") for block in form(summary))]
         (command,) = (text for text in said if "profile.py advise" in text)
-        # The reports say why, before the command.
+        # The reports give the reason before the command.
         assert form is first_screen or "accelerate() replaces" in command
         assert form is first_screen or "Inference engines" in command
 
 
-def test_the_largest_gain_of_the_program_comes_first() -> None:
-    """A gain of an iteration is one of the program by the part that iterations are of it."""
+def test_largest_gain_of_the_program_comes_first() -> None:
+    """A gain for iterations is scaled by their share of the program's time."""
     summary = summarise(make_training())
     kernels = next(finding for finding in summary.findings if finding.code == "kernels")
     assert kernels.gain is not None
@@ -298,7 +298,7 @@ def test_the_largest_gain_of_the_program_comes_first() -> None:
     assert gains["kernels"] == pytest.approx(1 / (0.5 + 0.5 / kernels.gain))
 
 
-def test_the_screen_of_a_program_warns_of_its_numbers() -> None:
+def test_screen_of_a_program_warns_about_its_numbers() -> None:
     run = make_training()
     weight = Denormals("/res/0/conv/W", run.layers[0].path, part=1.0, slowdown=70.0)
     for conditions, warns in (
@@ -324,7 +324,7 @@ def test_layers_of_a_comparison_are_sorted() -> None:
     assert path["path"].is_monotonic_increasing
 
 
-def test_while_others_keep_the_cores_no_interval_of_an_engine_is_shown() -> None:
+def test_intervals_of_engines_are_hidden_while_other_programs_use_the_cores() -> None:
     for other_cpu, shown in ((0.0, True), (1.9, False)):
         blocks = list(engines.overview(make_run(other_cpu=other_cpu), {}))
         assert (" 95 %" in terminal.written(blocks, 120)) == shown
@@ -345,7 +345,7 @@ def test_verdict_mentions_engines_with_wrong_outputs() -> None:
         (1.26, "Other programs kept 1.3 of 2 cores busy. Close them and run again."),
     ],
 )
-def test_programs_and_engines_warn_of_busy_cores_in_the_same_words(
+def test_programs_and_engines_warn_about_busy_cores_in_the_same_words(
     used: float | None, warning: str
 ) -> None:
     busy = replace(program(), other_cpu=used, cores=2)
@@ -369,7 +369,7 @@ def test_verdict_counts_the_slow_ranks_that_it_does_not_name() -> None:
         assert counted in slow_ranks(merge(training_of_ranks(12, 22, slow=factors)))
 
 
-def test_columns_of_a_network() -> None:
+def test_columns_of_a_network_can_be_chosen() -> None:
     for view, every in network.COLUMNS.items():
         first, second, *_ = names = list(every)
         assert network.choose_columns(view, [second, first, second]) == (second, first)
@@ -383,7 +383,7 @@ def test_columns_of_a_network() -> None:
 # -- a program
 
 
-def test_the_headline_of_a_program_is_the_mean_that_adds_up() -> None:
+def test_headline_of_a_program_is_the_mean_that_its_parts_add_up_to() -> None:
     training = make_training()
     for longest_ms, mean, said in (
         (4, "3.808 ms", ""),
@@ -403,13 +403,13 @@ def test_the_headline_of_a_program_is_the_mean_that_adds_up() -> None:
         assert headline in shown.replace("**", "")
         assert ("They take" in shown) == bool(said)
         assert said in shown
-        # It is the figure of the first sentence and of the table.
+        # The first sentence and the table have the same figure.
         assert f"{mean} each" in shown
         assert re.search(rf"^\| \**iterations\**.* \**{mean}\** \|$", shown, re.MULTILINE)
 
 
-def test_the_headline_of_changed_iterations_is_of_those_in_rows() -> None:
-    """The mean of all iterations would be less than each of those without a change."""
+def test_headline_of_changed_iterations_counts_only_iterations_in_rows() -> None:
+    """The mean of all iterations would be less than the mean of any iterations without a change."""
     training = make_training()
     spent = replace(program(), spent=(Spent("iterations", "", 10**9, 1000),), wall_ns=10**9)
     assert training.trial_ns is not None
@@ -424,7 +424,7 @@ def test_the_headline_of_changed_iterations_is_of_those_in_rows() -> None:
     assert said in shown.replace("**", "")
 
 
-def test_a_program_has_the_same_table_where_changes_are_tried() -> None:
+def test_program_has_the_same_table_if_changes_are_tried() -> None:
     whole = ProgramTime(program(), {("iterations", ""): [make_training()]})
     lines = 30
 
@@ -438,7 +438,7 @@ def test_a_program_has_the_same_table_where_changes_are_tried() -> None:
     assert len(tables[0].rows) > 12
 
 
-def test_what_to_keep_of_a_program_has_no_empty_parentheses() -> None:
+def test_advice_to_keep_a_change_has_no_empty_parentheses() -> None:
     words = "".join(map(str, what_helped(BY_TURNS)))
     assert "Start it with: " in words
     assert "()" not in words.replace("accelerate()", "")
@@ -448,7 +448,7 @@ def test_what_to_keep_of_a_program_has_no_empty_parentheses() -> None:
     assert keeping(bare)[1:] == ("",)
 
 
-def test_a_long_name_of_a_function_ends_with_the_function() -> None:
+def test_shortened_function_name_keeps_its_end() -> None:
     name = "a_program_with_a_long_name_for_a_file.py:11 plot"
     sampled = Sampled("the script's own code", "", "other", name, 9_000_000_000, 900)
     spent = (Spent("the script's own code", "", 10_000_000_000, 0),)
@@ -458,7 +458,7 @@ def test_a_long_name_of_a_function_ends_with_the_function() -> None:
     assert len(names[1]) < len(name)
 
 
-def test_a_first_screen_has_as_many_rows_as_fit_whatever_the_command() -> None:
+def test_first_screen_has_as_many_rows_as_fit_with_any_command() -> None:
     long = replace(program(), script="train.py" + " --option value" * 20)
     whole = ProgramTime(long, {("iterations", ""): [make_training()]})
 
@@ -469,7 +469,7 @@ def test_a_first_screen_has_as_many_rows_as_fit_whatever_the_command() -> None:
         blocks = budget.overview(whole, None, [text("Written to here")], width=width, fits=fits)
         (table,) = (block for block in blocks if isinstance(block, Table))
         assert fits(blocks) or len(table.rows) <= 12
-        # The command takes two lines, and no name does.
+        # The command takes two lines; every name fits on one.
         assert terminal.count_of_lines(blocks[:1], 80) == 2
         assert terminal.count_of_lines([table], width) == len(table.rows) + 2
         return len(table.rows)
@@ -479,7 +479,7 @@ def test_a_first_screen_has_as_many_rows_as_fit_whatever_the_command() -> None:
     assert rows(10) in (11, 12)
 
 
-def test_a_first_screen_has_the_table_inside_the_layers_if_asked() -> None:
+def test_first_screen_has_the_table_inside_the_layers_if_asked() -> None:
     summary = summarise(whole(make_recording(n_layers=3)))
     caption = "Inside the functions: the parts of their time"
     assert table_of(list(first_screen(summary, tables=["inside"])), caption).rows
@@ -503,7 +503,7 @@ def test_text_of_a_summary_fits_a_screen() -> None:
     assert len(str(summary).splitlines()) <= terminal.SCREEN
 
 
-def test_what_was_tried_is_no_next_step_any_more() -> None:
+def test_change_that_was_tried_is_not_a_next_step() -> None:
     settings = Settings(command="python profile.py", trials=100)
     summary = summarise(make_recording(settings=settings))
     advised = [finding for finding in summary.findings if " advise " in finding.command]

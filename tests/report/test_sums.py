@@ -1,4 +1,4 @@
-"""What is shown of any run adds up: sentences, rows, tables, files."""
+"""Sentences, rows, tables and files about any run add up."""
 
 import csv
 import io
@@ -50,7 +50,7 @@ def near(value: object) -> object:
 
 
 @given(recordings(), st.integers(0, 4))
-def test_the_tree_adds_up_to_the_trial(recording: Recording, depth: int) -> None:
+def test_tree_adds_up_to_the_trial(recording: Recording, depth: int) -> None:
     summary = summarise(recording)
     links, beside = tree_rows(summary, depth)
     profiled = summary.totals.profiled
@@ -66,13 +66,13 @@ def test_the_tree_adds_up_to_the_trial(recording: Recording, depth: int) -> None
         for phase in summary.phase_names:
             of_phase = whole[f"{phase}_inclusive_s"]
             assert math.fsum(of_phase) == near(trial[f"{phase}_inclusive_s"])
-    # No link without the one above it, and each in its place.
+    # Each link comes after the link above it, in order.
     seen: set[str] = set()
     assert (links["depth"] <= depth).all()
     for path in links.index:
         assert path == "/" or (path.rpartition("/")[0] or "/") in seen
         seen.add(path)
-    # Every hot layer is under a mark.
+    # Every hot layer is below a mark.
     hot = summary.layers["path"][summary.layers["hot"]]
     marked = [*links.index[links["marked"]], *beside.index[beside["marked"]]]
     for path in hot:
@@ -81,7 +81,7 @@ def test_the_tree_adds_up_to_the_trial(recording: Recording, depth: int) -> None
 
 @given(recordings())
 def test_every_table_of_shares_adds_up_to_the_trial(recording: Recording) -> None:
-    """On the terminal, in Markdown, on the page and in files, with the framework in a row."""
+    """Check terminal, Markdown, page and files; the framework is a row of each table."""
     summary = summarise(recording)
     if summary.recording.settings.inclusive:
         return
@@ -113,7 +113,7 @@ def test_every_table_of_shares_adds_up_to_the_trial(recording: Recording) -> Non
     )
 
 
-#: Tables with a part of the rows, with sums of other tables, or of another whole.
+#: Tables with only some of the rows, with sums of other tables, or with another total.
 _OTHER_TABLES = (
     *("The slowest layers", "The tree of links", "Inclusive and exclusive time of the links"),
     *("Inside the functions: the parts of their time", "Inside the hot layers"),
@@ -121,7 +121,7 @@ _OTHER_TABLES = (
 
 
 def below(rows: list[BudgetRow]) -> list[tuple[BudgetRow, list[BudgetRow]]]:
-    """Every row that has rows below it, with those of the next level."""
+    """Return every row that has rows below it, with the rows of the next level."""
     pairs = []
     for at, row in enumerate(rows):
         under = takewhile(lambda other, row=row: other.level > row.level >= 0, rows[at + 1 :])
@@ -141,15 +141,13 @@ _LAYERS = st.lists(st.integers(10**3, 10**11), min_size=1, max_size=6, unique=Tr
 )
 
 
-#: What a level may leave out, and the rounding of a difference of two times in seconds.
+#: The share that a level may leave out, and the rounding of a difference of two times in seconds.
 _LEFT_OUT = LEAST_SHARE * (1 + 1e-9)
 
 
-@example([Spent(PARTS[1], "a", 1)], {"/a": 1999}, 20)  # leaves out all that it may
+@example([Spent(PARTS[1], "a", 1)], {"/a": 1999}, 20)  # leaves out as much as it may
 @given(_SPENT, _LAYERS, st.sampled_from([20, 12]))
-def test_the_parts_of_a_program_add_up(
-    spent: list[Spent], layers: dict[str, int], most: int
-) -> None:
+def test_parts_of_a_program_add_up(spent: list[Spent], layers: dict[str, int], most: int) -> None:
     rest = [each for each in spent if each.part != ITERATIONS]
     in_trials_ns = sum(layers.values())
     whole_ns = in_trials_ns + sum(each.ns for each in rest)
@@ -186,7 +184,7 @@ def test_the_parts_of_a_program_add_up(
 
 
 @given(recordings())
-def test_the_shown_parts_of_a_trial_add_up_with_all_else(recording: Recording) -> None:
+def test_shown_parts_of_a_trial_and_the_rest_add_up(recording: Recording) -> None:
     summary = summarise(recording)
     whole = [share for _, share in shares(summary)]
     assert whole == sorted(whole, reverse=True)
@@ -211,7 +209,7 @@ ON_GPU = "in the layers", "between the layers", "after the last layer"
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 7))
-def test_the_shown_parts_on_a_gpu_add_up_whatever_the_times(seed: int, n_trials: int) -> None:
+def test_shown_parts_on_a_gpu_add_up_for_any_times(seed: int, n_trials: int) -> None:
     rng = np.random.default_rng(seed)
     own, host, gaps = (rng.integers(0, 10**6, (n_trials, 6)) for _ in range(3))
     more, wait, rest = (rng.integers(0, 10**6, n_trials) for _ in range(3))

@@ -1,4 +1,4 @@
-"""Columns: a new one is in every file and every text."""
+"""A new column appears in every file and every text."""
 
 import math
 from collections import namedtuple
@@ -39,29 +39,29 @@ TABLES = {
 }
 
 
-def test_each_column_has_a_name_a_heading_and_a_meaning_of_its_own() -> None:
+def test_each_column_has_a_unique_name_heading_and_meaning() -> None:
     for table, columns in TABLES.items():
         every = list(columns.values())
         for names in ([each.csv for each in every if each.csv], [each.heading for each in every]):
             assert len(set(names)) == len(names), table
         assert all(column.meaning for column in every), table
-        # A sheet takes no text of a file for a formula.
+        # A spreadsheet does not read any text of a file as a formula.
         texts = [column for column in every if column.unit.format_json is str]
         assert all(column.unit.format_csv("=1") == "'=1" for column in texts), table
-        # A name in CSV that is a key, too, is the same column.
+        # If a name in CSV is also a key, both mean the same column.
         by_csv = {column.csv: key for key, column in columns.items()}
         assert all(by_csv.get(key, key) == key for key in columns), table
     assert {key for keys in TABLE_COLUMNS.values() for key in keys} <= set(LAYER_COLUMNS)
 
 
-def test_names_of_the_csv_will_do() -> None:
+def test_columns_can_be_chosen_by_their_names_in_csv() -> None:
     where = "the layer table"
     assert choose(["peak_nbytes", "mean", "mean_ms"], LAYER_COLUMNS, where) == ("peak", "mean")
     with pytest.raises(UsageError, match=r"'peek' \(did you mean peak\?\); known are index, label"):
         choose(["peek"], LAYER_COLUMNS, where)
 
 
-def test_a_value_that_is_missing_is_empty_in_files() -> None:
+def test_missing_value_is_empty_in_files() -> None:
     columns = by_key(
         Column("a", "a", unit.MS),
         Column("b", "b", unit.COUNT, unknown=""),
@@ -78,8 +78,8 @@ def test_a_value_that_is_missing_is_empty_in_files() -> None:
 
 
 @given(st.integers(1, 10**10), st.floats(1e-6, 1))
-def test_a_file_has_as_many_digits_as_are_true(median_ns: int, width: float) -> None:
-    """The last digit of a time is at most a thousandth of its interval, and hardly less."""
+def test_files_have_only_significant_digits(median_ns: int, width: float) -> None:
+    """The last digit of a time is at most a thousandth of its interval, and not much less."""
     Row = namedtuple("Row", ["median_s", "ci_low_s", "ci_high_s"])
     row = Row(median_ns / S, median_ns / S, median_ns / S * (1 + width))
     median = LAYER_COLUMNS["median"]
@@ -94,8 +94,8 @@ def test_a_file_has_as_many_digits_as_are_true(median_ns: int, width: float) -> 
     assert to_csv([median], [unknown]) == "median_ms\n1.23457\n"
 
 
-def test_a_new_column_is_in_every_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A field of the layers' frame, and a column."""
+def test_new_column_is_in_every_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add a field to the layers' frame, and a column for it."""
     column = Column("width", "width ms", unit.MS, "From the shortest to the longest", drop=1)
     monkeypatch.setitem(LAYER_COLUMNS, "width", column)
     summary = summarise(make_recording(3))

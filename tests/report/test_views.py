@@ -1,4 +1,4 @@
-"""What a prompt and a notebook show: one line, a text, a piece of HTML."""
+"""Views in a prompt and in a notebook: one line, a text, a fragment of HTML."""
 
 import re
 from dataclasses import replace
@@ -18,13 +18,13 @@ from tests.report.tracing import SAMPLES
 
 
 def checked(html: str) -> Page:
-    """A fragment, which holds no script and loads nothing; its style is its own."""
+    """Parse a fragment; check that it has no script, loads nothing, and styles only itself."""
     fragment = re.fullmatch(
         r'<div class="(.*?)">\n<style>(.*?)</style>\n(.*)\n</div>', html, re.DOTALL
     )
     assert fragment is not None
     classes, style, body = fragment.groups()
-    # MathJax would make a formula of a name in dollar signs.
+    # MathJax would format a name between dollar signs as a formula.
     assert {"tex2jax_ignore", "mathjax_ignore"} <= set(classes.split())
     assert "url(" not in style
     assert "@import" not in style
@@ -37,22 +37,22 @@ def checked(html: str) -> Page:
 
 
 def indices(page: Page) -> list[str]:
-    """The first cells of the table whose head begins with ``#``."""
+    """Return the first cells of the table that has ``#`` as its first heading."""
     firsts = [row[0] for row in page.rows]
     return firsts[firsts.index("#") + 1 :]
 
 
-def test_names_are_data() -> None:
+def test_hostile_names_in_a_fragment_are_text() -> None:
     recording = named(make_recording(len(NAMES)), NAMES)
     side = Side("".join(NAMES), (recording,))
     assert views.comparison_line(compare(side, recording)).isprintable()
     assert views.recording_line(recording).isprintable()
     assert views.summary_line(summarise(recording)).isprintable()
-    # What a piece holds is in tests/report/writers.
+    # The content of a fragment is tested in tests/report/writers.
     checked(views.recording_html(recording))
 
 
-def test_str_is_what_the_terminal_shows() -> None:
+def test_str_is_the_text_on_the_terminal() -> None:
     summary = summarise(make_training())
     assert str(summary) == views.summary_text(summary)
     assert "\x1b" not in str(summary)
@@ -65,7 +65,7 @@ def test_str_is_what_the_terminal_shows() -> None:
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=str)
-def test_a_summary_shows_the_slowest_layers_and_its_findings(path: Any) -> None:
+def test_summary_shows_the_slowest_layers_and_its_findings(path: Any) -> None:
     summary = summarise(Recording.load(path))
     html = summary._repr_html_()
     page = checked(html)
@@ -79,7 +79,7 @@ def test_a_summary_shows_the_slowest_layers_and_its_findings(path: Any) -> None:
     assert len(html) < 30_000
 
 
-def test_a_notebook_is_told_of_python_and_no_options() -> None:
+def test_notebook_shows_python_calls_instead_of_options() -> None:
     said = " ".join(
         checked(summarise(make_training(5, settings={"command": ""}))._repr_html_()).texts
     )
@@ -88,7 +88,7 @@ def test_a_notebook_is_told_of_python_and_no_options() -> None:
     assert "--" not in said
 
 
-def test_a_recording_is_shown_as_its_summary_and_without_trials_says_so() -> None:
+def test_recording_is_shown_as_its_summary_or_says_that_it_has_no_trials() -> None:
     recording = make_recording()
     assert views.recording_html(recording) == views.summary_html(summarise(recording))
     nothing = {name: getattr(recording, name)[:0] for name in ("self_ns", "trial_ns", "start_ns")}
@@ -98,7 +98,7 @@ def test_a_recording_is_shown_as_its_summary_and_without_trials_says_so() -> Non
         assert part in said
 
 
-def test_a_comparison_shows_what_changed_and_a_network_its_rows() -> None:
+def test_comparison_shows_changes_and_network_shows_its_rows() -> None:
     page = checked(views.comparison_html(compared()))
     assert indices(page) == ["3", "7"]
     marks = [attributes.get("class") for tag, attributes in page.tags if tag == "tr"]
@@ -109,7 +109,7 @@ def test_a_comparison_shows_what_changed_and_a_network_its_rows() -> None:
     assert any(text.startswith("1 row not shown") for text in page.texts)
 
 
-def test_no_view_names_an_option_of_the_command_line() -> None:
+def test_views_name_no_command_line_options() -> None:
     recording = make_recording(66)
     other = compare(recording, make_recording(66, seed=1))
     texts = [str(other), views.comparison_html(other)]

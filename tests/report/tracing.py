@@ -1,4 +1,4 @@
-"""Recordings to lay out: the samples, and drawn ones with calls within calls."""
+"""Recordings for traces: the samples, and generated ones with nested calls."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SAMPLES = sorted((ROOT / "reports" / "samples").glob("*/recording.npz"))
 
 
 def no_constant(name: str) -> Any:
-    """For ``json.loads(parse_constant=...)``."""
+    """Refuse NaN and Infinity in ``json.loads(parse_constant=...)``."""
     raise AssertionError(f"{name} is no JSON")
 
 
 @st.composite
 def nested(draw: st.DrawFn) -> Recording:
-    """Any recording, with calls within calls, on the host or on a device, with memory or not."""
+    """Draw any recording with nested calls, on the host or a device, with or without memory."""
     recording = draw(recordings())
     parents = [draw(st.none() | st.integers(-1, row.index + 1)) for row in recording.layers]
     rows = zip(recording.layers, parents, strict=True)

@@ -1,5 +1,5 @@
-"""Hand-made recordings for tests of renderers: with work, limits and memory, or on a GPU, with
-times that are known by hand.
+"""Hand-made recordings for tests of renderers, with known times: with work, limits and memory, or
+on a GPU.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ LIMITS = MachineLimits("k", "cpu", "2026-01-02T03:04:05Z", 2, 1e11, None, 2e10, 
 
 
 def with_work(recording: Recording, **changes: Any) -> Recording:
-    """Every layer but the last with 10 million operations and 600 kB a layer number."""
+    """Give layer ``n``, except the last, 10 million operations and 600 kB times ``n``."""
     *most, last = recording.layers
     for at, layer in enumerate(most, 1):
         operations = {"flops": 10_000_000 * at, "macs": 5_000_000 * at}
@@ -46,18 +46,18 @@ def with_work(recording: Recording, **changes: Any) -> Recording:
     return replace(recording, **(work | changes))
 
 
-# Tests read these and change nothing in them.
+# Tests read these and must not change them.
 
 
 @lru_cache
 def working() -> Summary:
-    """A forward run."""
+    """Summarise a forward run."""
     return summarise(with_work(make_recording()))
 
 
 @lru_cache
 def training() -> Summary:
-    """A training step."""
+    """Summarise a training step."""
     return summarise(with_work(make_training()))
 
 
@@ -67,7 +67,7 @@ def training() -> Summary:
 def scaled(
     times_us: list[float], names: list[str], framework_ns: int = 0, **settings: Any
 ) -> Recording:
-    """A forward run whose functions take these times."""
+    """Make a forward run in which each function takes the given time."""
     calls = enumerate(zip(names, times_us, strict=True))
     rows = ((f"/part{at // 2}/l{at}", name, "forward", us) for at, (name, us) in calls)
     return phased(*rows, framework_us=framework_ns / _US, phase="forward", **settings)
@@ -79,7 +79,7 @@ def phased(
     framework_us: float = 0,
     **settings: Any,
 ) -> Recording:
-    """Rows of path, function, phase and time in microseconds; of a training, unless asked."""
+    """Make a run from rows of path, function, phase and time in us; by default a training."""
     shapes = ((1, 3),)
     layers = tuple(
         Layer(at, path, function, phase, shapes, shapes, "float32", calls=(calls or {}).get(at, 1))
@@ -103,16 +103,16 @@ def phased(
 GPU = Gpu(0, "NVIDIA H200", "9.0", 150 * 10**9, "550.54.15", "12.4", "12.9", "8.9.7", tf32=False)
 STATE = GpuState(1950, 1980, 3201, 45, 310.5)
 
-#: Of six layers, in us: on the device, of the host, between the layers, busy. The device takes
-#: 3,000 us for the layers and 900 us between them; busy it is for 600 us.
+#: Times of six layers in us: on the device, on the host, between the layers, busy. The device takes
+#: 3,000 us for the layers and 900 us between them; it is busy for 600 us.
 LAUNCH_BOUND = (
     (1000, 300, 200, 200, 300, 1000),
     (900, 200, 300, 400, 200, 1000),
     (400, 100, 100, 100, 100, 100),
     (200, 50, 50, 50, 50, 200),
 )
-#: The same, where the device takes 30,000 us for the layers and 30 us between them; busy it is for
-#: 29,400 us.
+#: The same with 30,000 us for the layers on the device and 30 us between them. The device is busy
+#: for 29,400 us.
 DEVICE_BOUND = (
     (10_000, 3000, 2000, 2000, 3000, 10_000),
     (900, 200, 300, 400, 200, 1000),
@@ -130,7 +130,7 @@ def make_device_recording(
     settings: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Recording:
-    """A forward run on a GPU whose trials are all alike, and which waits for it at the end."""
+    """Make a forward run on a GPU with equal trials, which waits for the GPU at the end."""
     layer_ns, host_ns, gap_ns, busy_ns = (
         np.tile(np.int64(row) * _US, (n_trials, 1)) for row in times
     )
@@ -150,10 +150,11 @@ def make_device_recording(
 def make_device_training(
     n_trials: int = 40, *, n_held: int = 20, settings: dict[str, Any] | None = None, **changes: Any
 ) -> Recording:
-    """The training step of :func:`.conftest.make_training` on a GPU.
+    """Make the training step of :func:`.conftest.make_training` on a GPU.
 
-    The device takes 3,000 us for the layers, 600 us between them and 50 us behind the last, and is
-    busy for half of the layers' time. The host is in the layers' calls for as long as the device.
+    The device takes 3,000 us for the layers, 600 us between them and 50 us after the last layer. It
+    is busy for half of the layers' time. The host spends as much time in the layers' calls as the
+    device.
     """
     given = make_training(n_trials, settings={"device": "gpu:0"} | (settings or {}))
     given = replace(given, environment=Environment(gpu=GPU))
@@ -163,7 +164,7 @@ def make_device_training(
     return _on_gpu(given, given.self_ns, gaps, given.self_ns[:n_held] // 2, 600, 100, **changes)
 
 
-#: The device's time behind the last layer.
+#: The device's time after the last layer.
 _REST_NS = 50 * _US
 
 
@@ -177,9 +178,9 @@ def _on_gpu(
     /,
     **changes: Any,
 ) -> Recording:
-    """A recording with the times of host and device.
+    """Make a recording with times of host and device.
 
-    Between the layers' calls the host takes ``between_us``; at the end it waits for the device.
+    The host takes ``between_us`` between the calls of layers. At the end it waits for the device.
     """
     launch_ns = host_ns.sum(axis=1) + between_us * _US
     trial_ns = launch_ns + wait_us * _US

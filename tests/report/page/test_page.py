@@ -1,4 +1,4 @@
-"""The pages of all results: one template, one script, one style."""
+"""Pages of all results share one template, one script and one style sheet."""
 
 import base64
 import hashlib
@@ -29,7 +29,7 @@ from tests.report.seen import Page
 
 
 def results(names: Sequence[str] = ()) -> dict[str, Callable[[], str]]:
-    """What writes the page of each kind of result; with names those of recordings alone."""
+    """A function for the page of each kind of result. With ``names``, only pages of recordings."""
 
     def compared(*more: str) -> str:
         first = made.compared(names)
@@ -68,7 +68,7 @@ def read(name: str, *, hostile: bool = False) -> Page:
 
 
 @pytest.mark.parametrize("name", results())
-def test_a_page_runs_and_fetches_nothing_else_and_is_whole(name: str) -> None:
+def test_page_is_complete_and_runs_and_loads_only_its_own_code(name: str) -> None:
     shown = read(name)
     (script,) = shown.scripts
     value = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -85,18 +85,18 @@ def test_a_page_runs_and_fetches_nothing_else_and_is_whole(name: str) -> None:
         assert address is None or address == "data:," or address[1:] in ids
         assert attributes.get("aria-labelledby", "theme") in ids
     assert {*re.findall(r"url\(#([^)]+)\)", shown.html)} <= {*ids}
-    # Pictures have the page's colours.
+    # Pictures use the page's colours.
     drawn = "".join(re.findall(r"<figure>.*?</figure>", shown.html, re.DOTALL))
     assert not any(colour in drawn for colour in THEME)
-    # It is the same each time.
+    # Rendering is reproducible.
     assert results()[name]() == shown.html
 
 
 @pytest.mark.parametrize("name", results(NAMES))
-def test_hostile_names_are_data(name: str) -> None:
+def test_hostile_names_add_no_elements(name: str) -> None:
     usual, hostile = read(name), read(name, hostile=True)
     hostile.html.encode()
-    # No element is there that the page does not have by itself.
+    # The page has no elements except its own.
     more = {"bdi", "details", "summary"}
     assert {tag for tag, _ in hostile.tags} <= {tag for tag, _ in usual.tags} | more
     assert len(hostile.scripts) == 1
@@ -104,7 +104,7 @@ def test_hostile_names_are_data(name: str) -> None:
     assert all(printable(part) in words for part in NAMES[:2])
 
 
-def test_the_answer_comes_first_and_of_many_layers_the_first_are_shown() -> None:
+def test_answer_comes_first_and_only_the_first_of_many_layers_are_shown() -> None:
     html = read("forward").html.partition("<main>")[2]
     order = ["A forward pass takes", "<figure>", 'aria-label="The hottest layers"', "<details"]
     places = [html.index(part) for part in (*order, "<h2")]
@@ -114,7 +114,7 @@ def test_the_answer_comes_first_and_of_many_layers_the_first_are_shown() -> None
         assert (f'id="layer-{at}"' in before) == is_first == (f'id="layer-{at}"' not in after)
 
 
-def test_a_page_has_the_title_that_is_given_and_says_who_made_it() -> None:
+def test_page_shows_given_title_and_author() -> None:
     summary = working.working()
     html = render(summary, title=ReportTitle(" Mine <1>\n", "Ada", " "))
     head = html[html.index("<header>") : html.index("</header>")]
@@ -122,12 +122,12 @@ def test_a_page_has_the_title_that_is_given_and_says_who_made_it() -> None:
     assert "<title>Mine &lt;1&gt; - Layer-wise profile of chain</title>" in html
     assert '<p class="muted">Author: Ada</p>' in head
     assert "Course" not in head
-    # Without a title it is the network's name.
+    # The default title is the network's name.
     assert "<h1>chain</h1>" in render(summary, title=ReportTitle()) == render(summary)
 
 
-def test_names_of_sections_differ() -> None:
-    # None takes a name that the page has by itself, and none is empty.
+def test_section_ids_are_unique() -> None:
+    # No section has an ID that the page itself uses, and no ID is empty.
     headings = ["a", "a", "A title", "a-title", "Theme", "print", "…"]
     parts = [part for name in headings for part in (Heading(2, name), text("words"))]
     html = page([Heading(1, "T"), text("first"), *parts], "Kind")
@@ -135,12 +135,12 @@ def test_names_of_sections_differ() -> None:
     assert names == ["answer", "a", "a-", "a-title-", "a-title--", "theme-", "print-", "section"]
 
 
-def test_a_picture_of_a_page_has_no_title_and_leads_to_the_rows() -> None:
+def test_picture_in_a_page_has_no_title_and_links_to_the_rows() -> None:
     html = render(working.working())
     (figure, *_) = re.findall(r"<figure>.*?</figure>", html, re.DOTALL)
     file = Picture(lambda: layers.figure(working.working())).svg()
     assert b"unprofiled trial" in file
     assert "unprofiled trial" not in figure
     assert figure.count('href="#layer-') == 6
-    # A file leads nowhere.
+    # A picture file has no links to rows.
     assert b"<a " not in file

@@ -1,4 +1,4 @@
-"""Pictures: their files, and room for all names."""
+"""Picture files are reproducible, and all labels fit into the figure."""
 
 import io
 import math
@@ -44,7 +44,7 @@ DRAWN: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_files_are_the_same_each_time_and_have_no_date(name: str) -> None:
+def test_picture_files_are_reproducible_and_have_no_date(name: str) -> None:
     files, again = ([drawn.png(), drawn.svg()] for drawn in map(Picture, [DRAWN[name]] * 2))
     assert files == again
     for file, begin in zip(files, (b"\x89PNG", b"<?xml"), strict=True):
@@ -53,7 +53,7 @@ def test_files_are_the_same_each_time_and_have_no_date(name: str) -> None:
         assert b"dc:date" not in file
 
 
-def test_a_notebook_shows_the_picture_of_the_report_in_fewer_colours() -> None:
+def test_notebook_shows_the_picture_of_the_report_in_fewer_colours() -> None:
     summary = summarise(make_recording(n_layers=66))
     drawn = summary.plot()
     shown = drawn._repr_png_()
@@ -62,12 +62,12 @@ def test_a_notebook_shows_the_picture_of_the_report_in_fewer_colours() -> None:
     few, many = (np.asarray(Image.open(io.BytesIO(file)).convert("RGB"), int)
                  for file in (shown, report))  # fmt: skip
     assert np.abs(few - many).mean() < 1
-    # The figure is Matplotlib's, and changes of it are shown.
+    # The figure is a Matplotlib figure, and the notebook shows changes to it.
     drawn.figure.axes[0].set_ylabel("changed")
     assert drawn._repr_png_() != shown
 
 
-def test_legend_of_the_roofline_counts_all_layers_also_those_without_a_dot() -> None:
+def test_roofline_legend_counts_layers_without_a_dot_too() -> None:
     recording = with_work(make_recording(9))
     unknown = (replace(layer, flops=None) for layer in recording.layers[4:6])
     layers = (*recording.layers[:4], *unknown, *recording.layers[6:])
@@ -81,23 +81,23 @@ def test_legend_of_the_roofline_counts_all_layers_also_those_without_a_dot() -> 
         assert said == [f"{hidden} of them without known operations, not shown"]
 
 
-def test_no_state_of_pyplot_is_made() -> None:
+def test_pictures_do_not_use_pyplot() -> None:
     for path in (ROOT / "chainer_profile" / "report").rglob("*.py"):
         assert not re.search(r"^ *(import|from) .*pyplot", path.read_text(), re.MULTILINE), path
 
 
-# -- room
+# -- layout
 
 
 def of_phases(*phases: str) -> Recording:
-    """One layer for each of the phases."""
+    """A recording with one layer in each of the phases."""
     recording = make_recording(len(phases), n_trials=4)
     rows = zip(recording.layers, phases, strict=True)
     return replace(recording, layers=tuple(replace(layer, phase=phase) for layer, phase in rows))
 
 
 LONG = ["forward"] * 60 + ["backward"] * 60 + ["update"] * 40
-#: Numbers of layers, or phases.
+#: Numbers of layers, or the phases.
 ROOM: dict[str, Any] = {
     **{f"{n} layers": n for n in (1, 6, 66, 200, 500, 3000)},
     "two": ["forward", "backward"],
@@ -111,7 +111,7 @@ ROOM: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", ROOM)
-def test_names_lie_within_the_figure_and_cover_no_other_name(name: str) -> None:
+def test_labels_are_within_the_figure_and_do_not_overlap(name: str) -> None:
     of = ROOM[name]
     has_phases = not isinstance(of, int)
     figure = layers.figure(summarise(of_phases(*of) if has_phases else make_recording(of, 4)))
@@ -128,11 +128,12 @@ def test_names_lie_within_the_figure_and_cover_no_other_name(name: str) -> None:
         assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
         assert all(box.x0 >= 0 and box.y0 >= 0 for box in boxes)
     for at, text in below.items():
-        # A picture of 20 inches is shown at less than half of its size.
+        # A notebook shows a picture of 20 inches at less than half of its size.
         assert text.get_fontsize() >= (9 if name == "200 layers" else 6)
         box = text.get_window_extent()
         assert box.x0 < axes.transData.transform((at, 0))[0] < box.x1
-    # The phases' names are above the bars, the legend above these, and the title above all.
+    # The names of the phases are above the bars, the legend above the names, and the title at the
+    # top.
     assert bool(phases) == has_phases
     for text in phases:
         box = text.get_window_extent()
@@ -159,19 +160,19 @@ def test_long_whiskers_are_cut_and_nothing_touches_the_frame(slow: int) -> None:
 
 
 def of_layers(n_layers: int, factors: dict[int, float]) -> Comparison:
-    """Two runs, the second with slower or faster layers."""
+    """Compare two runs. In the second, layer ``n`` takes ``factors[n]`` times as long."""
     before, after = run(1, n_layers, 60), scaled(run(2, n_layers, 60), factors)
     return compare(Side("A", (before,)), Side("B", (after,)))
 
 
-def test_of_many_layers_the_most_changed_ones_and_the_largest_are_shown() -> None:
+def test_picture_of_many_layers_shows_the_most_changed_and_the_largest() -> None:
     (ax,) = comparison.figure(of_layers(300, {298: 1.5, 101: 0.7})).axes
     labels = [text.get_text() for text in ax.texts if not text.get_in_layout()]
     assert len(labels) == comparison.MAX_LAYERS
-    # The changed ones are no convolutions, which take most time.
+    # No changed layer is a convolution, although convolutions take most of the time.
     others = [label for label in labels if "Convolution" not in label]
     assert len(others) == 2
-    # Factors stand below the end of the axis.
+    # Factors are inside the axes, below their upper end.
     for factors in ({3: 1.5}, dict.fromkeys(range(0, 66, 5), 40.0)):
         (ax,) = Picture(lambda by=factors: comparison.figure(of_layers(66, by))).figure.axes  # type: ignore[misc]
         marks = [text for text in ax.texts if text.get_in_layout()]
@@ -179,7 +180,7 @@ def test_of_many_layers_the_most_changed_ones_and_the_largest_are_shown() -> Non
         assert max(mark.get_window_extent().y1 for mark in marks) < ax.bbox.y1
 
 
-def test_series_differ_in_the_batch_size_only() -> None:
+def test_series_differ_only_in_the_batch_size() -> None:
     batches = [make_case(name, batchsize=n) for name in ("a", "b", "c") for n in (8, 1, 2)]
     assert list(sweep.pictures(batches)) == ["latency-by-network.png", "by-batch-size.png"]
     for other, values in {"phase": ("1", "2"), "seed": (1, 2)}.items():

@@ -1,4 +1,4 @@
-"""Traces and stacks are well formed, and their totals are the recording's."""
+"""Traces and stacks are well formed, and their totals equal the totals of the recording."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from tests.report.working import make_device_training
 
 
 def to_ns(us: Decimal | int) -> int:
-    """Whole nanoseconds, which a time must be."""
+    """Convert to nanoseconds, and check that the time is a whole number of them."""
     scaled = Decimal(us) * 1000
     assert scaled == int(scaled)
     return int(scaled)
 
 
-#: What a trace has of a slice, with its begin and end in ns and the slice that holds it.
+#: A slice of a trace, with its begin and end in ns and the slice that contains it.
 Slice = dict[str, Any]
 
 
 def slices(text: str) -> tuple[list[dict[str, Any]], dict[tuple[int, str], list[Slice]]]:
-    """The processes that a trace shows, and its slices by process and category."""
-    # Perfetto 52 takes a text to go on behind a backslash at its end.
+    """Parse a trace: return the processes that it shows, and its slices by process and category."""
+    # In Perfetto 52 a string does not end if its last character is a backslash.
     assert r"\\" not in text
     parsed = json.loads(text, parse_float=Decimal, parse_constant=no_constant)
     made: dict[tuple[int, str], list[Slice]] = defaultdict(list)
@@ -63,7 +63,7 @@ def length(shown: Slice) -> int:
 
 
 def check_trace(recording: Recording, trial: int | None = None) -> list[str]:
-    """Every total of a trace against the recording's; gives the names of its processes."""
+    """Check every total of a trace against the recording; return the names of its processes."""
     entries, made = slices(trace.render(summarise(recording), trial))
     walls_ns = recording.self_ns.sum(axis=1) if recording.trial_ns is None else recording.trial_ns
     sides = [(recording.self_ns, walls_ns)]
@@ -111,7 +111,7 @@ def check_trace(recording: Recording, trial: int | None = None) -> list[str]:
 
 def check_stacks(recording: Recording) -> None:
     shown = folded(recording)
-    # They add up to the mean trial in whole nanoseconds, half of one rounded up.
+    # Slices add up to the mean trial in whole nanoseconds; half a nanosecond is rounded up.
     whole = recording.self_ns.sum(axis=1) if recording.trial_ns is None else recording.trial_ns
     assert sum(shown.values()) == (2 * int(whole.sum()) + len(whole)) // (2 * len(whole))
     spent: Counter[str] = Counter()
@@ -123,7 +123,7 @@ def check_stacks(recording: Recording) -> None:
 
 
 def folded(recording: Recording) -> dict[tuple[str, ...], int]:
-    """Lines as flame graph programs read them: the last word is the number."""
+    """Parse folded stacks like flame graph programs do: the last word is the number."""
     lines = stacks.render_folded(summarise(recording)).splitlines()
     pairs = [line.rsplit(" ", 1) for line in lines]
     numbers = {tuple(frames.split(";")): int(number) for frames, number in pairs}
@@ -133,25 +133,25 @@ def folded(recording: Recording) -> dict[tuple[str, ...], int]:
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.parent.name)
-def test_the_samples(path: Path) -> None:
+def test_traces_of_the_samples_add_up(path: Path) -> None:
     recording = Recording.load(path)
     check_trace(recording, recording.n_trials - 1)
     check_stacks(replace(recording, inside=None))
 
 
 @given(nested())
-def test_any_recording(recording: Recording) -> None:
+def test_trace_of_any_recording_adds_up(recording: Recording) -> None:
     check_trace(recording, 0)
     check_stacks(recording)
 
 
-def test_calls_as_deep_as_any_and_a_damaged_recording() -> None:
-    # Every call is within the one before.
+def test_deeply_nested_calls_and_inconsistent_times_are_traced() -> None:
+    # Every call is nested in the previous one.
     rows = zip(make_layers(3000), (None, *range(2999)), strict=True)
     layers = tuple(replace(layer, parent=parent, path="/a") for layer, parent in rows)
     check_trace(make_recording(3000, n_trials=1, n_clean=0, layers=layers))
     check_trace(make_device_training(4), 2)
-    # Where a trial is shorter than its layers, nothing is between these.
+    # If a trial is shorter than its layers, the trace has no gaps between them.
     short = make_recording(2, n_trials=1, n_clean=0)
     short = replace(short, trial_ns=short.self_ns.sum(axis=1) - 10)
     _, made = slices(trace.render(summarise(short)))
@@ -159,7 +159,7 @@ def test_calls_as_deep_as_any_and_a_damaged_recording() -> None:
     assert length(root) == sum(folded(short).values()) == short.self_ns.sum()
 
 
-def test_the_median_trial_and_a_chosen_one() -> None:
+def test_trace_shows_the_median_trial_and_a_chosen_one() -> None:
     recording = make_training(4)
     median = "median trial (trial 0 of 4, counted from 0)"
     chosen = "chosen trial (trial 3 of 4, counted from 0)"
@@ -170,7 +170,7 @@ def test_the_median_trial_and_a_chosen_one() -> None:
             trace.render(summarise(recording), trial)
 
 
-def test_names_are_data() -> None:
+def test_any_name_is_kept_in_traces_and_stacks() -> None:
     for name in NAMES:
         layers = Layer(0, f"/{name}", name, phase=name), Layer(1, "", "")
         more = {"links": (LinkCalls(f"/{name}", name, 1, 0),), "settings": Settings(model=name)}

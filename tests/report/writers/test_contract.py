@@ -1,4 +1,4 @@
-"""Each writer, each document: all that it says is there to be read as it is, and nothing else."""
+"""Every format of every document shows exactly its texts, unchanged."""
 
 import csv
 import io
@@ -32,12 +32,12 @@ from tests.report.documents import LACKING, NAMES, documents, profiles
 from tests.report.reading import column
 from tests.report.seen import WRITERS, check, written
 
-#: What no reader is to see.
+#: Texts that no reader should see.
 _UNKNOWN = re.compile(r"(?<!\w)(nan|inf|None|<NA>)(?!\w)")
 
 
 @pytest.mark.parametrize("name", documents())
-def test_all_of_a_document_can_be_read(name: str) -> None:
+def test_reader_sees_every_text_of_a_document(name: str) -> None:
     blocks = documents()[name]()
     for writer in WRITERS:
         check(writer, blocks)
@@ -45,14 +45,14 @@ def test_all_of_a_document_can_be_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", documents(NAMES))
-def test_hostile_names_in_a_document_are_shown_as_they_are(name: str) -> None:
+def test_hostile_names_in_a_document_are_shown_unchanged(name: str) -> None:
     blocks = documents(NAMES)[name]()
     for writer in WRITERS:
         check(writer, blocks)
 
 
 @pytest.mark.parametrize("name", LACKING)
-def test_what_is_not_known_is_left_out(name: str) -> None:
+def test_unknown_values_are_left_out(name: str) -> None:
     recording = LACKING[name]()
     for rule in ("pareto:50%", "1s"):
         summary = summarise(recording, rule)
@@ -64,7 +64,7 @@ def test_what_is_not_known_is_left_out(name: str) -> None:
 
 
 def every_block(name: str) -> list[Block]:
-    """A name wherever it may stand."""
+    """Return blocks with a name in every place that allows one."""
     columns = [
         column(name, str, of=unit.TEXT, fold=8),
         column("n", lambda row: str(len(row)), note=f"n is {name}"),
@@ -73,7 +73,7 @@ def every_block(name: str) -> list[Block]:
     ]
     pairs = Table([column("", itemgetter(0)), column("", itemgetter(1))], [(name, name)])
     table = Table(columns, [name, f"a {name}", name], f"of {name}", ["", HOT], [f"{name} is"])
-    # In a report no names of the user's are in bold or code but where a sentence parts them.
+    # Reports set the user's names in bold or as code only if other words separate them.
     words = (name, " is ", code(name), ", ", strong(f"a {name} b"), f": {name}", " ", name)
     return [
         Heading(1, name),
@@ -87,7 +87,7 @@ def every_block(name: str) -> list[Block]:
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
-def test_a_name_is_shown_as_it_is_wherever_it_stands(name: str) -> None:
+def test_name_is_shown_unchanged_in_every_place(name: str) -> None:
     for writer in WRITERS:
         check(writer, every_block(name))
 
@@ -97,7 +97,7 @@ SIGNS = st.text(st.sampled_from("ab1 |`*_[]()<>&\\$#~!-+.:/\n\x1b\u202e名\"'{}=
 
 @given(SIGNS.filter(str.strip), st.sampled_from(WRITERS))
 @example(" 1 ", "markdown")
-def test_any_text_is_shown_as_it_is(name: str, writer: str | int) -> None:
+def test_any_text_is_shown_unchanged(name: str, writer: str | int) -> None:
     check(writer, every_block(name))
 
 
@@ -105,7 +105,7 @@ def test_any_text_is_shown_as_it_is(name: str, writer: str | int) -> None:
 
 
 @given(st.text() | st.from_regex(r"'{0,3} {0,2}[-=+@]?\w*", fullmatch=True))
-def test_a_cell_of_a_file_gives_its_text_back_and_is_no_formula(name: str) -> None:
+def test_cell_of_a_file_keeps_its_text_and_is_not_a_formula(name: str) -> None:
     cell = unit.safe(name)
     bare = cell.removeprefix("'")
     assert (bare if unit.safe(bare) == cell else cell) == printable(name)
@@ -118,7 +118,7 @@ def test_files_hold_names_as_text(make: Callable[[Summary], str]) -> None:
     head, *rows = csv.reader(io.StringIO(make(profiles(NAMES)["forward"]()), newline=""))
     cells = {cell for row in rows for cell in row}
     assert {unit.safe(f"/{name}") for name in NAMES} <= cells
-    # A sheet takes a cell that begins so for a formula; a number may be below zero.
+    # A spreadsheet reads a cell with such a beginning as a formula; numbers may be negative.
     assert not any(
         re.match(r"\s*([=+@\uff0b\uff0d\uff1d\uff20]|-(?![\d.e+-]+$))", x) for x in cells
     )

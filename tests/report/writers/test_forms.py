@@ -1,4 +1,4 @@
-"""What Markdown and the terminal each do alone; :mod:`.test_contract` holds what all do."""
+"""Features of Markdown and the terminal alone; :mod:`.test_contract` covers the common ones."""
 
 import io
 import re
@@ -20,7 +20,7 @@ from tests.report.seen import check
 from tests.report.working import training
 
 
-def test_a_link_shows_the_name_and_leads_to_it() -> None:
+def test_link_shows_the_name_and_its_target() -> None:
     for path in ("links.csv", "a b/(1).csv", "[x].csv", "a*b.csv", "\ud800", "c:d"):
         blocks = [text("See ", file(path), ".")]
         check("markdown", blocks)
@@ -33,7 +33,7 @@ def test_a_link_shows_the_name_and_leads_to_it() -> None:
 
 
 @given(st.integers(18, 60), st.text("abc-/", min_size=1, max_size=60))
-def test_all_of_a_folded_text_is_there(width: int, name: str) -> None:
+def test_folded_text_is_complete(width: int, name: str) -> None:
     columns = [
         column("x", str, of=unit.TEXT, fold=8),
         column("y", lambda row: row[::-1], of=unit.TEXT, fold=8),
@@ -45,7 +45,7 @@ def test_all_of_a_folded_text_is_there(width: int, name: str) -> None:
     assert "".join(line[second:].strip() for line in shown[2:]) == name[::-1]
 
 
-def test_what_a_width_has_no_room_for_is_named() -> None:
+def test_columns_that_do_not_fit_are_named() -> None:
     columns = [column(name, str, of=unit.TEXT, fold=8) for name in ("first", "second")]
     columns += [column(name, lambda row: "1234567890", drop=at) for at, name in enumerate("abcd")]
     for width, numbers, names in (
@@ -61,7 +61,7 @@ def test_what_a_width_has_no_room_for_is_named() -> None:
         assert (note in " ".join(shown.split())) == bool(names)
 
 
-def test_colour_is_for_terminals() -> None:
+def test_only_terminals_get_colour() -> None:
     marks = [HOT, TOTAL, SLOWER, FASTER, WRONG]
     table = Table([column("name", str, of=unit.TEXT)], "abcdef", marks=marks)
     blocks = [table, text("a note", note=True)]
@@ -75,7 +75,7 @@ def test_colour_is_for_terminals() -> None:
     assert styles == list(zip(signs, "abcdefa", strict=True))
 
 
-def test_no_time_is_left_out_at_any_width() -> None:
+def test_times_are_shown_at_any_width() -> None:
     for width, name, tree in product((80, 130), ("forward", "train", "gpu"), (False, True)):
         shown = on_terminal(profiles()[name](), width, tree=tree, depth=99)
         assert "\u2026" not in shown
@@ -91,7 +91,7 @@ KEYS = [key for key in LAYER_COLUMNS if key not in ("index", "hot")]
 
 
 @given(st.lists(st.sampled_from(KEYS), unique=True), st.sampled_from([40, 80, 600]))
-def test_chosen_columns_are_there_in_their_order_or_named(keys: list[str], width: int) -> None:
+def test_chosen_columns_are_shown_in_order_or_named(keys: list[str], width: int) -> None:
     keys = ["index", *keys]
     shown = on_terminal(training(), width, columns=keys, sort="index", limit=3)
     table = shown[shown.index("The layers\n") :].partition("\n\n")[0]

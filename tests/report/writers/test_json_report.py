@@ -1,4 +1,4 @@
-"""report.json says what the summary holds, under the keys of the CSV, and adds up."""
+"""report.json contains the summary with the names of the CSV columns as keys, and adds up."""
 
 import csv
 import io
@@ -24,7 +24,7 @@ from tests.recordings import on_gpu, trained
 from tests.report.documents import LACKING, profiles
 from tests.report.tracing import no_constant
 
-#: How far numbers of four digits may be off, and their sums.
+#: Largest errors of numbers with four digits, and of their sums.
 NEAR = 2e-3
 STORED = ROOT / "tests" / "record" / "stored"
 SUMMARIES: dict[str, Callable[[], Summary]] = {
@@ -38,7 +38,7 @@ SUMMARIES: dict[str, Callable[[], Summary]] = {
 
 
 def read(summary: Summary) -> dict[str, Any]:
-    """The report as a strict reader sees it: NaN and Infinity are no JSON."""
+    """Parse the report strictly: NaN and Infinity are not valid JSON."""
     text = json_report.render(summary)
     assert text.isascii()
     assert all(line.isprintable() for line in text.split("\n"))
@@ -47,10 +47,10 @@ def read(summary: Summary) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
-def test_every_report_has_the_columns_of_the_csv_and_adds_up(name: str) -> None:
+def test_report_has_the_columns_of_the_csv_and_adds_up(name: str) -> None:
     summary = SUMMARIES[name]()
     report = read(summary)
-    # The framework is a row of the files, and one of the totals here.
+    # The framework is a row of the files; here it is one of the totals.
     for table, text in (("layers", layers_csv(summary)), ("links", links_csv(summary))):
         *rows, last = csv.DictReader(io.StringIO(text))
         if framework := framework_time(summary):
@@ -75,7 +75,7 @@ def test_every_report_has_the_columns_of_the_csv_and_adds_up(name: str) -> None:
 
 
 def check_table(table: dict[str, list[Any]], rows: list[dict[str, str]]) -> None:
-    """A table has the columns of a CSV file that are known of a row at least, and its numbers."""
+    """Check that a table has the numbers of every CSV column that is known in some row."""
     assert list(table) == [key for key in rows[0] if key in table]
     assert not any(row[key] for row in rows for key in rows[0].keys() - table.keys())
     for key, values in table.items():
@@ -90,7 +90,7 @@ def check_table(table: dict[str, list[Any]], rows: list[dict[str, str]]) -> None
 
 
 def check_known(part: Any) -> None:
-    """What is not known has no key."""
+    """Check that unknown values have no key."""
     if isinstance(part, dict):
         assert not [key for key, value in part.items() if value is None or value == ""]
         part = list(part.values())
@@ -98,7 +98,7 @@ def check_known(part: Any) -> None:
         check_known(inner)
 
 
-def test_no_digit_before_the_point_is_lost() -> None:
+def test_all_digits_before_the_decimal_point_are_kept() -> None:
     asked = Settings(max_seconds=12345.678, seed=123456789)
     report = read(summarise(replace(make_recording(), settings=asked)))
     assert report["settings"] == report["settings"] | {"max_seconds": 12346, "seed": 123456789}
@@ -106,11 +106,11 @@ def test_no_digit_before_the_point_is_lost() -> None:
 
 @example("\ud800")
 @given(st.text(min_size=1))
-def test_any_name_comes_back_as_it_is(name: str) -> None:
+def test_any_name_is_read_back_unchanged(name: str) -> None:
     recording = make_recording(2, n_trials=2, n_clean=0)
     layers = (replace(recording.layers[0], path=f"/{name}", function=name), recording.layers[1])
     report = read(summarise(replace(recording, layers=layers, settings=Settings(model=name))))
-    # A recording escapes what is no text.
+    # A recording escapes surrogates, which are not valid text.
     name = name.encode(errors="backslashreplace").decode()
     assert report["layers"]["path"][0] == f"/{name}"
     assert report["layers"]["function"][0] == report["settings"]["model"] == name
