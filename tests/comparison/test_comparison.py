@@ -1,4 +1,4 @@
-"""Comparisons of hand-made recordings, whose differences are known."""
+"""Comparisons of hand-made recordings with known differences."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.fusing import chainer_run, engine_run, in_threes
 from tests.refusing import refusal
 
 
-def test_what_cannot_be_compared():
+def test_incomparable_runs_are_refused():
     before, a, b = run(1, 3), run(1), run(2)
 
     def with_rows(**changes):
@@ -55,7 +55,7 @@ def test_what_cannot_be_compared():
 
 
 @given(st.integers(0, 10**6), st.integers(1, 20), st.integers(4, 60))
-def test_a_run_compared_with_itself(seed, n_layers, n_trials):
+def test_run_does_not_differ_from_itself(seed, n_layers, n_trials):
     recording = run(seed, n_layers, n_trials, n_clean=4)
     comparison = compare(recording, recording)
     for table in (comparison.layers, comparison.totals):
@@ -65,8 +65,8 @@ def test_a_run_compared_with_itself(seed, n_layers, n_trials):
 
 
 @pytest.mark.parametrize("runs", [1, 2])
-def test_runs_of_other_batches_are_compared_by_input(runs):
-    """Eight times the inputs in 4 times the time: an input takes half of it."""
+def test_runs_of_different_batch_sizes_are_compared_per_input(runs):
+    """Eight times the inputs take 4 times the time, so each input takes half of the time."""
 
     def of_eight(recording):
         longer = scaled(recording, dict.fromkeys(range(len(recording.layers)), 4.0), 4.0)
@@ -80,7 +80,7 @@ def test_runs_of_other_batches_are_compared_by_input(runs):
         assert layers["ratio"].median() == pytest.approx(factor, rel=0.05)
         assert set(layers["verdict"]) == {FASTER if factor < 1 else SLOWER}
         assert totals["ratio"][CLEAN] == pytest.approx(factor, rel=0.05)
-        # The times are those of an input, too.
+        # The comparison gives times per input, too.
         for side, name in ((comparison.before, "before"), (comparison.after, "after")):
             times_s = [side.time_s(at) for at in layers[f"{name}_index"]]
             assert layers[f"{name}_s"].tolist() == pytest.approx(times_s)
@@ -90,8 +90,8 @@ def test_runs_of_other_batches_are_compared_by_input(runs):
     assert not compare(after, after).by_input
 
 
-def test_cpu_time_is_judged_without_the_machine_s_change():
-    """Other programs lengthen the machine's fixed work and the trials, but not CPU time."""
+def test_cpu_time_is_judged_without_the_change_of_the_machine():
+    """Other programs slow down the calibration and the trials, but do not change CPU time."""
     sides = []
     for factor, seed in ((1.0, 1), (1.3, 2)):
         recording = scaled(run(seed), {}, factor)
@@ -105,7 +105,7 @@ _OPPOSITE = {SLOWER: FASTER, FASTER: SLOWER, SAME: SAME, UNCLEAR: UNCLEAR}
 
 
 @given(st.integers(0, 10**6), st.integers(1, 20), st.floats(0.5, 2), st.integers(1, 3))
-def test_exchanged_sides_turn_everything_round(seed, n_layers, factor, runs):
+def test_swapped_sides_reverse_every_result(seed, n_layers, factor, runs):
     seeds = range(seed, seed + runs)
     first = Side("A", tuple(run(at, n_layers, 40, n_clean=8) for at in seeds))
     slower = (scaled(run(at + 9, n_layers, 40, n_clean=8), {0: factor}) for at in seeds)
@@ -120,7 +120,7 @@ def test_exchanged_sides_turn_everything_round(seed, n_layers, factor, runs):
 
 
 @given(st.integers(0, 10**6), st.permutations(range(24)), st.integers(1, 2))
-def test_the_order_of_the_layers_does_not_matter(seed, order, runs):
+def test_order_of_the_layers_does_not_matter(seed, order, runs):
     def shuffled(recording):
         layers = tuple(replace(recording.layers[i], index=at) for at, i in enumerate(order))
         return replace(recording, layers=layers, self_ns=recording.self_ns[:, order])
@@ -140,7 +140,7 @@ def test_layers_that_take_no_time_have_no_share():
     assert [side.share(index) for index in range(3)] == [0.0] * 3
 
 
-# What else differs between runs, and how the machine changed
+# Other differences between runs, and how the machine changed
 
 
 def changed(part, **values):
@@ -148,7 +148,7 @@ def changed(part, **values):
     return replace(recording, **{part: replace(getattr(recording, part), **values)})
 
 
-def test_what_differs():
+def test_differences_between_runs_are_listed():
     plain = run(1, 3, 8)
     gpus = [changed("environment", gpu=Gpu(name=name)) for name in ("A", "B")]
     slow, fast = (
@@ -176,7 +176,7 @@ def test_what_differs():
         assert difference.of_machine == elsewhere
         moved = elsewhere or difference.name in ("device", "BLAS", "BLAS kernels")
         assert difference.of_place == moved
-    # Where not both runs tell.
+    # Only one of the runs has a GPU.
     assert list(differences(plain, gpus[0])) == []
 
 
@@ -186,18 +186,18 @@ def conditioned(*times, other_cpu=None, **environment):
     return replace(recording, conditions=Conditions(calibrations=calibrations, other_cpu=other_cpu))
 
 
-def test_how_the_machine_moved():
-    # The moments of single runs.
+def test_changes_of_the_machine_are_measured():
+    # Times of calibrations within single runs.
     before, after = conditioned((1.0, 2.0), (1.1, 2.0)), conditioned((1.2, 2.0), (1.3, 2.0))
     product, copy = movements([before], [after])
     ends = pytest.approx((2.5 / 2.1, 1.2 / 1.1, 1.3))
     assert (product.name, product.moved) == ("matrix product", True)
     assert (product.ratio, product.low, product.high) == ends
     assert (copy, copy.moved) == (Movement("copy", 1.0, 1.0, 1.0), False)
-    # A moment alone is enough, faster or slower.
+    # A single calibration is enough, whether faster or slower.
     assert Movement("copy", 1.0, 1 / 1.3, 1.0).moved
     assert Movement("copy", 1.0, 1.0, 1.3).moved
-    # Other programs stretch a run where the cores do not suffice.
+    # Other programs slow a run down if there are too few cores.
     calm = conditioned(other_cpu=0.9)
     two = (BlasLibrary("openblas", "0.3", 2),)
     for before, after, ends in (
@@ -206,10 +206,10 @@ def test_how_the_machine_moved():
         (conditioned(other_cpu=0.0), conditioned(other_cpu=0.4, blas=two), (1.25, 1.0, 1.25)),
     ):
         assert list(movements([before], [after])) == [Movement("other programs", *ends)]
-    # What is not known is not there.
+    # Unknown values give no movement.
     assert list(movements([conditioned()], [conditioned((1, 1), other_cpu=0.0)])) == []
     assert list(movements([conditioned((1, 1))], [conditioned((0.0, 1))])) == [copy]
-    # What is allowed for it holds 1.
+    # The allowance is a range that contains 1.
     moved = [Movement("copy", 1.2, 1.1, 1.3), Movement("matrix product", 0.9, 0.8, 1.0)]
     assert allowance(moved) == (0.8, 1.3)
     assert allowance([*moved, Movement("other programs", 1.0, 0.5, 2.0)]) == (0.4, 2.6)

@@ -1,4 +1,4 @@
-"""Recordings of several engines: which rows are put together, and that nothing is lost."""
+"""Recordings of several engines: the merged rows, and no loss of time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.refusing import refusal
 N_LAYERS = 7
 
 
-def test_another_network_and_a_damaged_recording_are_refused():
+def test_other_network_and_inconsistent_recording_are_refused():
     chainer = chainer_run(n_layers=3)
     layers = tuple(replace(layer, function="Add") for layer in chainer.layers)
     engine = engine_run(replace(chainer, layers=layers), [(0, 1), (2,)])
@@ -33,7 +33,7 @@ def test_another_network_and_a_damaged_recording_are_refused():
 
 @st.composite
 def recorded(draw):
-    """Recordings of Chainer, perhaps, and of engines that do its layers in any way."""
+    """Draw recordings of engines that fuse layers in any way, and maybe one of Chainer."""
     chainer = chainer_run(draw(st.integers(0, 3)), N_LAYERS, n_trials=2, n_clean=2)
     node = st.sets(st.integers(0, N_LAYERS - 1), max_size=3).map(lambda at: tuple(sorted(at)))
     engines = draw(st.lists(st.lists(node, min_size=1, max_size=8), min_size=1, max_size=3))
@@ -42,8 +42,8 @@ def recorded(draw):
 
 
 @given(recorded())
-def test_whatever_is_recorded(recordings):
-    """Groups are the finest that no row splits, and called the same; nothing is lost."""
+def test_groups_are_minimal_and_keep_all_time(recordings):
+    """Groups are as small as possible and have the same names everywhere. No time is lost."""
     together, names = np.eye(N_LAYERS, dtype=bool), {}
     for recording in recordings:
         for layer in recording.layers:
@@ -64,7 +64,7 @@ def test_whatever_is_recorded(recordings):
             name = layer.function, layer.path
             assert names.setdefault(layer.covers, name) == name
         assert len(groups) == len({layer.covers for layer in groups})
-    # The order does not matter, and once is enough.
+    # The order of the recordings does not matter, and fusing again changes nothing.
     for a, b in zip(merged(once), once, strict=True):
         assert_same(a, b)
     for order in list(permutations(range(len(recordings))))[1:4]:

@@ -1,4 +1,4 @@
-"""Whole programs compared: their time, its parts, and the means of their iterations."""
+"""Comparison of whole programs: their time, its parts, and the means of their iterations."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ S = 10**9
 
 
 def iterations(seed=0, slow=0, factor=1.0):
-    """A program's iterations; the first ``slow`` of every ten take 20 times as long."""
+    """Make the iterations of a program; the first ``slow`` of every ten take 20 times as long."""
     recording = run(seed, n_clean=0)
     times = np.where(np.arange(recording.n_trials) % 10 < slow, 20.0, factor)
     self_ns = np.rint(recording.self_ns * times[:, None]).astype(np.int64)
@@ -50,7 +50,7 @@ def iterations(seed=0, slow=0, factor=1.0):
 
 
 def budget(outcome=COMPLETE, script="train.py --epoch 2", **parts_s):
-    """The time of a program by seconds of its parts, and one second of profiling."""
+    """Make the time of a program from the seconds of its parts, and one second of profiling."""
     names = {"imports": IMPORTS, "iterations": ITERATIONS, "own": REST}
     spent = [
         Spent(names[name], "", round(S * seconds), 600 * (name == "iterations"))
@@ -88,7 +88,7 @@ def test_program_that_takes_twice_as_long_is_slower_though_its_median_iteration_
     assert comparison.totals["ratio"][PROFILED] == pytest.approx(0.8 * 0.8 + 0.2 * 20, rel=0.05)
     assert comparison.layers["ratio"].between(4, 5).all()
     assert "Times are means in ms." in shown(comparison, everything=True)
-    # One way round or the other.
+    # The comparison is the same with the sides swapped.
     assert verdict(compare(after, before)).startswith("The whole program is 1.93x faster: 8.500 s,")
 
 
@@ -218,7 +218,7 @@ def test_gate_fails_for_iterations_and_layers_of_one_run_and_for_programs_of_sev
 
 
 def test_layers_of_a_program_are_compared_by_their_means():
-    """A layer that is slow in a tenth of the iterations has the same median."""
+    """A layer that is slow in a tenth of the iterations has an unchanged median."""
     before, after = iterations(1), iterations(2)
     self_ns = after.self_ns.copy()
     self_ns[::10, 3] *= 11

@@ -1,4 +1,4 @@
-"""The rules that decide faster, slower or noise, by known answers."""
+"""Known answers of the rules for faster, slower and not significant."""
 
 import numpy as np
 
@@ -7,10 +7,10 @@ from chainer_profile.comparison.judge import Judge
 
 
 def judged(factors, trials=60, machine=1.0, min_effect=0.03, ns=1e6, window_s=0.0, function=0):
-    """Verdicts on layers whose times changed by these factors, or of several runs of a side.
+    """Return verdicts on layers when their times change by these factors.
 
-    With several runs each of ``factors`` is one, the first half those before. A run's trials
-    vary by a thousandth.
+    If ``factors`` is a list of runs, its first half is the runs before. The times of a run vary by
+    a thousandth.
     """
     several = isinstance(factors[0], list)
     runs = np.array(factors if several else [[1.0] * len(factors), factors])
@@ -25,7 +25,7 @@ def judged(factors, trials=60, machine=1.0, min_effect=0.03, ns=1e6, window_s=0.
 
 
 def total(factor, machine=1.0):
-    """The verdict on a trial of 1 ms that takes so many times as long."""
+    """Return the verdict on a trial of 1 ms that takes ``factor`` times as long."""
     before = np.rint(1e6 + 1e3 * np.sin(np.arange(60) * 2.4)).astype(np.int64)
     judge = Judge(0.02, (1 / machine, machine), False, 0.0)
     after = np.rint(before * factor).astype(np.int64)
@@ -40,86 +40,88 @@ def close(got, expected):
     np.testing.assert_allclose(got, expected, rtol=0.02)
 
 
-def test_the_rules_give_known_answers():
+def test_rules_give_known_answers():
     same = "not significant"
-    # A tenth slower, a tenth faster, and others.
+    # One layer is 10 % slower, one is 10 % faster, and the others are unchanged.
     assert verdicts([1.1, 0.9] + [1.0] * 8) == ["slower", "faster", *[same] * 8]
     close(judged([1.1, 0.9] + [1.0] * 8)["ratio"][:2], [1.1, 0.9])
 
-    # Less than the least change, and one that the machine explains but for less than that.
+    # A change below the threshold, and a change that exceeds the machine's by less than the
+    # threshold.
     assert verdicts([1.028] + [1.0] * 9) == [same] * 10
     assert verdicts([1.028] + [1.0] * 9, min_effect=0.01)[0] == "slower"
     explained = judged([1.08] * 9 + [1.08 * 1.028], machine=1.1)
     assert explained["verdict"] == [same] * 10
     assert min(explained["p_value"][:9]) > 0.05
-    # The machine was faster, so the layer is slower by itself: but its time hardly changed.
+    # The machine became faster, so the layer itself is slower, but its time hardly changed.
     assert verdicts([1.02] + [0.92] * 9, machine=1.1)[0] == same
-    # Its time is within what runs differ by, where a function has one layer.
+    # If each function has one layer, this change is within the variation between runs.
     assert verdicts([1.05] + [0.9] * 9, machine=1.2, function=None)[0] == same
-    # The others are slower by more: it is neither faster nor slower.
+    # The other layers slow down by more, so this layer is neither faster nor slower.
     assert verdicts([1.04] + [1.1] * 9, machine=1.2)[0] == same
 
-    # Ten layers, each as far from the median of all; so few lean to it.
+    # All ten layers are equally far from the median. The interval allows for the median of few
+    # layers.
     wide = judged([1.03, 1 / 1.03] * 5, trials=400)
     half = 2.2281 * 1.4826 * np.log(1.03) * np.sqrt(1.2)
     close(np.log(wide["high"][0] / wide["ratio"][0]), half)
 
-    # All layers have less in common than runs of the same code may, and more.
+    # Layers change together by more or by less than runs of the same code may differ.
     assert verdicts([1.08] * 10) == [same] * 10
     assert verdicts([1.3] * 10) == ["slower"] * 10
     assert [total(factor) for factor in (1.08, 1.3, 0.7)] == [same, "slower", "faster"]
-    # The machine was as much slower, or not as much.
+    # The machine slowed down by as much as the trial, or by less.
     assert [total(x, machine=1.4) for x in (1.01, 1.3, 1.8)] == [
         *(same, "machine or code", "slower")
     ]
 
-    # 50 ns, by a clock that tells 100 ns apart.
+    # 50 ns, measured with a clock that has a resolution of 100 ns.
     assert verdicts([1.5] + [1.0] * 9, ns=100.0)[0] == "slower"
     assert verdicts([1.5] + [1.0] * 9, ns=100.0, window_s=100e-9)[0] == same
 
-    # 3 trials tell nothing. 4 of each that are all apart: 2 in 66 by chance, Mann and Whitney say.
+    # 3 trials are too few. For 4 and 4 separate trials, p is 2/66 in the test of Mann and Whitney.
     assert verdicts([1.1] * 3, trials=3, function=None) == ["not known"] * 3
     few = judged([1.3] + [1.0] * 9, trials=4)
     assert few["verdict"] == [same] * 10
     close(few["p_value"][0], 10 * 0.0304)
     assert verdicts([1.3], trials=4, function=None) == ["slower"]
 
-    # All alike by chance: 1.5 % is within what runs differ by. All changed, by different factors.
+    # 1.5 % is within the variation between runs. Then all layers change, by different factors.
     assert verdicts([1.015] + [1.0] * 9, min_effect=0.01)[0] == same
     assert verdicts([1.25, 0.8] * 5) == ["slower", "faster"] * 5
-    # Calls of 5 us, and a machine that moved, differ by as much.
+    # Calls of 5 us vary by as much, and so do layers while the machine changes.
     assert verdicts([1.25, 0.8] * 5, ns=5e3) == [same] * 10
     assert verdicts([1.25, 0.8] * 5, machine=1.3) == [same] * 10
 
-    # Levels that stay for 20 trials: of 1,000 trials there are but 50.
+    # Levels last for 20 trials, so 1,000 trials have only 50 independent values.
     levels = np.random.default_rng(1).normal(1, 0.05, (2, 50))
     close(significance.rank_test(*levels[:, :, None]), stays_for(levels, 20))
 
-    # Student's test of 3 runs with 3 by a table: t = 2.776 is 5 % of 4 degrees of freedom.
+    # Student's t-test of 3 and 3 runs, by a table: t = 2.776 is 5 % with 4 degrees of freedom.
     for t, p, verdict in ((2.9, 0.0441, "slower"), (2.65, 0.0570, same)):
         judgement = of_three(t)
         close(judgement["p_value"], [p])
         assert judgement["verdict"] == [verdict]
         close(np.log(judgement["low"]), [(t - 2.776) * 0.02])
-    # t = 3.2 is 3.3 %: nothing for one of two, something for both.
+    # t = 3.2 is 3.3 %: not significant for one of two layers, significant for both.
     assert of_three(3.2, 0)["verdict"] == [same] * 2
     close(of_three(3.2, 0)["p_value"][0], 2 * 0.0329)
     assert of_three(3.2, 3.2)["verdict"] == ["slower"] * 2
 
-    # One of 30 layers has the same time in both runs of a side, by chance.
+    # One of 30 layers happens to have the same time in both runs of a side.
     spread = np.random.default_rng(2).normal(1, 0.03, (4, 30))
     spread[:, 0] = [1, 1, 1.04, 1.0401]
     assert verdicts(spread.tolist(), function=None)[0] == same
 
 
 def stays_for(levels, length):
-    """p-values of the rank test on trials whose level stays for so long."""
+    """Return p-values of the rank test on trials; each level lasts for ``length`` trials."""
     trials = np.rint(np.repeat(levels, length, axis=1) * 1e6).astype(np.int64)[:, :, None]
     return significance.rank_test(*map(significance.block_times, trials))
 
 
 def of_three(*t):
-    """Layers of 3 runs with 3 whose log ratio is so many standard errors of 2 %."""
+    """Compare 3 runs with 3: log ratios of the layers are ``t`` times the standard error of 2 %."""
     deviation = 0.02 * np.sqrt(3 / 2)
     runs = np.array([-deviation, 0, deviation])[:, None] * np.ones(len(t))
     logs = np.concatenate([runs, runs + 0.02 * np.array(t)])

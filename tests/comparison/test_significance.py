@@ -1,4 +1,4 @@
-"""Statistics of two samples of timings, against others' and against what they promise."""
+"""Statistics of two samples of timings, checked against SciPy and against what they promise."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_blocks_are_the_last_trials():
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 40), st.integers(2, 40), st.booleans())
-def test_the_rank_test_and_the_correction_are_those_of_scipy(seed, n, m, tied):
+def test_rank_test_and_correction_equal_scipy(seed, n, m, tied):
     rng = np.random.default_rng(seed)
     before, after = rng.random((n, 3)), rng.random((m, 3)) + 0.1
     if tied:
@@ -62,7 +62,7 @@ def groups(function, shape=None):
     return Groups(shape=numbers if shape is None else np.array(shape), function=numbers)
 
 
-def test_what_is_in_common_is_by_shape_then_by_function_then_of_all():
+def test_common_change_is_by_shape_then_by_function_then_by_network():
     function = groups([0] * 12 + [1] * 9 + [2] * 2, [0] * 5 + [1] * 5 + [2] * 2 + [3] * 9 + [4] * 2)
     logs = np.array([0.1] * 4 + [5.0] + [0.2] * 5 + [7.0, 0.0] + [0.3] * 9 + [9.0, np.nan])
     common = common_part(logs, function)[0]
@@ -76,7 +76,7 @@ def test_what_is_in_common_is_by_shape_then_by_function_then_of_all():
 
 
 @pytest.mark.parametrize("runs", [3, 5])
-def test_p_values_of_layers_are_even_though_their_median_is_taken_off(runs, monkeypatch):
+def test_p_values_are_uniform_although_the_median_is_subtracted(runs, monkeypatch):
     rng = np.random.default_rng(11)
     judge = Judge(0.0, (1.0, 1.0), several=True, window_s=0.0)
     own = np.repeat([0.01, 0.10], 14)
@@ -91,18 +91,18 @@ def test_p_values_of_layers_are_even_though_their_median_is_taken_off(runs, monk
     assert (np.array(p_values) < 0.2).mean() >= 0.12
 
 
-def test_the_variance_in_common_is_found():
-    """Variances drawn as the model has them: chi-squares of scaled inverse chi-squares."""
+def test_common_variance_is_estimated():
+    """Variances follow the model: chi-squared around scaled inverse chi-squared ones."""
     rng = np.random.default_rng(6)
     true = 0.02**2 * 10 / rng.chisquare(10, 20_000)
     variance, degrees = variance_prior(true * rng.chisquare(4, 20_000) / 4, 4)
     assert (variance, degrees) == (pytest.approx(0.02**2, rel=0.05), pytest.approx(10, rel=0.1))
-    # Equal ones are one, and few tell nothing.
+    # Equal variances have infinite degrees of freedom. Two variances are too few for an estimate.
     assert variance_prior(np.full(100, 3.0), 4)[1] == float("inf")
     assert variance_prior(np.array([1.0, 2.0]), 4) == (0.0, 0.0)
 
 
-def test_repeated_runs():
+def test_repeated_runs_are_judged_by_moderated_t_tests():
     rng = np.random.default_rng(8)
     before, after = rng.normal(0, 1, (4, 1)), rng.normal(0.5, 1, (3, 1))
     judged = judge_repeated(before, after, np.zeros(1))
@@ -110,7 +110,7 @@ def test_repeated_runs():
     np.testing.assert_allclose(judged.p_value, expected.pvalue)
     interval = expected.confidence_interval()
     np.testing.assert_allclose([judged.low, judged.high], [interval.low, interval.high])
-    # Of many layers they are moderated; without a difference p-values are even.
+    # The variances of many layers are moderated. Without a difference, p-values are uniform.
     rng = np.random.default_rng(9)
     sigma = 0.01 * np.sqrt(8 / rng.chisquare(8, 4000))
     before, after = rng.normal(0, sigma, (2, 4000)), rng.normal(0, sigma, (2, 4000))
@@ -119,8 +119,8 @@ def test_repeated_runs():
         assert (p_values < level).mean() == pytest.approx(level, rel=0.35)
 
 
-def test_what_docs_compare_md_promises():
-    """By a few of the simulated comparisons of benchmarks/."""
+def test_simulations_keep_the_promises_of_docs_compare_md():
+    """Run a few of the simulated comparisons of benchmarks/."""
     single, five = same_code(1, 40), same_code(5, 30)
     assert max(single.layers, five.layers) <= 0.01
     assert single.gate <= 0.03
