@@ -1,4 +1,4 @@
-"""Tests run in an empty folder; commands say what they say."""
+"""Each test runs in an empty folder; commands print their output."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A sweep over Dask for real, as docs/sweep.md starts it, on this machine alone."""
+"""A real sweep over Dask on this machine, started as docs/sweep.md shows."""
 
 import csv
 import json
@@ -21,13 +21,13 @@ from tests.sweeping import STAND_IN
 
 pytestmark = pytest.mark.process
 
-#: Seconds until what a test has started is ended: far more than it takes on a busy machine.
+#: Seconds until a process of the test is ended, far more than it needs on a busy machine.
 DEADLINE_S = 240
-#: For this machine alone; the page names these options.
+#: Options for this machine only; docs/sweep.md names them.
 HERE = "--host 127.0.0.1 --dashboard-address 127.0.0.1:0 --no-dashboard"
 PAGE = (ROOT / "docs" / "sweep.md").read_text()
 
-#: In place of profile.py: the stand-in runs the cases, and plots cost nothing.
+#: Replaces profile.py: fakes the cases and the plots.
 DRIVER = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
@@ -41,13 +41,13 @@ if __name__ == "__main__":
 """
 TWO = ["--model", "resnet18,resnet34", "--input-shape", "3x8x8", "--out", "s"]
 TWO += ["--trials", "4", "--warmups", "1"]
-#: How the cases behave.
+#: Behaviour of the cases.
 HOW = json.dumps({"resnet18": "die once", "resnet34": "gate"})
 
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts programs; all of them are ended after the test, or when it takes too long."""
+    """Start programs; end them after the test, or when it takes too long."""
     started: list[subprocess.Popen[str]] = []
 
     def end():
@@ -74,16 +74,18 @@ def start(tmp_path):
 
 
 def documented(line, host=""):
-    """The words of a line of docs/sweep.md that a pattern finds, made to fit this machine."""
+    """Return the words of a command in docs/sweep.md that matches, adapted to this machine."""
     (shown,) = re.findall(rf"^    (.*{line}.*)$", PAGE, re.MULTILINE)
     places = {"python": [sys.executable], "profile.py": ["driver.py"], "r3.toml": TWO}
     words = shlex.split(shown.replace("HOST:8786", host), comments=True)
     return [word for each in words for word in places.get(each, [each])]
 
 
-def test_dask_tries_again_stops_and_misses_its_scheduler(start, tmp_path, monkeypatch):
+def test_dask_sweep_retries_a_case_and_stops_on_ctrl_c_or_without_its_scheduler(
+    start, tmp_path, monkeypatch
+):
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # what is killed leaves its folders
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # killed processes leave their folders
     Path("stand_in.py").write_text(STAND_IN)
     Path("driver.py").write_text(DRIVER)
     os.mkfifo("gate")
@@ -91,7 +93,7 @@ def test_dask_tries_again_stops_and_misses_its_scheduler(start, tmp_path, monkey
         free.bind(("127.0.0.1", 0))
         address = "127.0.0.1:{1}".format(*free.getsockname())
     assert f"`{HERE}`" in PAGE
-    # Away from the project: the scheduler cannot import it.
+    # The scheduler runs outside the project, so it cannot import it.
     port = address.partition(":")[2]
     scheduler = start([*documented("dask scheduler"), *HERE.split(), "--port", port])
     worker = [*documented("dask worker", address), *HERE.split()]
@@ -102,7 +104,7 @@ def test_dask_tries_again_stops_and_misses_its_scheduler(start, tmp_path, monkey
         client.wait_for_workers(2, timeout=DEADLINE_S)
     command = documented("profile.py .*dask:", address)
     sweep = start(command, subprocess.PIPE)
-    with open("gate") as gate:  # until the second case is there
+    with open("gate") as gate:  # until the second case starts
         said = ""
         while not re.search(r"\[\d/\d\] resnet18", said):
             line = sweep.stderr.readline()
@@ -116,7 +118,7 @@ def test_dask_tries_again_stops_and_misses_its_scheduler(start, tmp_path, monkey
     assert "interrupted; 1 of 2 cases are done: repeat the command to continue" in err
     assert sorted(Path("ran.log").read_text().split()) == ["resnet18", "resnet18", "resnet34"]
     sweep = start(command, subprocess.PIPE)
-    with open("gate"):  # until the case is there again
+    with open("gate"):  # until the case starts again
         scheduler.kill()
         _, err = sweep.communicate()
     assert sweep.returncode == 1

@@ -1,4 +1,4 @@
-"""Where cases run: a process each, by executors of concurrent.futures."""
+"""Executors of concurrent.futures run each case in its own process."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def stand_in(folder, tmp_path_factory, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("tmp")))
 
 
-def test_a_case_gives_its_recording_and_leaves_nothing():
+def test_case_returns_its_recording_and_leaves_no_files():
     with open_workers("local:2") as workers:
         case = workers.submit("a", WORDS, ".").result()
     for outcome in (case, executors.run_alone("a", WORDS, "."), run_case("a", WORDS, "/missing")):
@@ -39,7 +39,7 @@ def test_a_case_gives_its_recording_and_leaves_nothing():
         Path("r.npz").unlink()
 
 
-def test_executors_by_name_and_a_worker_without_the_program_or_a_disk(monkeypatch):
+def test_executor_names_are_checked_and_broken_workers_report_errors(monkeypatch):
     for name in ("local", "local:3", "dask://host:8786", "dask://[::1]:1/"):
         assert check_executor(name) == name
     for name in ("", "local:0", "local:x", "dask", "dask://host", "slurm"):
@@ -50,23 +50,23 @@ def test_executors_by_name_and_a_worker_without_the_program_or_a_disk(monkeypatc
     assert "No such file" in run_case("a", WORDS, ".").error
 
 
-def test_a_sweep_that_is_stopped_ends_its_cases_alone(monkeypatch):
+def test_stopped_sweep_ends_only_its_own_cases(monkeypatch):
     monkeypatch.setenv("SWEEP", json.dumps({"resnet18": "gate"}))
     os.mkfifo("gate")
     errors = []
 
     def run():
         errors.append(run_case("stopped", WORDS, ".").error)
-        with suppress(OSError):  # who waits is let go, if the case ended before the gate
+        with suppress(OSError):  # releases the test if the case ended before the gate
             os.close(os.open("gate", os.O_WRONLY | os.O_NONBLOCK))
 
     runner = threading.Thread(target=run)
     runner.start()
-    with open("gate") as gate:  # until the case is there
+    with open("gate") as gate:  # until the case starts
         stop("another")
         assert len(executors._running) == 1
         stop("stopped")
         assert gate.read() == ""
     runner.join()
     assert errors == ["its process was killed by SIGKILL"]
-    assert run_case("stopped", WORDS, ".").error == errors[0]  # and no other one runs
+    assert run_case("stopped", WORDS, ".").error == errors[0]  # no case starts any more

@@ -1,4 +1,4 @@
-"""The folder of a run: taken, filled, and read again."""
+"""A run takes a folder, fills it, and is loaded from it."""
 
 import json
 import math
@@ -25,7 +25,7 @@ RUN = Path("run")
 
 
 def write_journal(file, n_trials=3):
-    """Trials as a run in progress writes them."""
+    """Write trials like a run in progress."""
     recording = make_recording(n_layers=2, n_trials=max(n_trials, 1), n_clean=0)
     journal = Journal(file)
     journal.add(
@@ -39,7 +39,7 @@ def write_journal(file, n_trials=3):
 
 
 def put_run(folder=RUN):
-    """A folder with a finished run."""
+    """Make a folder with a finished run."""
     folder.mkdir(parents=True, exist_ok=True)
     recording = make_recording(n_layers=2, n_trials=5)
     save_recording(folder, recording)
@@ -47,7 +47,7 @@ def put_run(folder=RUN):
 
 
 def put_killed_run(folder=RUN, n_trials=3):
-    """A folder with what a killed run leaves."""
+    """Make a folder with the files of a killed run."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / JOURNAL, "w+b") as file:
         return write_journal(file, n_trials)
@@ -58,12 +58,12 @@ def take(out=RUN, *, force=False, **more):
 
 
 def holds(recording, read=load_run, path=RUN):
-    """Whether the folder of the run has this recording."""
+    """Return whether the folder of the run has this recording."""
     return np.array_equal(read(path).self_ns, recording.self_ns)
 
 
-def test_a_run_leaves_its_recording_or_its_trials_and_what_was_there_before():
-    place = Path("a/b/run")  # folders in between are made
+def test_run_leaves_its_recording_or_trials_and_all_earlier_files():
+    place = Path("a/b/run")  # parent folders are created
     with take(place) as run:
         recording = write_journal(run.journal)
         assert names_in(place) == [JOURNAL]
@@ -91,7 +91,7 @@ def test_a_run_leaves_its_recording_or_its_trials_and_what_was_there_before():
     assert load_run(RUN).n_trials == 3
 
 
-def test_the_default_folder_is_the_next_that_is_nobodys(monkeypatch):
+def test_default_folder_is_the_next_free_one(monkeypatch):
     DEFAULT.mkdir(parents=True)
     (DEFAULT / "layers.csv").write_text("mine")
     DEFAULT.with_name("net-cpu-b1-2").write_text("mine")
@@ -102,14 +102,14 @@ def test_the_default_folder_is_the_next_that_is_nobodys(monkeypatch):
     with take(None) as first:
         assert first.path.name == "net-cpu-b1-5"
         free = files.is_free
-        with monkeypatch.context() as patch:  # another run is quicker
+        with monkeypatch.context() as patch:  # another run takes the folder first
             patch.setattr(files, "is_free", lambda folder: folder == first.path or free(folder))
             with take(None) as second:
                 assert second.path.name == "net-cpu-b1-6"
     assert (DEFAULT / "layers.csv").read_text() == "mine"
 
 
-def test_ranks_take_one_folder_and_not_that_of_another_run():
+def test_ranks_share_a_folder_that_no_other_run_uses():
     def ranks(*numbers, out=None):
         with ExitStack() as stack:
             takes = [take_folder(out, Path("profile"), force=False, rank=n) for n in numbers]
@@ -119,7 +119,7 @@ def test_ranks_take_one_folder_and_not_that_of_another_run():
             return [run.path for run in runs]
 
     assert ranks(0, 1) == [Path("profile/rank-0"), Path("profile/rank-1")]
-    # One that was not there before, too.
+    # If a rank finds its folder taken, all ranks use a new folder, also ranks without an old one.
     assert ranks(1, 2, 0) == [Path(f"profile-2/rank-{n}") for n in (1, 2, 0)]
     Path("profile-3/rank-1").mkdir(parents=True)
     Path("profile-3/rank-1/notes.txt").write_text("mine")
@@ -131,13 +131,13 @@ def test_ranks_take_one_folder_and_not_that_of_another_run():
 
 
 @pytest.mark.parametrize("put", [put_run, put_killed_run])
-def test_a_run_is_replaced_by_force_when_the_new_one_is_there(put):
+def test_force_replaces_a_run_only_when_the_new_one_is_saved(put):
     old = put()
     before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
     with pytest.raises(UsageError, match=r"^run contains a run already;.* --force"), take():
         pass
     assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
-    for n_trials in (None, 0):  # one that makes no trial
+    for n_trials in (None, 0):  # a run without trials
         with take(force=True) as run:
             if n_trials is not None:
                 write_journal(run.journal, n_trials)
@@ -151,7 +151,7 @@ def test_a_run_is_replaced_by_force_when_the_new_one_is_there(put):
     assert holds(new)
 
 
-def test_the_reports_of_the_run_before_go_and_other_files_stay():
+def test_old_reports_are_removed_and_other_files_stay():
     stale = ["budget.json", "layers.csv", "roofline.png", "trace.json"]
 
     def put_reports():
@@ -164,12 +164,12 @@ def test_the_reports_of_the_run_before_go_and_other_files_stay():
         assert names_in("run") == sorted([*stale, "notes.txt", JOURNAL, RECORDING])
         run.save(write_journal(run.journal))
     assert names_in("run") == ["notes.txt", RECORDING]
-    # Of a killed run that is recovered, too; the budget is its own: it was written meanwhile.
+    # Recovery of a killed run keeps budget.json, which that run itself wrote.
     put_reports()
     new = put_killed_run()
     assert holds(new)
     assert names_in("run") == ["budget.json", "notes.txt", RECORDING]
-    # In a folder without a recording nothing is removed.
+    # Without a recording in the folder, nothing is removed.
     (RUN / RECORDING).unlink()
     put_reports()
     with take(force=True) as run:
@@ -177,7 +177,7 @@ def test_the_reports_of_the_run_before_go_and_other_files_stay():
     assert names_in("run") == sorted([*stale, "notes.txt", RECORDING])
 
 
-def test_a_run_that_is_going_on_is_left_alone():
+def test_folder_of_a_running_run_is_refused():
     with take() as run:
         recording = write_journal(run.journal)
         message = "^run: a run is still writing into it; wait until it ends$"
@@ -190,7 +190,7 @@ def test_a_run_that_is_going_on_is_left_alone():
     assert load_run(RUN).n_trials == recording.n_trials
 
 
-def test_an_empty_journal_does_not_hide_the_recording_and_is_no_run_alone():
+def test_empty_journal_does_not_hide_the_recording_and_is_not_a_run():
     for size in (0, 100, None):
         old = put_run()
         put_killed_run(n_trials=0)
@@ -207,7 +207,7 @@ def test_an_empty_journal_does_not_hide_the_recording_and_is_no_run_alone():
         load_run(Path("killed"))
 
 
-# -- the machine's limits, in a folder of the user's
+# -- the machine's limits, in a folder of the user
 
 
 def make_limits(key="here", flops_per_s=1e11):
@@ -215,19 +215,19 @@ def make_limits(key="here", flops_per_s=1e11):
     return MachineLimits(key, "cpu", measured, 2, flops_per_s, None, 4e10, 2e10, 1 << 28)
 
 
-def test_where_limits_are_kept_without_a_folder_of_the_user(monkeypatch):
+def test_limits_are_saved_below_home_without_a_cache_folder(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     for value in ("", "relative/folder"):
         monkeypatch.setenv("XDG_CACHE_HOME", value)
         assert limits_file() == Path("/home/me/.cache/chainer-profile/machine.json")
-    # Without a home nothing is kept.
+    # Without a home folder, nothing is saved.
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     assert (limits_file(), load_limits()) == (None, {})
     with pytest.raises(ProfileError, match=r"^there is no home folder; set XDG_CACHE_HOME to a"):
         save_limits(make_limits())
 
 
-def test_limits_are_kept_by_their_keys_and_what_cannot_be_read_is_passed_over(monkeypatch, folder):
+def test_limits_are_saved_by_key_and_unreadable_files_are_ignored(monkeypatch, folder):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     first, second, again = make_limits("a"), make_limits("b"), make_limits("a", 2e11)
     for limits, kept in ((first, {}), (second, {"a": first}), (again, {"a": first, "b": second})):
@@ -245,7 +245,7 @@ def test_limits_are_kept_by_their_keys_and_what_cannot_be_read_is_passed_over(mo
         save_limits(second)
 
 
-def test_a_summary_saves_what_a_run_writes():
+def test_summary_saves_the_same_files_as_a_run():
     summary = summarise(make_recording())
     place = Path("a/b")
     paths = summary.save(place, ["json", "folded"], title="Mine", author="Me")
@@ -254,7 +254,7 @@ def test_a_summary_saves_what_a_run_writes():
     assert (place / "report.md").read_text().startswith("# Mine\n\n**Author**: Me\n")
     assert holds(summary.recording, path=place)
     summary.save(str(place))
-    assert not (place / "report.json").exists()  # which was not asked for again
+    assert not (place / "report.json").exists()  # not requested this time
     RUN.mkdir()
     (RUN / "links.csv").write_text("mine")
     with pytest.raises(ProfileError, match=r"run contains links\.csv, but no run; name another"):

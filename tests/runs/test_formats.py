@@ -1,4 +1,4 @@
-"""The files that --format asks for: which, when, and what is said where one cannot be made."""
+"""Files that --format requests: names, contents, and messages about files that cannot be made."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.conftest import make_recording
 SUMMARY = summarise(make_recording(3, 5))
 
 
-def test_names():
+def test_format_names_are_parsed():
     for text, expected in {
         "trace, json,trace": ("trace", "json"),
         "json,all": tuple(FILES),
@@ -25,34 +25,34 @@ def test_names():
         assert parse_formats(text) == expected
 
 
-def test_each_is_made_by_its_renderer_when_it_is_asked_for():
+def test_requested_files_are_written_by_their_renderers():
     written = write_reports(Path("run"), SUMMARY, ("trace:2", "folded"))
     assert [path.name for path in written[-2:]] == ["trace.json", "stacks.folded"]
     assert Path("run/trace.json").read_text() == trace.render(SUMMARY, 2)
     assert Path("run/stacks.folded").read_text() == stacks.render_folded(SUMMARY)
-    # Only what is named is made.
+    # Only the files in ``only`` are written.
     only = ("links.csv", "stacks.folded", "recording.npz")
     write_reports(Path("few"), SUMMARY, ("json", "folded"), only=only)
     assert names_in("few") == ["links.csv", "stacks.folded"]
 
 
-def test_files_of_a_run_and_of_its_report(capsys):
+def test_run_and_report_write_the_requested_files(capsys):
     words = ("--format", "trace:1,folded", "--author", "Ada", "--course", "Systems")
     assert main("-o", "run", *words, "--title", "Mine") == 0
     written = "Written to run: report.md, report.html, trace.json, stacks.folded and "
-    assert written in capsys.readouterr().out  # what was asked for in its order
+    assert written in capsys.readouterr().out  # requested files are listed in order
     assert not Path("run/report.json").exists()
     report = Path("run/report.md").read_text()
     assert report.startswith("# Mine\n\n**Author**: Ada")
-    # A report again has the files that are asked for now, and who wrote it where nothing else is.
+    # Another report writes the files requested now, and keeps the author if no new one is given.
     assert main("report", "run", "--format", "json", "--json", "--course", "Networks") == 0
     again = Path("run/report.md").read_text()
     assert again == report.replace("**Course**: Systems", "**Course**: Networks")
-    # It is printed in place of the tables.
+    # JSON is printed instead of the tables.
     out, err = capsys.readouterr()
     assert (out, err) == (Path("run/report.json").read_text(), "")
     assert json.loads(out)["settings"]["model"] == "tiny"
-    # A run without reports has its recording.
+    # A run without reports has only its recording.
     assert main("-o", "alone", "--format", "none") == 0
     assert names_in("alone") == ["recording.npz"]
     out = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Folders that may hold files of the user's: what is refused, replaced and removed."""
+"""Folders with the user's files are refused; only our files are replaced or removed."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ def put(*names):
 NO_RUN = ", but no run; name another folder"
 FORCE = ", or write into it with --force"
 AGAIN = "run contains a run already; name another folder, or replace it with --force"
-#: Files in the folder, whether it has a run, --force (None: the command has none), the refusal.
+#: Files in the folder, whether it has a run, --force (None: no such option), and the message.
 FOLDERS = [
     ((), False, False, ""),
     ((".DS_Store", "Thumbs.db"), False, False, ""),
@@ -38,9 +38,9 @@ FOLDERS = [
 
 
 @pytest.mark.parametrize(("names", "has_results", "force", "said"), FOLDERS)
-def test_which_folders_are_refused(names, has_results, force, said):
+def test_folder_with_foreign_files_is_refused(names, has_results, force, said):
     given = (RUN, is_of_run, "run", has_results, force)
-    refuse_foreign(*given)  # a folder that is not there
+    refuse_foreign(*given)  # the folder does not exist
     put(*names)
     if said:
         assert refusal(refuse_foreign, *given, error=UsageError) == said
@@ -48,17 +48,17 @@ def test_which_folders_are_refused(names, has_results, force, said):
         refuse_foreign(*given)
 
 
-def test_a_folder_that_has_the_name_of_a_file_is_refused_by_force_too():
+def test_folder_with_the_name_of_a_report_is_refused_even_with_force():
     (RUN / "report.md").mkdir(parents=True)
     said = "run/report.md is a folder; move it away, or name another folder"
     given = (RUN, is_of_run, "run", False, True)
     assert refusal(refuse_foreign, *given, error=UsageError) == said
     contents = {"layers.csv": b"1", "report.md": b"1"}
     assert refusal(write, RUN, contents, error=UsageError) == said
-    assert names_in(RUN) == ["report.md"]  # all or nothing
+    assert names_in(RUN) == ["report.md"]  # no file is removed
 
 
-def test_only_files_of_a_run_s_names_are_replaced_and_removed_with_an_empty_folder():
+def test_only_files_of_a_run_are_replaced_or_removed_with_their_empty_folder():
     put("notes.txt", "report.md", "trace.json", "layers-2.csv")
     assert write(RUN, {"report.md": b"new", "a.csv": b"new"}) == [RUN / "report.md", RUN / "a.csv"]
     assert (RUN / "report.md").read_text() == "new"
@@ -69,7 +69,7 @@ def test_only_files_of_a_run_s_names_are_replaced_and_removed_with_an_empty_fold
     assert names_in(RUN) == ["a.csv", "layers-2.csv", "notes.txt"]
 
 
-def test_no_link_is_followed(monkeypatch):
+def test_symbolic_links_are_not_followed(monkeypatch):
     Path("victim").write_text("mine")
     for name in ("file", ".foreseen.part", "journal"):
         os.symlink("victim", name)
@@ -82,7 +82,7 @@ def test_no_link_is_followed(monkeypatch):
     assert Path("file").read_bytes() == b"new"
     assert not Path("file").is_symlink()
     assert Path("file").stat().st_mode & 0o777 == 0o640
-    # Also the name of a file that is not complete.
+    # The name of the temporary file may be a link, too.
     monkeypatch.setattr(files, "temporary_path", lambda path: Path(".foreseen.part"))
     with pytest.raises(ProfileError, match="cannot be written"), files.replacing(Path("file")):
         pass

@@ -1,4 +1,4 @@
-"""A sweep in its folder: what is done stays done. Nothing is run here."""
+"""The folder of a sweep keeps finished cases. No case is run here."""
 
 import json
 from concurrent.futures import CancelledError, Future
@@ -21,7 +21,7 @@ NAMES = ["resnet18-8x8-cpu-b1", "resnet34-8x8-cpu-b1", "resnet18-8x8-cpu-b2"]
 
 
 class Answers:
-    """Workers that answer at once; the second case has ``failures`` before it succeeds."""
+    """Workers that answer at once; the second case fails ``failures`` times before it succeeds."""
 
     def __init__(self, *failures):
         self.failures = [*failures]
@@ -49,7 +49,7 @@ class Answers:
         return [result for _, result in run_cases(cases, taken, workers, self.said.append)]
 
 
-def test_cases_are_run_one_after_another_and_kept():
+def test_cases_run_one_after_another_and_are_kept():
     answers = Answers()
     with take_sweep(OUT, CASES, force=False) as taken:
         assert [taken.finished(case) for case in CASES] == [None] * 3
@@ -71,7 +71,7 @@ def test_cases_are_run_one_after_another_and_kept():
         (ImportError("no\nmodule"), "ImportError: no module"),
     ],
 )
-def test_a_case_that_fails_is_tried_twice_and_the_rest_done(failure, error, times):
+def test_failed_case_is_tried_twice_and_the_other_cases_run(failure, error, times):
     answers = Answers(*[failure] * times)
     with take_sweep(OUT, CASES, force=False) as taken:
         *others, last = answers.run(taken)
@@ -84,7 +84,7 @@ def test_a_case_that_fails_is_tried_twice_and_the_rest_done(failure, error, time
     assert last.error.startswith(error) if times == 2 else last.error == ""
 
 
-def test_a_sweep_that_ends_early_stops_its_workers():
+def test_sweep_that_ends_early_stops_its_workers():
     answers = Answers(CancelledError())
     with take_sweep(OUT, CASES, force=False) as taken:
         with pytest.raises(ProfileError, match="the scheduler disconnected; repeat the command"):
@@ -93,7 +93,7 @@ def test_a_sweep_that_ends_early_stops_its_workers():
     assert len(answers.stopped) == 1
 
 
-def test_only_what_is_whole_and_of_the_same_command_is_done():
+def test_only_complete_cases_of_the_same_command_are_finished():
     def change(**changes):
         (place / "recording.npz").unlink(missing_ok=True)
         save_recording(place, replace(recording, **changes))
@@ -117,7 +117,7 @@ def test_only_what_is_whole_and_of_the_same_command_is_done():
         assert taken.finished(CASES[0]).machine == ""
 
 
-def test_a_sweep_grows_is_kept_from_another_and_replaced_by_force():
+def test_sweep_can_grow_is_locked_and_is_replaced_with_force():
     with take_sweep(OUT, CASES[:1], force=False) as taken:
         Answers().run(taken, CASES[:1])
     with take_sweep(OUT, CASES, force=False) as taken:
@@ -127,15 +127,15 @@ def test_a_sweep_grows_is_kept_from_another_and_replaced_by_force():
             pass
         Answers().run(taken)
     other = [make_case("resnet34"), make_case("resnet50")]
-    # Also one that differs in its trials alone, and would have the same names.
+    # A sweep that differs only in its number of trials has cases of the same names.
     more = [replace(case, settings=replace(case.settings, trials=9)) for case in CASES]
     said = r"--out s contains another sweep \(with resnet18-8x8-cpu-b1\); name another folder, or"
     for cases in (other, more):
         with pytest.raises(UsageError, match=said), take_sweep(OUT, cases, force=False):
             pass
     with take_sweep(OUT, other, force=True) as taken:
-        assert taken.finished(other[0]) is None  # it is measured again
-        assert len(names_in(OUT)) == 4  # nothing is removed yet
+        assert taken.finished(other[0]) is None  # the case is measured again
+        assert len(names_in(OUT)) == 4  # no file is removed yet
         taken.begin()
     assert names_in(OUT) == ["sweep.json"]
     plan = json.loads((OUT / "sweep.json").read_text())
@@ -147,7 +147,7 @@ DAMAGED = ["{", "null", PLAN % (2, "[]"), PLAN % (1, "3"), PLAN % (1, '[{"name":
 
 
 @pytest.mark.parametrize("content", DAMAGED)
-def test_a_damaged_plan_is_one_line(content):
+def test_damaged_plan_is_refused_in_one_line(content):
     OUT.mkdir()
     (OUT / "sweep.json").write_text(content)
     said = r"sweep\.json: damaged, or of a newer version; remove it, or name another folder"
