@@ -1,4 +1,4 @@
-"""The commands that the documentation shows, in blocks of code and within sentences."""
+"""Commands in the documentation, in blocks of code and in sentences."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from tests import ROOT
 PAGES = [ROOT / "README.md", ROOT / "examples/speed.yml"]
 for folder in ("docs", "reports/samples", "reports/references"):
     PAGES += sorted((ROOT / folder).glob("*.md"))
-#: What a shell ends a command with.
+#: Tokens after which a shell command ends.
 _ENDS = frozenset(("&&", "||", "|", ";", "(", ")", ">", "<", "do", "done"))
 _PROGRAMS = re.compile(r"(?:\S*/)?(profile\.py|train\.py|chainer-profile)")
 
@@ -23,15 +23,15 @@ class Shown:
     """A command of this project on a page."""
 
     page: str
-    #: ``profile.py``, ``train.py``, or ``python -m`` with the module of another program of ours.
+    #: ``profile.py``, ``train.py``, or ``python -m`` with the module of another program.
     program: str
     words: tuple[str, ...]
-    #: Whether it stands in a block of its own, as a line to type.
+    #: Whether the command is in a code block, as a line to type.
     in_block: bool = True
 
     @property
     def argv(self) -> list[str]:
-        """The arguments of ``profile.py``."""
+        """Return the arguments of ``profile.py``."""
         return [*(["train"] if self.program == "train.py" else []), *self.words]
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class Shown:
 
 
 def commands() -> list[Shown]:
-    """Every command of this project that a page shows, in its order."""
+    """Return every command of this project on the pages, in order."""
     found = []
     for page in PAGES:
         name, text = str(page.relative_to(ROOT)), page.read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def commands() -> list[Shown]:
 
 
 def magics() -> list[tuple[str, str]]:
-    """Lines of a notebook that are magics of ours, by page."""
+    """Return the page and text of every line of a notebook that uses our magics."""
     a_line = re.compile(r"^%{1,2}layerprofile.*$|(?<=`)%{1,2}layerprofile [^`]+", re.MULTILINE)
     texts = {str(page.relative_to(ROOT)): page.read_text() for page in PAGES}
     cells = json.loads((ROOT / "examples/notebook.ipynb").read_text())["cells"]
@@ -66,7 +66,7 @@ def magics() -> list[tuple[str, str]]:
 
 
 def options() -> Iterator[tuple[str, list[str]]]:
-    """The options that stand alone within sentences, such as ``--skip memory``, by page."""
+    """Yield the page and words of options that sentences mention, such as ``--skip memory``."""
     for page in PAGES:
         if page.suffix != ".md":
             continue
@@ -77,14 +77,14 @@ def options() -> Iterator[tuple[str, list[str]]]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Return logical lines; a line of a loop over ``i`` comes once for each of its three values."""
+    """Yield logical lines; a line of a loop over ``i`` comes once for each of its three values."""
     for line in re.sub(r"\\\n\s*", "", text).split("\n"):
         for value in ("1", "2", "3") if "$i" in line else ("",):
             yield line.strip().replace("$i", value)
 
 
 def _in_line(page: str, line: str, in_block: bool) -> Iterator[Shown]:
-    """The commands of a line of a shell."""
+    """Yield the commands in a shell line."""
     if line.startswith(("%", "#")) or not re.search(r"\.py|chainer[-_]profile|python", line):
         return
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
@@ -92,7 +92,7 @@ def _in_line(page: str, line: str, in_block: bool) -> Iterator[Shown]:
     lexer.whitespace_split = True
     try:
         tokens = list(lexer)
-    except ValueError:  # no line of a shell
+    except ValueError:  # not a shell line
         return
     command: list[str] = []
     for token in [*tokens, ";"]:
@@ -104,7 +104,7 @@ def _in_line(page: str, line: str, in_block: bool) -> Iterator[Shown]:
 
 
 def _of_ours(page: str, tokens: list[str], in_block: bool) -> Iterator[Shown]:
-    """The command that these words are, if it is one of this project."""
+    """Yield the command if it belongs to this project."""
     for at, token in enumerate(tokens):
         after = tokens[at + 1 :]
         if token == "-m" and after and tokens[at - 1].startswith("python"):

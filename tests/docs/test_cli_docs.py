@@ -1,4 +1,4 @@
-"""docs/cli.md lists just the options that there are; the words at its top stay."""
+"""docs/cli.md lists exactly the options of the code; its introduction is written by hand."""
 
 import argparse
 import re
@@ -14,7 +14,7 @@ def escaped(text):
 
 
 def value(action):
-    """How an option's value is written: ``N``, ``{a,b}``, or nothing for a flag."""
+    """Format an option's value: ``N``, ``{a,b}``, or nothing for a flag."""
     if action.nargs == 0:
         return ""
     if action.metavar is not None:
@@ -25,7 +25,7 @@ def value(action):
 
 
 def name(action):
-    """All ways to write an option, in code."""
+    """Format every name of an option as code."""
     shown = value(action)
     if not action.option_strings:
         several = {"+": f"{shown} [{shown} ...]", "*": f"[{shown} ...]", "?": f"[{shown}]"}
@@ -34,7 +34,7 @@ def name(action):
 
 
 def meaning(parser, action):
-    """The help of an option, with its default where the words do not say it."""
+    """Return the help of an option, and its default if the help does not mention it."""
     help = action.help or ""
     default = action.default
     said = "default" in help or not action.option_strings or action.nargs == 0
@@ -49,7 +49,7 @@ def row(parser, action):
 
 
 def section(parser, shared_rows):
-    """A command's options in lists; those that ``profile.py`` has too are named alone."""
+    """List a command's options; options that it shares with ``profile.py`` only by name."""
     lines, shared = [f"## {parser.prog}", "", escaped(parser.description or "")], []
     for group in parser._action_groups:
         rows = []
@@ -81,7 +81,7 @@ def documentation():
     return "\n\n".join([head, ", ".join(listed), *sections]) + "\n"
 
 
-def test_the_documentation_is_that_of_the_code_and_every_option_has_a_meaning():
+def test_documentation_matches_the_code_and_explains_every_option():
     assert DOCS.read_text() == documentation()
     for parser in parsers().values():
         assert parser.description

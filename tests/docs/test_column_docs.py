@@ -1,6 +1,6 @@
-"""docs/columns.md lists just the columns that there are: its tables are made from the code.
+"""docs/columns.md lists exactly the columns of the code: its tables are generated.
 
-``python -m tests.docs.test_column_docs`` makes them again; the words around them stay.
+``python -m tests.docs.test_column_docs`` updates the tables and keeps the other text.
 """
 
 import re
@@ -14,7 +14,7 @@ DOCS = ROOT / "docs" / "columns.md"
 
 
 def layer_table():
-    """The columns of layers; the usual ones are bold."""
+    """Format the columns of layers, with the default columns in bold."""
     head = ("name", "heading", "in layers.csv, if different", "meaning")
     lines = [head, ("---",) * len(head)]
     for name, column in LAYER_COLUMNS.items():
@@ -25,7 +25,7 @@ def layer_table():
 
 
 def marked(name, usual):
-    """A column's name, bold if it is one of the usual ones."""
+    """Format the name of a column, in bold if it is a default column."""
     return f"**`{name}`**" if name in usual else f"`{name}`"
 
 
@@ -39,7 +39,7 @@ def of_network(view):
 
 
 def documentation():
-    """The page with the tables below its headings made again."""
+    """Return the page with its tables generated again."""
     text, by_layer = DOCS.read_text(), of_network(network.LAYERS)
     for heading, lines in {
         "The layer table on the terminal": [layer_table()],
@@ -56,7 +56,7 @@ def documentation():
     return text
 
 
-def test_the_documentation_is_that_of_the_code():
+def test_documentation_matches_the_code():
     assert DOCS.read_text() == documentation()
     assert set(network.COLUMNS) == {network.LAYERS, network.LINKS}
     of_sweeps = (ROOT / "docs" / "sweep.md").read_text()

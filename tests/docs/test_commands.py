@@ -1,7 +1,7 @@
-"""Every command that the documentation shows is one that works.
+"""Every command in the documentation works.
 
-All are parsed by their command's own parser. Those in blocks are run as well, page by page, in the
-order of the page, on small networks and with few trials.
+Each command is parsed by its own parser. Commands in code blocks also run, page by page and in
+order, on small networks and with few trials.
 """
 
 import importlib.util
@@ -32,9 +32,9 @@ from tests.command import folder as folder
 from tests.docs.shown import PAGES, commands, magics, options
 
 SHOWN = commands()
-#: Words for what a reader fills in.
+#: Placeholders that a reader replaces.
 PLACEHOLDERS = {"SCRIPT", "PROGRAM"}
-#: Options of other programs that sentences name: mpiexec's, Dask's, Docker's and our benchmarks'.
+#: Options of mpiexec, Dask, Docker and our benchmarks in sentences.
 FOREIGN = {
     *("--oversubscribe", "--allow-run-as-root", "--mca", "--bind-to", "--host", "--cap-add"),
     *(
@@ -55,12 +55,12 @@ FOREIGN = {
 
 @pytest.fixture(autouse=True)
 def many_cores(monkeypatch):
-    """A reader's machine may have more cores than the machine of the tests."""
+    """A reader's machine may have more cores than the test machine."""
     monkeypatch.setattr(parsing, "usable_cores", lambda: 8)
 
 
 def parsed(argv):
-    """The command of these words, and its values."""
+    """Parse a command; return its name and its values."""
     word, words = _split(list(argv))
     return word, parser_of(word).parse_args(words)
 
@@ -68,10 +68,10 @@ def parsed(argv):
 # -- parsed
 
 
-def test_every_command_parses_by_its_own_parser(tmp_path, monkeypatch, subtests):
+def test_every_command_is_accepted_by_its_own_parser(tmp_path, monkeypatch, subtests):
     monkeypatch.chdir(tmp_path)
     ours = [shown for shown in SHOWN if not shown.program.startswith("python -m")]
-    # The name of a command, and an option to which a list below it gives values.
+    # The name of a command, and an option with its values in a list.
     names = [shown for shown in ours if shown.argv in [["report"], ["--model"]]]
     assert len(names) < 6
     ours = [shown for shown in ours if shown not in names and "--help" not in shown.words]
@@ -81,12 +81,12 @@ def test_every_command_parses_by_its_own_parser(tmp_path, monkeypatch, subtests)
             if "--load-engine" in shown.words:
                 Path("model.onnx").touch()
             word, args = parsed(shown.argv)
-            if word == "run":  # its options stand before the program, whose words are its own
+            if word == "run":  # options of ``run`` come before the program and its arguments
                 program = args.program[0]
                 assert program.endswith(".py") or args.module or program in PLACEHOLDERS
 
 
-def test_our_other_programs_are_there_and_know_their_options(subtests):
+def test_our_other_programs_exist_and_have_the_options(subtests):
     others = [shown for shown in SHOWN if shown.program.startswith("python -m")]
     assert len(others) > 10
     for shown in others:
@@ -100,7 +100,7 @@ def test_our_other_programs_are_there_and_know_their_options(subtests):
 
 
 def takes(word, words):
-    """Whether a command takes these words beside its usual arguments."""
+    """Return whether a command accepts these words in addition to its usual arguments."""
     usual = {"report": ["DIR"], "export": ["net.onnx"], "run": ["a.py"], "compare": ["A", "B"]}
     try:
         parser_of(word).parse_known_args([*words, *usual.get(word, [])])
@@ -110,13 +110,13 @@ def takes(word, words):
     return words[0].partition("=")[0] in names
 
 
-def test_options_within_sentences_are_some_command_s(subtests):
+def test_options_in_sentences_belong_to_a_command(subtests):
     magics = {option for action in _parser()._actions for option in action.option_strings}
     several = [
         (page, [part.strip(",") for part in words])
         for page, words in options()
         if words[0].partition("=")[0] not in FOREIGN
-        and page != "docs/cli.md"  # made of the parsers
+        and page != "docs/cli.md"  # generated from the parsers
     ]
     assert len(several) > 90
     for page, words in several:
@@ -135,7 +135,7 @@ def test_options_within_sentences_are_some_command_s(subtests):
                 assert any(takes(word, shown) for word in COMMANDS) or first in magics
 
 
-def test_magics_take_the_options_that_pages_give_them():
+def test_magics_accept_the_options_on_the_pages():
     shown = magics()
     assert len(shown) > 3
     for page, line in shown:
@@ -150,7 +150,7 @@ def test_magics_take_the_options_that_pages_give_them():
 
 
 class Small(chainer.Chain):
-    """Takes any input."""
+    """A network that accepts any input."""
 
     def __init__(self, classes=10):
         super().__init__()
@@ -173,12 +173,12 @@ class Net(chainer.Chain):
 MyNet = Net
 """
 )
-#: Pages, and folders and files that they say the reader has.
+#: Folders and files that a page expects the reader to have.
 HAS = {
     "README.md": ("reports/A", "reports/B"),
     "docs/advise.md": ("reports/resnet20-cpu-b1",),
 }
-#: Commands that are only parsed, by a word of them, and why.
+#: Words of commands that are only parsed, and why.
 PARSED = {
     "run": "programs of a reader's own; tests/integrations runs programs",
     "--gpu": "needs a GPU",
@@ -197,7 +197,7 @@ PARSED = {
     "reports/train_ptb_custom_loop/test": "a line of what a program's run prints",
     "DIR": "a placeholder",
 }
-#: Pages of measurements that others repeat, and of CI.
+#: Pages with commands that are only parsed: measurements for others to repeat, and CI.
 PARSED_PAGES = ("reports/references/README.md", "examples/speed.yml", "docs/ranks.md")
 
 
@@ -210,9 +210,9 @@ def registry():
 
 
 def with_few_trials(argv):
-    """A command's words with few trials, and no measuring of the machine."""
+    """Return a command's words with few trials and without the calibration."""
     word, _ = _split(argv)
-    words = [each.removeprefix("../") for each in argv]  # of a folder with two clones
+    words = [each.removeprefix("../") for each in argv]  # the page has a folder with two clones
     few = {"--trials": "4", "-n": "4", "--warmups": "1", "-w": "1"}
     for at, option in enumerate(words[:-1]):
         words[at + 1] = few.get(option, words[at + 1])
@@ -238,7 +238,7 @@ def is_run(shown):
 
 
 def check(word, args):
-    """What a command is to leave behind."""
+    """Check the files that a command should leave."""
     if word == PROFILE and not (args.list_models or args.json):
         place = args.out or max(Path("reports").iterdir(), key=lambda path: path.stat().st_mtime_ns)
         settings = load_run(place).settings
@@ -261,7 +261,7 @@ def check(word, args):
 
 @pytest.fixture
 def reader(folder, monkeypatch, capsys):
-    """Runs the commands of a page as its reader would."""
+    """Run the commands of a page like its reader."""
     monkeypatch.setattr(advise, "_start", lambda words, threads, stop, to: Played(to))
     for name in ("nets.py", "path/to/nets.py"):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
@@ -275,7 +275,7 @@ def reader(folder, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("page", dict.fromkeys(shown.page for shown in filter(is_run, SHOWN)))
-def test_the_commands_of_a_page_run_in_its_order(page, reader, subtests):
+def test_commands_of_a_page_run_in_order(page, reader, subtests):
     prepare(page, reader)
     for shown in filter(is_run, SHOWN):
         if shown.page != page:
@@ -290,7 +290,7 @@ def test_the_commands_of_a_page_run_in_its_order(page, reader, subtests):
 
 
 def prepare(page, reader):
-    """Make the files that a page says that the reader has."""
+    """Make the files that a page expects."""
     small = Small()
     small(np.zeros((1, 3, 32, 32), np.float32))
     for name in ("trained.npz", "model.npz"):
@@ -306,7 +306,7 @@ def prepare(page, reader):
         Path("r3.toml").write_text(toml[1])
 
 
-def test_files_that_pip_is_to_install_are_there():
+def test_files_for_pip_exist():
     texts = [page.read_text() for page in PAGES] + [text for *_, text in every_text()]
     files = {name for text in texts for name in re.findall(r"-r (requirements[\w.-]*)", text)}
     assert len(files) > 3

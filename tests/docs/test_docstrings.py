@@ -1,4 +1,4 @@
-"""Modules and names that docstrings refer to are there."""
+"""Modules and names that docstrings refer to exist."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ def sources():
 
 
 def names_of(source):
-    """All names that a module gives to something, those of its classes too."""
+    """Return every name that a module assigns or defines, also in its classes."""
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -35,7 +35,7 @@ def names_of(source):
 
 @pytest.fixture(scope="module")
 def known():
-    """Names by module; a package's are those of its ``__init__``."""
+    """Names by module; a package has the names of its ``__init__``."""
     found = {}
     for path, source in sources().items():
         name = path.parent.name if path.stem == "__init__" else path.stem
@@ -44,7 +44,7 @@ def known():
 
 
 def is_there(target, own, known):
-    """Whether a target is a module, or a name of the module before it or of its own module."""
+    """Return whether a target is a module, or a name in the module before it or its own module."""
     parts = [part for part in target.split(".") if part]
     if parts[0] == "chainer" or parts[0] in sys.stdlib_module_names:
         return True
@@ -56,12 +56,12 @@ def is_there(target, own, known):
         return True
     if is_public and not places:
         return name in chainer_profile.__all__
-    everywhere = set.union(*known.values())  # a class, and its attribute
+    everywhere = set.union(*known.values())  # a class and its attribute
     is_named = target.startswith(".") or bool(places) or name in own
     return is_named and everywhere.issuperset([*places, name])
 
 
-def test_references_in_docstrings_are_there(known):
+def test_targets_of_references_in_docstrings_exist(known):
     found, missing = 0, []
     for path, source in sources().items():
         own = names_of(source)
@@ -73,7 +73,7 @@ def test_references_in_docstrings_are_there(known):
     assert missing == []
 
 
-def test_a_reference_that_is_missing_is_seen(known):
+def test_missing_target_is_found(known):
     absent = (".stopping.PreciseEnough", ".describe.Absent", "chainer_profile.absent", "absent")
     for target in absent:
         assert not is_there(target, set(), known)

@@ -1,6 +1,6 @@
-"""The example notebook runs, and shows its saved outputs.
+"""The example notebook runs and shows its saved outputs.
 
-``python -m tests.docs.test_example_notebook`` runs it again and keeps what it shows then.
+``python -m tests.docs.test_example_notebook`` runs it again and saves its new outputs.
 """
 
 import re
@@ -15,7 +15,7 @@ NOTEBOOK = ROOT / "examples/notebook.ipynb"
 
 
 def executed(trials=None):
-    """The example notebook, run from top to bottom in its own folder, with so many trials."""
+    """Run the example notebook in its own folder, with this number of trials."""
     nbformat, nbclient = needs.module("nbformat"), needs.module("nbclient")
     needs.module("ipykernel")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
@@ -30,7 +30,7 @@ def executed(trials=None):
 
 
 def kinds(notebook):
-    """The types of every cell's outputs."""
+    """Return the types of every cell's outputs."""
     return [
         [
             (output.output_type, *sorted(output.get("data", {})))
@@ -40,7 +40,7 @@ def kinds(notebook):
     ]
 
 
-def test_the_example_runs_and_shows_its_saved_outputs():
+def test_example_runs_and_shows_its_saved_outputs():
     kept = needs.module("nbformat").read(NOTEBOOK, as_version=4)
     text = NOTEBOOK.read_text(encoding="utf-8")
     assert len(text) < 300_000

@@ -1,4 +1,4 @@
-"""Links, modules and commands in the texts for readers are there."""
+"""Links, modules and commands in the documentation exist."""
 
 import re
 import shlex
@@ -18,7 +18,7 @@ for folder in ("docs", "reports/samples", "reports/references"):
 
 
 def links(text):
-    """The addresses of a text's links and pictures."""
+    """Return the addresses of links and pictures in a text."""
     for block in MarkdownIt().enable("table").parse(text):
         for token in block.children or []:
             address = token.attrs.get("href") or token.attrs.get("src")
@@ -27,13 +27,13 @@ def links(text):
 
 
 def anchors(text):
-    """GitHub's names of the headings."""
+    """Return GitHub's anchors of the headings."""
     titles = re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def broken(page):
-    """The relative links that lead nowhere."""
+    """Yield the relative links without a target."""
     for address in links(page.read_text()):
         parts = urlsplit(address)
         if parts.scheme or parts.netloc:
@@ -44,10 +44,10 @@ def broken(page):
             yield address
 
 
-def test_links_lead_to_files_and_headings(tmp_path):
+def test_links_have_targets(tmp_path):
     assert len(PAGES) > 40
     assert {page.name: addresses for page in PAGES if (addresses := list(broken(page)))} == {}
-    # A broken one is seen.
+    # Broken links are found.
     page = tmp_path / "page.md"
     page.write_text(
         "# A `b-c`, d\n\n[x](#a-b-c-d) [x](#e) ![y](y.png) [z](<no z.md>) [w](https://example.org)\n\n"
@@ -56,23 +56,23 @@ def test_links_lead_to_files_and_headings(tmp_path):
     assert list(broken(page)) == ["#e", "y.png", "no z.md", "none.md"]
 
 
-def test_the_index_has_every_page_once():
+def test_index_lists_every_page_once():
     listed = re.findall(r"^- \[(.+)\]\(\1\): ", (DOCS / "README.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted({page.name for page in DOCS.glob("*.md")} - {"README.md"})
 
 
-def test_modules_that_a_page_names_are_there():
-    rooms = [ROOT / room for room in ("chainer_profile", "models", "tests", "benchmarks")]
-    there = "\n".join(f"{path.as_posix()}\n" for room in rooms for path in room.rglob("*.py"))
+def test_modules_on_a_page_exist():
+    folders = [ROOT / folder for folder in ("chainer_profile", "models", "tests", "benchmarks")]
+    there = "\n".join(f"{path.as_posix()}\n" for folder in folders for path in folder.rglob("*.py"))
     for page in ("architecture.md", "recipes.md"):
         named = re.findall(r"`([\w/]+\.py)`", (DOCS / page).read_text())
-        # Those of examples.
+        # Modules in examples do not exist.
         named = {name for name in named if not re.search(r"(my_\w+|tiny|tsv)\.py$", name)}
         assert len(named) > 8
         assert {name for name in named if f"/{name}\n" not in there} == set(), page
 
 
-def test_sweeps_that_the_documentation_shows(tmp_path):
+def test_sweeps_in_the_documentation_have_the_stated_cases(tmp_path):
     def find(model, classes, arguments):
         return model, REGISTRY[model].input_shape
 
