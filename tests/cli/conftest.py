@@ -1,4 +1,4 @@
-"""Commands write reports whose text costs nothing; what is in it others test."""
+"""Commands write reports with fake contents, which other tests check."""
 
 from __future__ import annotations
 

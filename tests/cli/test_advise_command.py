@@ -1,4 +1,4 @@
-"""``profile.py advise``, on a tiny network; its processes are played, but in one test."""
+"""``profile.py advise`` on a tiny network. Only one test starts real processes."""
 
 import json
 import shlex
@@ -30,7 +30,7 @@ INTO = ("advise", "-q", "--out", "run")
 
 @dataclass
 class Played:
-    """A process in which ``onnxruntime`` takes half of the time, and nothing else is faster."""
+    """A fake process: ``onnxruntime`` takes half of the time, and other changes have no effect."""
 
     change: Change
     broken: bool = False
@@ -49,7 +49,7 @@ class Played:
 
 @pytest.fixture
 def starts(folder, monkeypatch):
-    """Sets what starts a process, given its threads and its change, and what may be tried."""
+    """Set the function that starts processes, the packages that are missing, and the threads."""
 
     def starts(start, missing=("torch",), threads=1):
         capabilities = Capabilities(
@@ -65,11 +65,11 @@ def starts(folder, monkeypatch):
 
 
 def shown():
-    """The advice that the last report was given."""
+    """Return the advice in the last report."""
     return profile.report.call_args.kwargs["related"].advice
 
 
-def test_it_profiles_tries_and_writes(starts, capsys):
+def test_advise_profiles_tries_changes_and_writes_advice(starts, capsys):
     assert main("advise", "-b", "2") == 0
     out, err = capsys.readouterr()
     assert out.startswith("With onnxruntime a forward pass is 2.00x as fast (CPU time, 95 % interv")
@@ -85,7 +85,7 @@ def test_it_profiles_tries_and_writes(starts, capsys):
     assert "# What was tried on tiny" in (place / "advice.md").read_text()
 
 
-def test_the_command_that_keeps_an_engine_is_complete(starts, capsys):
+def test_command_to_export_the_network_for_an_engine_is_complete(starts, capsys):
     Path("nets.py").write_text(OWN)
     words = (
         "--model",
@@ -110,18 +110,18 @@ def test_the_command_that_keeps_an_engine_is_complete(starts, capsys):
     assert read_origin(onnx.load("net.onnx")).network == "nets-Net"
 
 
-def test_advice_belongs_to_its_run(starts, done):
+def test_advice_is_shown_only_with_its_own_run(starts, done):
     assert done(*INTO) == ""
     content = json.loads(Path("run", ADVICE).read_text())
     content["environment"]["started"] = "2020-01-01T00:00:00Z"
     Path("run", ADVICE).write_text(json.dumps(content))
     done("report", "run", "-q")
-    assert shown() is None  # that of another run is not shown; a new run takes it away
+    assert shown() is None  # advice of another run is not shown
     done("--out", "run", "--force", "-q")
     assert not list(RUN.glob("advice*"))
 
 
-def test_a_run_that_is_there_gives_its_settings(starts, fails, capsys):
+def test_advice_about_an_existing_run_uses_its_settings(starts, fails, capsys):
     assert main("-b", "3", "--phase", "train", "--out", "run", "-q") == 0
     before = load_run(RUN)
     assert main("advise", "run") == 0
@@ -132,7 +132,7 @@ def test_a_run_that_is_there_gives_its_settings(starts, fails, capsys):
     assert main("advise", "run", "--force", "-q") == 0
 
 
-def test_a_run_of_before_is_taken_without_options_that_are_gone(starts, capsys, monkeypatch):
+def test_removed_options_of_an_old_run_are_ignored(starts, capsys, monkeypatch):
     taken = []
 
     def start(words, *_):
@@ -151,7 +151,7 @@ def test_a_run_of_before_is_taken_without_options_that_are_gone(starts, capsys, 
     assert capsys.readouterr().err == f"profile.py: {said}\n"
 
 
-def test_threads_are_chosen_where_the_profile_did_not(starts):
+def test_threads_are_tried_if_the_profile_did_not_compare_them(starts):
     # One thread takes half of the time of two.
     starts(
         lambda threads, to: Played(Change(engine="one" * ((to.threads or threads) == 1))),
@@ -164,7 +164,7 @@ def test_threads_are_chosen_where_the_profile_did_not(starts):
     assert "one BLAS thread" in [tried.candidate.name for tried in advice.helping]
 
 
-def test_what_fails_is_a_line_or_an_error(starts, fails, capsys):
+def test_failed_change_is_listed_and_failed_network_is_an_error(starts, fails, capsys):
     starts(lambda threads, change: Played(change, broken=change != UNCHANGED))
     assert main("advise", "--out", "run") == 0
     out, _ = capsys.readouterr()
@@ -174,12 +174,13 @@ def test_what_fails_is_a_line_or_an_error(starts, fails, capsys):
     assert fails(*INTO, "--force") == "the unchanged network failed: cannot be made ready"
 
 
-def test_ctrl_c_keeps_what_there_is(starts, capsys):
+def test_ctrl_c_keeps_the_changes_that_were_measured(starts, capsys):
     begun = []
 
     def start(threads, change):
         begun.append(change)
-        # Two of the first look and two more are whole, however many changes are proposed.
+        # The interrupt comes after two pairs of the first look and two more, for any number of
+        # changes.
         if begun.count(Change(engine="onnxruntime")) == 5:
             signal.raise_signal(signal.SIGINT)
         return Played(change)
@@ -192,7 +193,7 @@ def test_ctrl_c_keeps_what_there_is(starts, capsys):
 
 
 @pytest.mark.process
-def test_for_real():
+def test_advise_measures_onnxruntime_in_real_processes():
     Path("nets.py").write_text(OWN)
     words = ["--model", "nets.py:Net", "--input-shape", "3", "--threads", "1"]
     assert main(*INTO, "--budget", "1s", *words) == 0

@@ -1,4 +1,4 @@
-"""The command line: what the options of a run do, what it prints, and its help."""
+"""The command line: options of a run, its output, and its help."""
 
 import os
 import re
@@ -61,13 +61,13 @@ def test_options_reach_the_recording_and_the_network(done):
     assert "time limit reached" in " ".join(out.split())
 
 
-def test_the_default_folder_takes_the_next_free_number():
+def test_default_folder_has_the_next_free_number():
     for words in ((), (), ("-b", "2", "--phase", "train")):
         assert main("-q", *words) == 0
     assert names_in("reports") == ["tiny-cpu-b1", "tiny-cpu-b1-2", "tiny-cpu-b2-train"]
 
 
-def test_report_makes_the_reports_again_and_shows_what_is_asked_for(done):
+def test_report_writes_the_reports_again_and_shows_the_requested_tables(done):
     first = done("-o", "run")
     for name in ALL_FILES:
         if name != "recording.npz":
@@ -84,7 +84,7 @@ def test_report_makes_the_reports_again_and_shows_what_is_asked_for(done):
     assert sum(" * " in line for line in out.splitlines()) == 2
 
 
-def test_trees_and_groups(done):
+def test_tree_and_groups_are_shown_if_requested(done):
     blocks = [chainer.Sequential(L.Linear(3, 3), L.Linear(3, 3)) for _ in range(2)]
     forward = lambda self, x: F.relu(self.blocks[1](self.blocks[0](x)))  # noqa: E731
     made = net(forward, blocks=chainer.ChainList(*blocks))
@@ -92,11 +92,11 @@ def test_trees_and_groups(done):
     assert "Sequential" in shown
     assert done("report", "run", "--tree", "3").count("Linear ") > shown.count("Linear ")
     alone = done("report", "run", "--group-by", "block", "--limit", "0").splitlines()
-    assert alone[0].split()[:2] == ["block", "calls"]  # nothing above it
+    assert alone[0].split()[:2] == ["block", "calls"]  # no link above it
     assert any(line.startswith("/blocks/1 ") for line in alone)
 
 
-def test_help_of_no_command_imports_anything_heavy():
+def test_help_imports_no_slow_packages():
     code = (
         "import sys\n"
         "from chainer_profile.__main__ import main\n"
@@ -113,7 +113,7 @@ def test_help_of_no_command_imports_anything_heavy():
     assert result.stdout.splitlines()[-1] == "heavy: set()"
 
 
-def test_the_help_fits_two_screens_and_the_rest_is_in_help_all(capsys, monkeypatch):
+def test_help_fits_two_screens_and_help_all_has_every_option(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     shown = {}
     for option in ("--help", "--help-all"):
@@ -123,21 +123,21 @@ def test_the_help_fits_two_screens_and_the_rest_is_in_help_all(capsys, monkeypat
     lines = shown["--help"].splitlines()
     assert len(lines) <= 2 * 40
     assert max(map(len, lines)) <= 80
-    # The commands stand above the options.
+    # The commands come before the options.
     end = shown["--help"].index("-h, --help")
     for word in COMMANDS.keys() - {PROFILE}:
         assert 0 < shown["--help"].find(f"\n  {word} ") < end
     own = {word: parser_of(word)._option_string_actions for word in COMMANDS}
     options = {action.option_strings[-1] for actions in own.values() for action in actions.values()}
     assert len(COMMANDS) <= 10
-    assert len(options) <= 71  # 70 without --target, which is to leave
+    assert len(options) <= 71  # 70 without --target, which will be removed
     assert len(COMMON) == 12
     assert all(option in shown["--help"] for option in COMMON)
     assert all(option in shown["--help-all"] for option in own[PROFILE])
 
 
 @pytest.mark.smoke
-def test_a_pipe_that_nobody_reads():
+def test_closed_pipe_ends_the_command_quietly():
     Path("own.py").write_text(OWN)
     reader, writer = os.pipe()
     os.close(reader)
@@ -148,7 +148,7 @@ def test_a_pipe_that_nobody_reads():
     assert names_in("run") == FILES
 
 
-def test_a_new_title_is_no_reason_to_print_the_tables_again(done):
+def test_report_with_a_new_title_does_not_print_the_tables(done):
     done("-q", "--out", "run")
     said = "Written to run: report.md, report.html, layers.csv, links.csv and 4 more files\n"
     titled = ("--title", "Mine", "--author", "Ada", "--course", "Systems")
@@ -170,7 +170,7 @@ def test_why_prints_its_table(done, monkeypatch):
     assert not head.search(done("report", "run"))
 
 
-def test_a_float_type_that_is_asked_for_reaches_the_network(done):
+def test_requested_float_type_reaches_the_network(done):
     seen = set()
 
     class Typed(Net):

@@ -1,4 +1,4 @@
-"""The command line: the machine's limits, by themselves and as a part of a run."""
+"""The machine's limits, measured by their own command or during a run."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.conftest import FakeClock
 
 @pytest.fixture
 def measured(monkeypatch):
-    """The numbers of BLAS threads with which the limits were measured, each time."""
+    """Return the numbers of BLAS threads at each measurement of the limits."""
     threads = []
 
     def measure(environment, device):
@@ -25,7 +25,7 @@ def measured(monkeypatch):
         return stand_in(environment, device)
 
     monkeypatch.setattr(machine, "measure_limits", measure)
-    monkeypatch.setattr(parsing, "usable_cores", lambda: 2)  # however many there are
+    monkeypatch.setattr(parsing, "usable_cores", lambda: 2)  # independent of the test machine
     return threads
 
 
@@ -33,7 +33,7 @@ def limits_of(name):
     return load_run(Path(name)).limits
 
 
-def test_the_limits_are_shown(done, monkeypatch):
+def test_limits_are_shown_and_measured_again_if_requested(done, monkeypatch):
     values = {line[:24].strip(): line[24:] for line in done("--machine").splitlines()}
     assert values.pop("machine").startswith("cpu, ")
     assert values.pop("BLAS threads")
@@ -49,8 +49,8 @@ def test_the_limits_are_shown(done, monkeypatch):
     assert "float16 matrix product  800.0 GFLOP/s" in done("--machine", "again")
 
 
-def test_what_is_no_error_of_a_run(monkeypatch, tmp_path, done, fails, capsys):
-    with monkeypatch.context() as patch:  # a cache that cannot be written
+def test_run_does_not_fail_without_limits(monkeypatch, tmp_path, done, fails, capsys):
+    with monkeypatch.context() as patch:  # a cache folder that is a file
         Path("file").write_text("mine")
         patch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
         said = " ".join(done("--machine").split())
@@ -70,7 +70,7 @@ def test_what_is_no_error_of_a_run(monkeypatch, tmp_path, done, fails, capsys):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_limits_are_those_of_the_threads_and_kept(measured, done, threads):
+def test_limits_are_measured_once_for_each_number_of_threads(measured, done, threads):
     assert f"BLAS threads            {threads}\n" in done("--machine", "--threads", str(threads))
     done("-q", "-o", "run", "--threads", str(threads))
     assert measured == [{threads}]
@@ -81,7 +81,7 @@ def test_limits_are_those_of_the_threads_and_kept(measured, done, threads):
     assert limits_of("without") is None
 
 
-def test_limits_that_would_take_too_long_are_not_measured(measured, monkeypatch):
+def test_limits_are_not_measured_if_time_is_short(measured, monkeypatch):
     fake = FakeClock()
     monkeypatch.setattr(clock, "HOST_CLOCK", Clock(fake.now_ns))
 
@@ -89,7 +89,7 @@ def test_limits_that_would_take_too_long_are_not_measured(measured, monkeypatch)
         def at_call(self, number):
             fake.advance(10**9)
 
-    # Measured where there is time for all calls, the memory pass too; kept ones take no time.
+    # A measurement needs time for all calls, also of the memory pass; saved limits need no time.
     for name, seconds, count in (("none", 17, 0), ("measured", 60, 1), ("kept", 17, 1)):
         assert main("-q", "-o", name, "--max-seconds", str(seconds), build=Seconds) == 0
         assert len(measured) == count

@@ -1,4 +1,4 @@
-"""profile.py compare: its options, its files, its exit codes."""
+"""profile.py compare: its options, files and exit codes."""
 
 import re
 import shutil
@@ -18,7 +18,7 @@ from tests.comparing import CALM, run, scaled
 
 @pytest.fixture(autouse=True)
 def runs(folder):
-    """Runs A, A2, A3 of one code; B, B2, B3 of another, with one layer slower by 30 %."""
+    """Runs A, A2, A3 of the same code; B, B2, B3 of other code, with one layer slower by 30 %."""
     for at, end in enumerate(("", "2", "3")):
         for name, factors in (("A", {}), ("B", {3: 1.3})):
             Path(name + end).mkdir()
@@ -26,7 +26,7 @@ def runs(folder):
             save_recording(Path(name + end), recording)
 
 
-#: Words of a command, and what it says.
+#: Arguments of a command, and texts in its output.
 SHOWN = {
     "A B": ("Before: A: chain", "1 of 24 matched"),
     "A/recording.npz B": ("Before: A/recording.npz: chain",),
@@ -36,7 +36,7 @@ SHOWN = {
 }
 
 
-def test_what_is_compared(done):
+def test_runs_are_compared_with_the_first(done):
     shutil.copytree("A", "A,B")
     for words, parts in SHOWN.items():
         out = done("compare", *words.split())
@@ -57,14 +57,14 @@ def test_what_is_compared(done):
     assert "21 rows not shown" in Path("z/comparison.md").read_text()
 
 
-def test_the_time_of_whole_programs(done):
+def test_times_of_whole_programs_are_compared(done):
     started, ended = "2000-01-01T00:00:00Z", "2100-01-01T00:00:00Z"
     for name, wall_s in (("A", 4), ("A2", 6), ("B", 2)):
         around = Spent(PROFILER, "around", 10**9)
         budget = Budget("t.py", started, ended, COMPLETE, wall_s * 10**9, (around,))
         Path(name, BUDGET).write_text(write_json(budget))
         assert ("The whole program is " in done("compare", "A", "B")) is (name == "B")
-    # The mean of A's 3 s and 5 s; with three runs there is a verdict.
+    # The mean of A's 3 s and 5 s; three runs give a verdict.
     out = done("compare", "A,A2", "B", "-o", "z")
     assert "change in the whole program: 4.000 s, now 1.000 s, 4.00x faster" in out
     assert "mean self time [ms]" not in Path("z/comparison.md").read_text()
@@ -75,7 +75,7 @@ GATE = ("--fail-above", "5%")
 CPU = (*GATE, "--gate", "cpu")
 
 
-#: Runs that may stand in the place of B.
+#: Runs that may replace B.
 OTHERS = {
     "slower as a whole": lambda: scaled(run(7), {}, whole=1.2),
     "one trial": lambda: run(7, n_trials=1),
@@ -89,7 +89,7 @@ OTHERS = {
 }
 NONE = "too few trials for a verdict"
 SLOWER = "slower: 3_Convolution2DFunction at /res2/1/conv1: 1.3"
-#: What B is, the words behind A, the exit code, and parts of the output and of an error's line.
+#: Run B, arguments after A, exit code, and parts of the output and of the error message.
 GATES: list[tuple[str, tuple[str, ...], int, str, str]] = [
     ("", ("A2", *GATE), 0, "Gate: passed", ""),
     ("", ("B", *GATE), 3, "Gate: FAILED, 1 slower by more than 5.0 %", f"profile.py: {SLOWER}"),
@@ -104,7 +104,7 @@ GATES: list[tuple[str, tuple[str, ...], int, str, str]] = [
 ]
 
 
-def test_gates(capsys):
+def test_gates_set_the_exit_code(capsys):
     for made, words, code, shown, said in GATES:
         if made:
             save_recording(Path("B"), OTHERS[made]())
@@ -115,9 +115,9 @@ def test_gates(capsys):
         assert said in " ".join(one_line(err).split()) if said else err == ""
 
 
-def test_a_gate_on_cpu_time_looks_at_nothing_else(done, fails):
+def test_gate_on_cpu_time_ignores_wall_time(done, fails):
     for name, factor in (("A", 1.0), ("A2", 1.0), ("B", 1.3), ("B2", 1.3), ("B3", 1.0)):
-        # By the clock B's unprofiled trials take twice as long as the others'.
+        # In wall time, B's unprofiled trials take twice as long as the others.
         recording = scaled(load_run(Path(name)), {}, whole=4.0 if name == "B3" else 2.0)
         cpu_ns = (load_run(Path(name)).clean_ns * factor).astype("int64")
         save_recording(Path(name), replace(recording, clean_cpu_ns=cpu_ns))

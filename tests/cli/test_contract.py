@@ -1,4 +1,4 @@
-"""What the commands that write share: their files, their words, and whose folder it is."""
+"""Common behaviour of commands that write files: their folder, files and messages."""
 
 import shutil
 import signal
@@ -19,14 +19,14 @@ from tests.command import ALL_FILES, OWN, ROOT, Net, main, raising
 
 
 class Command(NamedTuple):
-    """The words of a command that writes into a folder."""
+    """A command that writes into a folder."""
 
     words: tuple[str, ...]
-    #: What is in the folder then.
+    #: Files in the folder afterwards.
     files: list[str]
-    #: Somebody's files that are in its way.
+    #: The user's files that the command must not replace.
     taken: tuple[str, ...]
-    #: What it says where the folder has its results; nothing if it takes it again.
+    #: The message if the folder has results already; empty if the command replaces them.
     again: str = "contains a run already"
 
 
@@ -52,7 +52,7 @@ COMMANDS = {
         again="contains a training already",
     ),
     "compare": Command(("compare", "run", "run"), COMPARISON, ("report.md",), again=""),
-    # Only what is refused: they run programs of their own, or start processes.
+    # Only their refusals are tested here: they run programs or start processes.
     "run": Command(("run", "script.py"), [], ("budget.json", "trace.json")),
     "advise": Command(("advise",), [], ("advice.json", "advice.md")),
 }
@@ -66,7 +66,7 @@ def call(name, *more):
 
 @pytest.fixture(autouse=True)
 def runs(folder, monkeypatch):
-    """A run to compare, a program, and a stand-in for the cases of a sweep."""
+    """A run to compare, a program, and a fake program for the cases of a sweep."""
     monkeypatch.setattr(executors, "PROGRAM", sweeping.PROGRAM)
     monkeypatch.setattr(sweep_plot, "pictures", lambda results: {})
     assert main("-q", "-o", "run") == 0
@@ -74,7 +74,7 @@ def runs(folder, monkeypatch):
 
 
 @pytest.mark.process
-def test_a_command_writes_its_files_and_says_so_unless_it_is_quiet(capsys):
+def test_command_writes_its_files_and_lists_them_unless_quiet(capsys):
     for name in WRITING:
         assert call(name, "-o", f"{name}/in/it") == 0, name
         assert names_in(f"{name}/in/it") == COMMANDS[name].files
@@ -92,10 +92,10 @@ def test_a_command_writes_its_files_and_says_so_unless_it_is_quiet(capsys):
         assert capsys.readouterr() == ("", "")
 
 
-# -- files of the user's in the folder of the results
+# -- files of the user in the folder of the results
 
 
-def test_files_of_the_users_are_refused_before_anything_is_measured(monkeypatch, capsys):
+def test_folder_with_user_files_is_refused_before_measuring(monkeypatch, capsys):
     monkeypatch.setattr(loading, "build_model", raising(AssertionError("something is measured")))
     monkeypatch.setattr(sweep, "run_cases", raising(AssertionError("something is measured")))
     for name, command in COMMANDS.items():
@@ -114,7 +114,7 @@ def test_files_of_the_users_are_refused_before_anything_is_measured(monkeypatch,
     assert not Path("ran").exists()
 
 
-def test_a_report_takes_no_file_of_the_users_place(fails):
+def test_report_does_not_replace_user_files(fails):
     Path("th").mkdir()
     shutil.copy("run/recording.npz", "th/run.npz")
     Path("th/report.md").write_text("mine")
@@ -127,14 +127,14 @@ def test_a_report_takes_no_file_of_the_users_place(fails):
 # -- folders that cannot be written, and signals
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(fails):
+def test_folder_that_cannot_be_created_is_refused_in_one_line(fails):
     for name in WRITING:
         assert "cannot be written" in fails(*COMMANDS[name].words, "-q", "-o", "/proc/new"), name
     assert "cannot be written" in fails("export", "/proc/new/net.onnx")
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_before_anything_is_measured_leaves_nothing(signum, code, fails):
+def test_signal_before_measuring_leaves_no_files(signum, code, fails):
     def build(**_):
         signal.raise_signal(signum)
         return Net()
@@ -151,7 +151,7 @@ def test_a_signal_before_anything_is_measured_leaves_nothing(signum, code, fails
 
 
 @pytest.mark.process
-def test_closed_streams_lose_nothing():
+def test_closed_output_streams_do_not_lose_results():
     Path("net.py").write_text(OWN)
     words = "--model net.py:Net --input-shape 3 --trials 4 --skip machine --format none -o out"
     script = f"{sys.executable} {ROOT / 'profile.py'} {words} >&- 2>&- <&-"

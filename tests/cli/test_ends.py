@@ -1,4 +1,4 @@
-"""How a run ends: signals, errors, full disks; what is said, the exit code, and what is kept."""
+"""Ends of a run by signals, errors and full disks: messages, exit codes, and remaining files."""
 
 import io
 import os
@@ -34,7 +34,7 @@ AGAIN = "free some space, then run python profile.py report"
 
 @pytest.fixture(autouse=True)
 def signals():
-    """Handlers that fail the test, for signals that a command leaves to itself; both come back."""
+    """Fail at a signal that the command does not handle; check that it restores the handlers."""
 
     def unhandled(signum, frame):
         raise AssertionError(f"nobody handles {signal.Signals(signum).name}")
@@ -47,7 +47,7 @@ def signals():
 
 
 def kept():
-    """The trials that are kept, and how the recording says that they ended."""
+    """Return the number of trials in the recording, and how the recording ended."""
     recording = load_run(Path("run"))
     return recording.n_trials, recording.ended
 
@@ -56,18 +56,18 @@ def kept():
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_the_trials_before_a_signal_are_kept(name, code, capsys):
+def test_trials_before_a_signal_are_kept(name, code, capsys):
     build = acting(FIRST_TRIAL + 6, sending(signal.Signals[name]))
     assert main("-n", "20", *INTO, build=build) == code
     out, err = capsys.readouterr()
-    # The trial in which the signal came is complete, and the last one.
+    # The trial during the signal is complete, and is the last one.
     assert kept() == (7, f"interrupted by {name}")
     assert one_line(err) == f"profile.py: interrupted by {name}: 7 of 20 trials are in run"
     assert f"after 7 of 20 trials: interrupted by {name}" in " ".join(out.split())
     assert names_in("run") == FILES
 
 
-def test_signals_before_the_first_trial_and_within_one_that_hangs(fails):
+def test_signals_end_a_run_before_its_first_trial_or_in_a_trial_that_hangs(fails):
     said = "profile.py: interrupted by SIGTERM: no profiled trial was complete"
     build = acting(FIRST_TRIAL - 1, sending(signal.SIGTERM))
     assert fails("-o", "a/b/run", code=143, build=build) == said
@@ -83,7 +83,7 @@ def test_signals_before_the_first_trial_and_within_one_that_hangs(fails):
     assert kept() == (6, "killed before its end")
 
 
-def test_a_signal_while_the_reports_are_made_keeps_the_recording(monkeypatch):
+def test_signal_during_the_reports_keeps_the_recording(monkeypatch):
     def interrupted(picture):
         sending(signal.SIGINT)()
         pytest.fail("the reports go on")
@@ -96,7 +96,7 @@ def test_a_signal_while_the_reports_are_made_keeps_the_recording(monkeypatch):
     assert kept()[0] == 4
 
 
-#: Calls 1 to 3 learn the structure, 4 is a warm-up, 5 the first trial.
+#: Calls 1 to 3 record the structure, call 4 is a warm-up, call 5 the first trial.
 KILLED = """
 import os, signal
 import time
@@ -123,12 +123,12 @@ class Net(L.Linear):
 
 @pytest.mark.process
 @pytest.mark.smoke
-def test_a_killed_run_is_recovered(done):
+def test_killed_run_is_recovered(done):
     Path("own.py").write_text(KILLED)
     words = ("-m", "own.py:Net", "--input-shape", "3", "-w", "1", "-n", "50", *INTO)
     assert process(*words).returncode == -signal.SIGKILL
     assert names_in("run") == ["recording.journal"]
-    # All trials but the one in which it was killed.
+    # The interrupted trial is lost.
     said = "The run ended after 7 of 50 trials: killed before its end."
     assert said in " ".join(done("report", "run").split())
     assert names_in("run") == FILES
@@ -146,7 +146,7 @@ def test_a_killed_run_is_recovered(done):
         (KeyboardInterrupt(), "the network ends the program: KeyboardInterrupt"),
     ],
 )
-def test_a_network_that_fails_at_its_50th_call(error, message, fails):
+def test_network_that_fails_at_its_50th_call_keeps_its_trials(error, message, fails):
     said = fails("-n", "60", "-q", *INTO, build=acting(50, raising(error)))
     assert said.startswith(message)
     assert said.endswith("; 45 of 60 trials are in run")
@@ -154,10 +154,10 @@ def test_a_network_that_fails_at_its_50th_call(error, message, fails):
     assert kept() == (45, f"failed: {said.rpartition(';')[0]}")
 
 
-# -- disks without space
+# -- full disks
 
 
-def test_a_disk_that_is_full_or_fills_up_during_the_trials(fails):
+def test_full_disk_during_the_trials_keeps_the_trials_that_fit(fails):
     where = "free some space, or choose another folder with --out"
     journal = "run/recording.journal: File too large"
     with file_size_limit(100):
@@ -166,7 +166,7 @@ def test_a_disk_that_is_full_or_fills_up_during_the_trials(fails):
     assert os.listdir() == []
     with file_size_limit(20_000):
         said = fails("-n", "1000", "-q", *INTO)
-    # The last group of trials is in memory only, and in the recording nevertheless.
+    # The last group of trials is only in memory, but is in the recording.
     done = kept()[0]
     assert 10 < done < 1000
     assert said == (
@@ -176,7 +176,7 @@ def test_a_disk_that_is_full_or_fills_up_during_the_trials(fails):
     assert names_in("run") == FILES
 
 
-def test_a_recording_for_which_there_is_no_space(monkeypatch, fails, capsys):
+def test_recording_without_space_is_recovered_from_the_journal(monkeypatch, fails, capsys):
     cannot = "run/recording.npz: cannot be written (No space left on device); the trials are"
     with monkeypatch.context() as patch:
         patch.setattr(Recording, "save", raising(OSError(28, "No space left on device")))
@@ -196,7 +196,7 @@ def test_a_recording_for_which_there_is_no_space(monkeypatch, fails, capsys):
         assert load_run(Path(name)).n_trials == trials
 
 
-def test_reports_and_tables_for_which_there_is_no_space(monkeypatch, fails, capsys):
+def test_reports_without_space_keep_the_recording(monkeypatch, fails, capsys):
     with monkeypatch.context() as patch, file_size_limit(40_000):
         patch.setattr(csv_files, "to_csv", lambda *_: "x" * 80_000)
         assert main("-n", "6", "-o", "run") == 1
@@ -215,11 +215,11 @@ def test_reports_and_tables_for_which_there_is_no_space(monkeypatch, fails, caps
     assert names_in("other") == ALL_FILES
 
 
-# -- what a command is run within
+# -- errors in a command
 
 
-def test_an_error_is_one_line_and_with_debug_a_traceback(capsys):
-    with pytest.raises(ZeroDivisionError):  # one of ours is no line
+def test_error_is_one_line_or_a_traceback_with_debug(capsys):
+    with pytest.raises(ZeroDivisionError):  # a bug in our code is not reported in one line
         run_command("x.py", [], raising(ZeroDivisionError()))
     for words, begin in ((["--debug"], "Traceback"), ([], "x.py: error: here\n")):
         assert run_command("x.py", words, raising(ProfileError("here"))) == 1

@@ -1,4 +1,4 @@
-"""``profile.py engines``, on a tiny network with engines of the user's own."""
+"""``profile.py engines`` on a tiny network, with engines of the user."""
 
 import csv
 import signal
@@ -93,14 +93,14 @@ def test_engines_are_measured_compared_and_written(done, monkeypatch):
     assert len(recording.clean_ns) == 12
     assert (of_chainer.settings.engine, of_chainer.settings.threads) == ("", 1)
     assert (place / "fast" / "report.md").is_file()
-    # Reports are made again from what is kept.
+    # Reports are written again from the recordings.
     before = {name: Path(place, name).read_bytes() for name in FILES}
     Path(place, "engines.csv").unlink()
     assert done("report", str(place)).partition("\nWritten")[0] == out.partition("\nWritten")[0]
     assert {name: Path(place, name).read_bytes() for name in FILES} == before
 
 
-def test_wrong_outputs_end_with_4_after_all_is_written(capsys):
+def test_wrong_outputs_give_exit_code_4_after_files_are_written(capsys):
     assert run("--engines", "own:Wrong,own:Fast", "--out", "run") == 4
     out, err = capsys.readouterr()
     said = one_line(err)
@@ -118,9 +118,9 @@ def test_wrong_outputs_end_with_4_after_all_is_written(capsys):
     assert not Path("run", "fast").exists()
 
 
-def test_an_engine_from_its_file_has_the_file_s_weights(fails):
+def test_engine_from_a_file_uses_the_weights_in_the_file(fails):
     model = Net()
-    model.fc.b.array[:] = 10  # what ReLU lets through
+    model.fc.b.array[:] = 10  # keeps ReLU's inputs positive
     values = np.concatenate([model.fc.W.array.ravel(), model.fc.b.array])
     words = (*FAST, "--force", "-q", "--load-engine", "kept.fast")
     for content, code in ((values, 0), (values * 2, 4)):
@@ -130,8 +130,8 @@ def test_an_engine_from_its_file_has_the_file_s_weights(fails):
     assert fails("engines", *words) == "no engine but chainer ran: fast: is of another network"
 
 
-def test_what_is_not_installed_is_listed(done, monkeypatch, capsys):
-    # A package that is not there, and one that is and is broken.
+def test_engines_without_their_packages_are_listed_with_the_reason(done, monkeypatch, capsys):
+    # One package cannot be imported, the other one is not installed.
     Path("half_there.py").write_text("raise ImportError('no\\nlibrary')")
     monkeypatch.syspath_prepend(".")
     for module, lacks in (
@@ -147,7 +147,7 @@ def test_what_is_not_installed_is_listed(done, monkeypatch, capsys):
         assert one_line(capsys.readouterr().err).endswith(said)
 
 
-def test_providers_have_names_and_folders_of_their_own_or_a_line_where_they_lack(done, monkeypatch):
+def test_each_provider_has_its_name_and_folder_or_a_line_if_missing(done, monkeypatch):
     lacks, named = "onnxruntime:OpenVINOExecutionProvider", "onnxruntime:CPUExecutionProvider"
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
     out = " ".join(done("engines", "--engines", f"{named},{lacks}", "--out", "run").split())
@@ -157,8 +157,8 @@ def test_providers_have_names_and_folders_of_their_own_or_a_line_where_they_lack
     assert recording.settings.engine == f"{named} {onnxruntime.__version__}"
 
 
-def test_what_ends_it_early_keeps_what_was_measured(fails, capsys):
-    # Three calls of the structure pass, four for outputs, a warm-up and an untimed one.
+def test_trials_before_an_interrupt_error_or_full_disk_are_kept(fails, capsys):
+    # Three calls of the structure pass, four for outputs, a warm-up and an untimed call.
     assert run(*FAST, build=acting(15, sending(signal.SIGINT))) == 130
     assert "ended early (interrupted by SIGINT)" in capsys.readouterr().out
     assert 0 < int(table()["fast"]["trials"]) < 12

@@ -15,7 +15,7 @@ from tests.engines.exporting import images, network_of, outputs_of
 
 
 def check(to, model, batch):
-    """What a file gives is what the model gives."""
+    """Check that the file gives the same output as the network."""
     network, engine = network_of(model, images(batch, 3)), OnnxRuntimeEngine()
     engine.load(network, Path(to))
     given = engine.run(network.inputs)
@@ -23,13 +23,13 @@ def check(to, model, batch):
 
 
 class Single(chainer.Chain):
-    """Takes a batch of 1 alone."""
+    """A network that accepts only a batch of 1."""
 
     def forward(self, x):
         return F.relu(F.reshape(x, (1, 3)))
 
 
-def test_a_file_is_for_any_batch_or_for_one(done):
+def test_file_accepts_any_batch_size_or_one(done):
     model = Net()
     wrote, differ, batch = done("export", "net.onnx", build=lambda: model).split("; ")
     assert wrote.startswith("wrote net.onnx (")
@@ -49,7 +49,7 @@ def test_a_file_is_for_any_batch_or_for_one(done):
     assert any((onnx.numpy_helper.to_array(array) == 7).all() for array in weights)
 
 
-def test_what_cannot_be_written_leaves_nothing(fails, monkeypatch):
+def test_failed_export_leaves_no_file(fails, monkeypatch):
     with file_size_limit(100):
         said = fails("export", "net.onnx")
     assert said.startswith("net.onnx: ")

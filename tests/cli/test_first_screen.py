@@ -1,4 +1,4 @@
-"""The first screen is the answer: a command prints few lines by default."""
+"""The first screen answers the main question: a command prints few lines by default."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ from tests.report.working import make_device_training, with_work
 
 
 def noisy(recording):
-    """The same with all that a warning can be made of."""
+    """Change a recording so that its report has every warning."""
     walls = recording.trial_ns
     factor = np.where(np.arange(len(walls)) < len(walls) // 2, 3, 1)
     return replace(recording, trial_ns=walls * factor, ended="interrupted by the user")
@@ -38,7 +38,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run(name, folder, done, monkeypatch):
+def test_first_screen_of_a_run_is_short_and_adds_up(name, folder, done, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     save_recording(folder, RUNS[name]())
     monkeypatch.chdir(folder.parent)
@@ -53,24 +53,24 @@ def test_a_run(name, folder, done, monkeypatch):
     findings = summarise(RUNS[name]()).findings
     said = "Next: " in out or "To make it faster, measure what helps" in out
     assert said == (next_step(findings) is not None)
-    # All the rest is there with --full.
+    # --full shows the other findings.
     full = done("report", folder.name, "--full", "--format", "none")
     for finding in findings:
         assert finding.text in " ".join(full.split())
-    # All of the trial is in the table of functions.
+    # The table of functions adds up to the trial.
     *parts, whole = _percentages(shown, "profiled trials")
     assert whole == 100
     assert sum(parts) == pytest.approx(100, abs=0.051 * len(parts))
 
 
 def _percentages(lines, heading):
-    """The shares of the table below a heading, in per cent."""
+    """Return the shares in the table below a heading, in per cent."""
     start = next(at for at, line in enumerate(lines) if heading in line and line.endswith("%"))
     end = lines.index("", start)
     return [float(line.rstrip(" #").split()[-1]) for line in lines[start + 1 : end]]
 
 
-def test_what_has_no_room_is_named_with_what_leads_to_it():
+def test_parts_that_do_not_fit_are_named_with_the_option_that_shows_them():
     column = Column("name", "name", unit.TEXT)
     rows = [SimpleNamespace(name=f"name {at}") for at in range(30)]
     tables = [Table([column], rows, f"Table of {name}") for name in "ab"]

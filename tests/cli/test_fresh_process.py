@@ -1,4 +1,4 @@
-"""Networks find the memory of a process in which nothing but Chainer was imported before."""
+"""Networks run in a process that has imported only Chainer, as in a loop without the profiler."""
 
 import sys
 from pathlib import Path
@@ -46,7 +46,7 @@ PROFILE = [
 
 
 def page_faults(*words):
-    """Page faults in the median call of the network, in a process of these words."""
+    """Return the page faults in the median call of the network, in a process with these words."""
     Path("net.py").write_text(NET)
     done = python(*words, env={"PYTHONPATH": f"{ROOT}:{Path.cwd()}", "OPENBLAS_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr

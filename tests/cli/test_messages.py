@@ -1,6 +1,6 @@
-"""Commands and options that messages print are there, and are what the message says.
+"""Commands and options in messages exist and do what the message says.
 
-They are collected from the sources: all texts of the package but docstrings.
+The messages are all string literals of the package except docstrings.
 """
 
 import ast
@@ -26,14 +26,14 @@ FOREIGN = {
     **dict.fromkeys(("--input-size", "--index"), "options of older versions"),
     **{"--nthreads": "Dask's", "--output": "the magics'"},
 }
-#: Stands for a value in a text.
+#: A placeholder for a value in a text.
 VALUE = "\N{WHITE SQUARE}"
 
 
 def texts(path):
-    """The texts of a module but docstrings, with :data:`VALUE` for each value in them.
+    """Return the string literals of a module except docstrings, with :data:`VALUE` for each value.
 
-    The names of the commands are those of a clone.
+    Commands have the names that they have in a clone.
     """
     tree = ast.parse(path.read_text())
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
@@ -74,11 +74,11 @@ def with_model():
 
 
 def mentioned(text):
-    """The long options in a text."""
+    """Return the long options in a text."""
     return re.findall(r"(?<![\w-])(--[a-z][a-z-]*)", text)
 
 
-def test_options_in_texts_are_options():
+def test_options_in_messages_exist():
     ours = {name for word in COMMANDS for name in names_of(word)}
     found = [
         (module, line, option)
@@ -90,14 +90,14 @@ def test_options_in_texts_are_options():
     assert [each for each in found if each[2] not in ours] == []
 
 
-#: Options that a command's other parts have no use for.
+#: Options that other parts of a command do not use.
 WITHOUT = {
     "sweep": {"--input", "--data-dir"},  # its inputs are random
     "train": {"--input", "--input-shape"},  # its inputs are images
 }
 
 
-def test_what_building_a_network_asks_for_every_command_with_a_model_takes():
+def test_commands_with_a_model_accept_every_option_for_building_it():
     words = with_model()
     assert len(words) == 7
     asked = {
@@ -112,7 +112,7 @@ def test_what_building_a_network_asks_for_every_command_with_a_model_takes():
 
 
 def commands():
-    """The commands in texts: the words that follow the program's name."""
+    """Yield the commands in texts: the words after the program's name."""
     for module, line, text in every_text():
         for after in text.split("python profile.py ")[1:]:
             words = []
@@ -128,7 +128,7 @@ def commands():
             yield module, line, words
 
 
-def test_commands_in_texts_are_taken_by_their_parsers(subtests, tmp_path, monkeypatch):
+def test_commands_in_messages_are_accepted_by_their_parsers(subtests, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = [each for each in commands() if each[2]]
     assert len(found) > 10
@@ -141,7 +141,7 @@ def test_commands_in_texts_are_taken_by_their_parsers(subtests, tmp_path, monkey
                 parsers()[word].parse_args(rest)
 
 
-def test_a_text_with_a_wrong_command_is_seen(tmp_path, monkeypatch):
+def test_wrong_command_in_a_message_is_found(tmp_path, monkeypatch):
     module = tmp_path / "wrong.py"
     module.write_text('def f(x):\n    """--none"""\n    return f"{TYPED} export {x} --none"\n')
     monkeypatch.setattr("tests.cli.test_messages.PACKAGE", tmp_path)

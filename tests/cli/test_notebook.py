@@ -1,4 +1,4 @@
-"""The magics, in an IPython shell of their own."""
+"""The magics, in a separate IPython shell."""
 
 import atexit
 import builtins
@@ -56,7 +56,7 @@ class Shell:
         self.run("%reload_ext chainer_profile")
 
     def run(self, code):
-        """Run a cell; gives what it raised."""
+        """Run a cell; return the exception that it raised."""
         result = self.shell.run_cell(code)
         return result.error_before_exec or result.error_in_exec
 
@@ -67,12 +67,12 @@ class Shell:
         return self.run("\n".join([f"%%layerprofile {options}", *lines]))
 
     def of_call(self, call, options=f"{FEW} -q"):
-        """The summary of a line, which raises nothing."""
+        """Profile a line, which must not fail; return the summary."""
         assert self.line(f"{options} -o s {call}") is None
         return self.names.pop("s")
 
     def of_cell(self, *lines, options=f"{FEW} -q"):
-        """The summary of a cell, which raises nothing."""
+        """Profile a cell, which must not fail; return the summary."""
         assert self.cell(f"{options} -o s", *lines) is None
         return self.names.pop("s")
 
@@ -86,7 +86,7 @@ def paths(summary):
     return [layer.path for layer in summary.recording.layers]
 
 
-def test_a_call_is_profiled_in_test_mode_and_as_the_options_say(shell, capsys):
+def test_call_is_profiled_in_test_mode_with_the_given_options(shell, capsys):
     summary = shell.of_call("model(x)", FEW)
     recording = summary.recording
     settings = recording.settings
@@ -103,7 +103,7 @@ def test_a_call_is_profiled_in_test_mode_and_as_the_options_say(shell, capsys):
     assert shell.of_call("model(x)", f"{FEW} -q --memory").recording.memory is not None
 
 
-def test_arguments_are_those_of_the_call(shell):
+def test_arguments_of_the_call_reach_the_network(shell):
     shell.names["asked"] = []
     spaces = "[model][len( asked )]( (asked.append('a  b'), x)[ 1 ][:1] )"
     for call, batchsize in {"model(*[x])": 2, "model(**{'x': x})": 2, spaces: 1}.items():
@@ -115,7 +115,7 @@ def test_arguments_are_those_of_the_call(shell):
     assert (settings.input, settings.batchsize) == ("the first of 3 arrays", 3)
 
 
-#: What the magic of a line, or of a cell, is given, and what is said of it.
+#: Arguments of the line magic, or of the cell magic and its cell, and part of the message.
 REFUSED = """
  | give a call of a network
 model | 'model' is not a call
@@ -134,14 +134,14 @@ model(x) | model(x) | takes only options, not 'model(x)'
 """
 
 
-def test_what_is_wrong_is_said_in_one_line(shell):
+def test_wrong_input_is_refused_in_one_line(shell):
     for row in REFUSED.splitlines()[1:]:
         *given, said = row.split(" | ")
         error = shell.line(*given) if len(given) == 1 else shell.cell(*given)
         assert isinstance(error, UsageError), row
         assert said in str(error)
         assert "\n" not in str(error)
-    # Errors in what is given are the user's.
+    # Errors in the user's code are raised unchanged.
     assert isinstance(shell.line("unknown(x)"), NameError)
     assert isinstance(shell.cell(FEW, "y = model(x"), SyntaxError)
 
@@ -149,24 +149,24 @@ def test_what_is_wrong_is_said_in_one_line(shell):
 STEP = ("loss = F.softmax_cross_entropy(model(x), t)", "model.cleargrads()", "loss.backward()")
 
 
-def test_a_cell_is_a_trial_in_the_users_names(shell, capsys):
+def test_cell_is_a_trial_in_the_users_namespace(shell, capsys):
     summary = shell.of_cell("n += 1", "print('once')", "y = model(x)", "F.relu(y)")
     recording = summary.recording
     assert paths(summary) == ["/model/fc1", "/model", "/model/fc2", "/"]
     assert recording.settings.input_shape == (2, 3)
-    assert recording.settings.train_mode  # as chainer.config has it in a notebook
+    assert recording.settings.train_mode  # ``chainer.config`` is in train mode in a notebook
     assert shell.names["n"] >= 1 + 1 + 5 + len(recording.clean_ns)
     assert shell.names["y"].shape == (2, 2)
     assert recording.n_trials == 5
     assert capsys.readouterr().out.count("once") == 1
-    # Of several calls no batch is told, nor inputs per second; trials may differ.
+    # A cell with several calls has no single batch size; its trials may differ.
     summary = shell.of_cell("n += 1", "own = MLP(); own(x)", "for _ in range(n % 3): model(x)")
     assert paths(summary)[:3] == ["/MLP/fc1", "/MLP", "/MLP/fc2"]
     assert summary.recording.settings.input == "inputs of the cell"
     assert summary.totals.fps is None
 
 
-def test_a_training_step_of_ones_own(shell):
+def test_training_step_of_the_user_is_profiled(shell):
     shell.run("adam = chainer.optimizers.Adam().setup(model)")
     summary = shell.of_cell(*STEP, "adam.update()")
     settings = summary.recording.settings
@@ -177,7 +177,7 @@ def test_a_training_step_of_ones_own(shell):
     assert shell.of_cell(*STEP).recording.settings.phase == "forward-backward"
 
 
-def test_an_error_of_the_cell_is_shown_as_the_users(shell, capsys):
+def test_error_in_a_cell_is_shown_as_the_users_error(shell, capsys):
     for at in (1, 2, 6, 9):
         shell.names["n"] = 0
         error = shell.cell(f"{FEW} -o s", "n += 1", "y = model(x)", f"if n == {at}:", "    1 / 0")
@@ -187,24 +187,24 @@ def test_an_error_of_the_cell_is_shown_as_the_users(shell, capsys):
         out = capsys.readouterr().out
         assert "1 / 0" in out
         assert "chainer_profile" not in out
-    shell.of_cell("model(x)")  # hooks are gone
+    shell.of_cell("model(x)")  # hooks are removed
 
 
-def test_interrupts(shell):
+def test_interrupt_ends_the_trials(shell):
     stop = "if n == 60: signal.raise_signal(signal.SIGINT)"
     before = signal.getsignal(signal.SIGINT)
     recording = shell.of_cell("n += 1", "model(x)", stop, options="-n 1000 -w 1 -q").recording
     assert signal.getsignal(signal.SIGINT) is before
-    assert shell.names["n"] == 60  # no more runs after that one
+    assert shell.names["n"] == 60  # the cell does not run again
     assert 0 < recording.n_trials < 60
     assert recording.ended == "interrupted"
-    # A second one does not wait.
+    # A second interrupt ends the cell at once.
     twice = "if n == 69: [signal.raise_signal(signal.SIGINT) for _ in 'ab']"
     error = shell.cell("-n 1000 -w 1", "n += 1", "model(x)", twice)
     assert isinstance(error, KeyboardInterrupt)
 
 
-def test_an_interrupt_that_raises_shows_the_trials_so_far(shell, capsys):
+def test_interrupt_within_the_network_shows_the_trials_before_it(shell, capsys):
     def interrupt(y, calls):
         if calls == 20:
             raise KeyboardInterrupt
@@ -223,19 +223,19 @@ def test_an_interrupt_that_raises_shows_the_trials_so_far(shell, capsys):
 
 
 @pytest.mark.parametrize("call", ["model(x)", "model.forward(x)", "(lambda x: model(x))(x)"])
-def test_a_line_restores_the_state_of_its_network(shell, call):
+def test_line_restores_the_state_of_its_network(shell, call):
     before = describe(model=shell.names["model"], x=shell.names["x"])
     for phase in ("forward", "forward-backward"):
         shell.of_call(call, f"{FEW} -q --phase {phase}")
     assert not differences(before, describe(model=shell.names["model"], x=shell.names["x"]))
 
 
-def test_options_choose_what_is_shown_and_the_extension_can_be_unloaded(shell, monkeypatch):
+def test_options_choose_the_tables_and_the_extension_can_be_unloaded(shell, monkeypatch):
     shown = []
     monkeypatch.setattr(notebook, "display", lambda forms, raw: shown.append(forms))
     summary = shell.of_call("--hotspots top:1 model(x)")
     assert int(summary.layers["hot"].sum()) == 1
-    assert shown == []  # it is quiet
+    assert shown == []  # -q shows nothing
     for option, text, title in (
         ("--tree 2", "incl. ms", "The tree of links"),
         ("", "ms a call", "By link"),
@@ -249,7 +249,7 @@ def test_options_choose_what_is_shown_and_the_extension_can_be_unloaded(shell, m
         assert all(("layerprofile" in magics[k]) is (word == "load") for k in ("line", "cell"))
 
 
-def test_python_without_ipython():
+def test_missing_ipython_is_a_one_line_error():
     code = (
         "import sys; sys.modules['IPython'] = None\n"
         "import chainer_profile\n"
@@ -261,7 +261,7 @@ def test_python_without_ipython():
     assert said.stdout.startswith("the notebook extension needs IPython")
 
 
-def test_a_warning_of_ours_raises_nothing_in_a_cell(shell, monkeypatch, capsys):
+def test_our_warnings_never_raise_in_a_cell(shell, monkeypatch, capsys):
     monkeypatch.setattr(warning, "_printed", set())
     monkeypatch.setattr(memory, "memory_use", raising(OSError("none")))
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Which options each command has, and what the options of a sweep's cases mean."""
+"""Options of each command, and the meaning of the options in a sweep's cases."""
 
 import argparse
 
@@ -10,8 +10,7 @@ from chainer_profile.cli.notebook import _parser
 from chainer_profile.cli.parsers import parser_of
 from chainer_profile.cli.sweep import _DEFAULTS, OPTIONS
 
-#: All that a user can type: the arguments of each command in the order of its help, with all words
-#: of an option.
+#: Arguments of each command in the order of its help, with every name of an option.
 ARGUMENTS = {
     "profile": """
         -h/--help --help-all --version -m/--model --model-args --classes --weights --list-models
@@ -80,7 +79,7 @@ def test_commands_have_these_arguments_in_this_order():
         assert arguments(parser) == expected.split(), name
 
 
-def test_options_that_ask_for_no_run_are_taken_with_those_of_a_run():
+def test_options_that_replace_a_run_accept_its_options():
     words = [["profile", "--list-models"], ["profile", "--machine"], ["engines", "--list-engines"]]
     assert {option[2:].replace("-", "_") for _, option in words} == INSTEAD.keys()
     for word, *option in (*words, ["advise", "run"]):
@@ -96,19 +95,19 @@ def cases():
     return parser
 
 
-def test_cases_have_the_options_of_a_sweep_and_no_others(cases):
+def test_cases_have_exactly_the_options_of_a_sweep(cases):
     assert sorted(arguments(cases)) == sorted(f"--{name}" for name in OPTIONS)
     assert set(arguments(cases)) < set(arguments(parser_of("sweep")))
 
 
-def test_a_sweep_s_help_names_the_defaults_of_its_cases():
+def test_help_of_sweep_names_the_defaults_of_its_cases():
     options = parser_of("sweep")._option_string_actions
     for name, default in _DEFAULTS.items():
         if name != "model":
             assert options[f"--{name}"].help.endswith(f"(default: {default})")
 
 
-def test_cases_read_values_as_a_profile_does(cases):
+def test_cases_parse_values_like_a_profile(cases):
     profile = parser_of("profile")._option_string_actions
     values = {"input-shape": "3x8x8", "device": "@cupy:1", "skip": "machine"}
     for name in {*OPTIONS} - {"phase", "dtype"}:

@@ -1,4 +1,4 @@
-"""Networks of a user's own, in every command that takes one."""
+"""A user's own networks, in every command that accepts a network."""
 
 import csv
 from pathlib import Path
@@ -48,13 +48,13 @@ def engines_of(place):
 
 
 @pytest.mark.parametrize("network", [IDS, MLP, TWO], ids=lambda words: words[1])
-def test_every_command_takes_what_a_network_needs(network, done, capsys):
+def test_every_command_accepts_the_arguments_of_a_network(network, done, capsys):
     assert "n_vocab" not in done("summary", *network, "-b", "2")
     done(*network, "-b", "2", "-q", "--out", "run")
     assert main("engines", *network, "-b", "2", "--engines", "chainer-fast", "-o", "both") == 0
     assert engines_of(Path("both"))["chainer-fast"]["outputs"] == "right"
     capsys.readouterr()
-    # A sweep's cases are commands that profile.py takes.
+    # The cases of a sweep are commands that profile.py accepts.
     assert main("sweep", *network, "--batchsize", "1,2", "--dry-run") == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
     assert len(lines) == 2
@@ -65,7 +65,7 @@ def test_every_command_takes_what_a_network_needs(network, done, capsys):
         assert len(args.input_shape) == network.count("--input-shape")
 
 
-def test_training_takes_the_network_s_arguments(done):
+def test_training_accepts_the_arguments_of_a_network(done):
     code = "def make(n, n_out): return MLP(n, n_out)\n"
     Path("mine.py").write_text(Path("nets.py").read_text() + code)
     network = ("--model", "mine.py:make", "--model-args", "5, n_out=10")
@@ -74,7 +74,7 @@ def test_training_takes_the_network_s_arguments(done):
 
 
 @needs_onnxruntime
-def test_networks_of_integers_and_of_several_arrays_are_exported(done, fails):
+def test_networks_with_integer_inputs_or_several_inputs_are_exported(done, fails):
     assert "wrote two.onnx" in done("export", "two.onnx", *TWO)
     assert "wrote mlp.onnx" in done("export", "mlp.onnx", *MLP)
     np.save("x.npy", np.ones((2, 784), np.float32))
@@ -88,7 +88,7 @@ def test_networks_of_integers_and_of_several_arrays_are_exported(done, fails):
 
 
 @needs_onnxruntime
-def test_a_file_is_run_with_the_weights_that_it_was_exported_with(done, fails):
+def test_exported_file_runs_with_its_own_weights(done, fails):
     model = Net()
     model.fc.W.array[...] = 7
     chainer.serializers.save_npz("model.npz", model)
@@ -141,7 +141,7 @@ NOTE = (
     ],
     ids=lambda words: " ".join(words[:1]) or "profile",
 )
-def test_names_that_numpy_removed_are_there_for_the_network(words, capsys):
+def test_networks_can_use_names_that_numpy_removed(words, capsys):
     if words[:1] == ("export",) and ENGINES["onnxruntime"].why_unavailable():
         pytest.skip("needs onnxruntime")
     Path("old.py").write_text(OLD)

@@ -1,4 +1,4 @@
-"""profile.py report of ranks: its files, and folders with ranks missing, damaged or killed."""
+"""profile.py report of ranks: its files, and folders with missing, damaged or killed ranks."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ FILES = ["collectives.csv", "ranks.csv", "ranks.html", "ranks.md"]
 
 
 def make_ranks(size=2, **more):
-    """The folders of a training's ranks, in ``out``."""
+    """Make the folders of a training's ranks, in ``out``."""
     for name, recording in training(size, 30, 8, **more).items():
         Path("out", name).mkdir(parents=True)
         save_recording(Path("out", name), recording)
 
 
-def test_text_and_files(done):
+def test_report_of_ranks_prints_and_writes_tables(done):
     make_ranks(planted_ms={(1, 1): 30.0})
     out = done("report", "out")
     assert out.startswith("BatchNormalization at /res0 in forward takes ")
@@ -33,7 +33,7 @@ def test_text_and_files(done):
     assert names_in("there/x") == FILES
 
 
-def test_missing_and_damaged_ranks_are_said(done):
+def test_missing_and_damaged_ranks_are_reported(done):
     make_ranks(size=4)
     Path("out/rank-1/recording.npz").write_bytes(b"PK")
     Path("out/rank-2/recording.npz").unlink()

@@ -1,4 +1,4 @@
-"""What a command line is refused for: one line, an exit code, and nothing is written."""
+"""Command lines that are refused: one line, an exit code, and no written files."""
 
 import shlex
 import sys
@@ -15,7 +15,7 @@ from chainer_profile.record.recording import Settings
 from tests.command import OWN
 from tests.conftest import make_recording, make_training
 
-#: Networks and engines of the user's own.
+#: Networks and engines of the user.
 NETWORKS = f"""{OWN}
 seven = 7
 def take(n): return Net()
@@ -41,7 +41,7 @@ Sums = changed(lambda y: F.cumsum(y, axis=1))
 """
 CORES = plural(usable_cores() or 1, "core")
 
-#: Exit codes, words, and how the message begins.
+#: Exit codes, arguments, and the beginning of the message.
 REFUSED = f"""
 2 | --trials 0 | argument -n/--trials: must be a whole number, 1 or more, not '0'
 2 | --trials 9... | argument -n/--trials: must be a whole number, 1 or more, not '999999999999999999
@@ -152,7 +152,7 @@ REFUSED = f"""
 
 
 def rows():
-    """The table; a number of 5,000 digits stands there as ``9...``, and a new line as ``^``."""
+    """Read the table; ``9...`` replaces a number of 5,000 digits, and ``^`` a line break."""
     for line in REFUSED.strip().splitlines():
         code, words, message = line.split(" | ")
         argv = shlex.split(words.replace("9...", "9" * 5000).replace("^", "\n"))
@@ -161,7 +161,7 @@ def rows():
 
 @pytest.fixture
 def files(folder):
-    """Files that are no networks, weights or recordings, or damaged ones."""
+    """Make files that are no networks, weights or recordings, and damaged ones."""
     Path("own.py").write_text(NETWORKS)
     Path("bad.py").write_text("import absent_module")
     Path("text.npz").write_text("text")
@@ -199,7 +199,7 @@ def content():
     }
 
 
-def test_a_refusal_is_one_line_and_changes_nothing(files, fails, subtests, monkeypatch):
+def test_refusal_is_one_line_and_changes_no_files(files, fails, subtests, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     before = content()
     for code, words, message in rows():

@@ -1,4 +1,4 @@
-"""The command ``run``: what it writes of a program, however that ends, and what it says."""
+"""The command ``run``: its files and messages, also if the program fails or is killed."""
 
 import os
 import re
@@ -40,7 +40,7 @@ print("done")
 
 
 def run(*words, at_first="", afterwards="", script="train.py", form="none", **more):
-    """Run a training of 16 iterations; no reports unless asked for."""
+    """Run a training of 16 iterations, without reports by default."""
     text = TRAINS.replace("AT_FIRST", at_first).replace("AFTERWARDS", afterwards)
     Path(script).write_text(text)
     return run_in_child(*(["--format", form] if form else []), *words, script, **more)
@@ -50,10 +50,10 @@ def said():
     return Path("err").read_text()
 
 
-def test_a_folder_for_each_run_below_reports():
+def test_each_run_has_its_own_folder_below_reports():
     assert run() == 0
     Path("there").mkdir()
-    assert run(at_first="os.chdir('there')") == 0  # also of a program that goes elsewhere
+    assert run(at_first="os.chdir('there')") == 0  # also if the program changes its folder
     places = ("train-2", "train")
     assert files("reports") == [f"{name}/{file}" for name in places for file in BOTH]
     assert files("there") == []
@@ -65,29 +65,29 @@ def test_a_folder_for_each_run_below_reports():
     assert Script("a.b", kind=MODULE).stem == "a-b"
 
 
-def test_a_folder_that_holds_a_run_is_said_before_the_program_runs():
+def test_folder_with_a_run_is_refused_before_the_program_runs():
     assert run(*INTO) == 0
     before = load_run(HERE)
-    assert before.n_trials == 16  # without a memory pass all are timed
+    assert before.n_trials == 16  # without a memory pass, every iteration is timed
     assert before.memory is None
     assert run(*INTO) == 2
     assert "contains a run already" in said()
     assert said().count("\n") == 1
     assert Path("out").read_text() == ""
     assert run(*INTO, "--force", at_first="raise ValueError") == 1
-    assert load_run(HERE).environment == before.environment  # nothing took its place
+    assert load_run(HERE).environment == before.environment  # the old run is not replaced
     assert run("-q", "--memory", *INTO, "--force", afterwards="if i == 9: break") == 0
     assert said() == ""
     assert load_run(HERE).n_trials == 8
     assert load_run(HERE).memory is not None
-    # The budget alone is a result, too.
+    # A run can consist of the budget alone.
     assert run("--skip", "layers", "-o", "alone") == 0
     assert files("alone") == ["budget.json"]
     assert read_budget(Path("alone")).of(ITERATIONS).count == 16
     assert run("--skip", "layers", "-o", "alone") == 2
 
 
-def test_programs_with_little_of_chainers():
+def test_programs_that_hardly_use_chainer_run():
     wrapped = "assert not hasattr(chainer.Optimizer.update, '__wrapped__')"
     assert run("--compat-only", afterwards=wrapped) == 0
     assert (said(), Path("reports").exists()) == ("", False)
@@ -102,13 +102,13 @@ def test_programs_with_little_of_chainers():
     assert read_budget(HERE).of(SNAPSHOTS).count == 1
 
 
-def test_words_that_are_no_text():
+def test_file_names_that_are_not_utf8_are_accepted():
     assert run("-o", "\udcfa", "-q", script="b\udcff.py") == 0
     assert read_budget(Path("\udcfa")).script == "'b\\udcff.py'"
     assert main("report", "\udcfa") == 0
 
 
-def test_old_names_in_a_process_that_the_program_starts_anew():
+def test_spawned_processes_can_use_names_that_numpy_removed():
     Path("old.py").write_text(
         "import multiprocessing\nimport numpy as np\n"
         "def double(x):\n    return np.float(2 * x)\n"
@@ -121,7 +121,7 @@ def test_old_names_in_a_process_that_the_program_starts_anew():
 
 
 @pytest.mark.parametrize("child", ["sys.exit(4)", "break", "1 / 0"])
-def test_a_forked_child_leaves_the_profile_to_its_parent(child):
+def test_forked_child_does_not_change_the_profile(child):
     more = f"if i == 8:\n        if os.fork() == 0: {child}\n        os.wait()"
     assert run(*INTO, afterwards=more) == 0
     assert files("here") == BOTH
@@ -132,9 +132,9 @@ def test_a_forked_child_leaves_the_profile_to_its_parent(child):
     assert Path("out").read_text().count("done") == 1 + (child == "break")
 
 
-def test_a_program_that_is_killed_leaves_its_trials_and_where_its_time_went(monkeypatch):
+def test_killed_program_leaves_its_trials_and_its_budget(monkeypatch):
     monkeypatch.setattr(script_run, "_SAVED_EVERY_NS", 0)
-    # A child that has ended before leaves both alone.
+    # A child that ended before changes neither file.
     before = "if os.fork() == 0: sys.exit(0)\nos.wait()\nassert os.path.exists('here')"
     killed = "if i == 12: os.kill(os.getpid(), 15)"
     assert run(*INTO, at_first=before, afterwards=killed) == -signal.SIGTERM
@@ -146,7 +146,7 @@ def test_a_program_that_is_killed_leaves_its_trials_and_where_its_time_went(monk
     assert load_run(HERE).n_trials
 
 
-def test_a_short_program_has_its_page_when_it_is_asked_for(monkeypatch):
+def test_short_program_has_a_page_only_if_requested(monkeypatch):
     tables = ["layers.csv", "links.csv", "report.md"]
     assert run(*INTO, form="") == 0
     assert files("here") == sorted([*BOTH, *tables])
@@ -159,7 +159,7 @@ def test_a_short_program_has_its_page_when_it_is_asked_for(monkeypatch):
     assert {"report.html", "layers.png"} <= set(files("long"))
 
 
-def test_a_full_disk_keeps_the_trials_that_fit_and_says_at_once_how_to_recover_them(monkeypatch):
+def test_full_disk_keeps_the_trials_that_fit_and_shows_how_to_recover_them(monkeypatch):
     folder, again = Path.cwd() / "here", "python profile.py report"
     with monkeypatch.context() as patch:
         patch.setattr(Recording, "save", raising(OSError(28, "No space left on device")))
@@ -180,7 +180,7 @@ def test_a_full_disk_keeps_the_trials_that_fit_and_says_at_once_how_to_recover_t
     assert load_run(HERE).n_trials == kept
 
 
-def test_where_nothing_can_be_written_this_is_said_before_the_end():
+def test_unwritable_folder_is_reported_before_the_program_ends():
     program = Path("train.py").absolute()
 
     @contextmanager
@@ -199,7 +199,7 @@ def test_where_nothing_can_be_written_this_is_said_before_the_end():
     assert at_end == ""
 
 
-def test_the_time_of_another_run_is_none_of_this_one_s():
+def test_budget_of_another_run_is_not_shown():
     assert run(*INTO) == 0
     place = Path("here/budget.json")
     written, own = place.read_text(), read_budget(HERE)
@@ -214,7 +214,7 @@ def test_the_time_of_another_run_is_none_of_this_one_s():
 
 
 @pytest.mark.parametrize("other_cpu", [None, 0.1, 1.3])
-def test_programs_that_keep_the_processor_busy_are_shown(other_cpu):
+def test_busy_other_programs_give_a_warning(other_cpu):
     assert run(*INTO, form="", other_cpu=other_cpu) == 0
     is_busy = other_cpu == 1.3
     assert load_run(HERE).conditions.other_cpu == read_budget(HERE).other_cpu == other_cpu
@@ -223,8 +223,8 @@ def test_programs_that_keep_the_processor_busy_are_shown(other_cpu):
     assert (f"Warning: Other programs kept 1.3 of {cores} core" in first) == is_busy
 
 
-def test_what_makes_it_faster_is_on_the_screen_and_in_a_report():
-    # In 16 iterations nothing is certain, but all is said.
+def test_changes_that_were_tried_are_on_the_screen_and_in_a_report():
+    # 16 iterations are too few for significant results, but every change is listed.
     assert run("--try", *INTO, form="json") == 0
     first = said().partition("\n\n")[0]
     assert "training step of train.py" in first

@@ -8,7 +8,7 @@ import chainer.links as L
 from tests.command import OWN
 
 
-def test_the_table(done):
+def test_summary_prints_its_table(done):
     out = done("summary", "-b", "4")
     about = "input 4x3 float32; one forward pass in test mode"
     assert out.splitlines()[:2] == ["tiny", about]
@@ -18,7 +18,7 @@ def test_the_table(done):
     assert "ReLU" in markdown
 
 
-def test_rows_and_columns(done, fails):
+def test_rows_and_columns_can_be_chosen(done, fails):
     def rows(*words, **more):
         return list(csv.DictReader(done("summary", "--format", "csv", *words, **more).splitlines()))
 

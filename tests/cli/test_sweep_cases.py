@@ -25,7 +25,7 @@ def find(model, classes, arguments):
     return model.replace(":", "-"), None if ":" in model else (3, 224, 224)
 
 
-def test_a_case_for_each_combination_which_profile_takes():
+def test_each_combination_is_a_case_that_profile_accepts():
     cases = cases_of(R3, find)
     assert len(cases) == 12
     assert [case.settings.device for case in cases[:3]] == ["cpu", "gpu:0", "cpu"]
@@ -34,7 +34,7 @@ def test_a_case_for_each_combination_which_profile_takes():
         "--trials 300 --warmups 50 --threads 1 --seed 0 --dtype float32 --max-seconds 60 "
         "--skip machine"
     )
-    # profile.py takes the words of a case, and has the same defaults.
+    # profile.py accepts the words of a case, and has the same defaults.
     args = parser_of("profile").parse_args([*cases[1].words, "-q", "--out", "x"])
     assert (args.model, args.threads, args.gpu, args.skip) == ("resnet18", 1, 0, ("machine",))
     (case,) = cases_of({}, find)
@@ -58,7 +58,7 @@ def test_cases_are_equal_if_they_measure_the_same():
         assert not other.matches(case.settings)
 
 
-def test_names_tell_cases_apart_and_stay():
+def test_names_of_cases_are_unique_and_stable():
     cases = {
         make_case(): "resnet18-8x8-cpu-b1",
         make_case(phase="train", device="gpu:1", batchsize=4): "resnet18-8x8-gpu1-b4-train",
@@ -79,7 +79,7 @@ def read(path, text):
     return name, [case for where, group in groups for case in cases_of(group, find, where)]
 
 
-def test_toml(tmp_path):
+def test_cases_are_read_from_toml(tmp_path):
     name, cases = read(
         tmp_path / "r3.toml",
         """
@@ -105,7 +105,7 @@ def test_toml(tmp_path):
     assert (name, [case.model for case in cases]) == ("few", ["resnet18", "resnet34"])
 
 
-#: Files that are refused, and what is said of them.
+#: Files that are refused, and the messages.
 BAD = {
     "[common]\n\ntrials = \n": "not valid TOML: Invalid value (at line 3, column 10)",
     "[common]\ntrails = 3": "[common]: unknown key 'trails' (did you mean trials?)",
@@ -119,7 +119,7 @@ BAD = {
 }
 
 
-def test_bad_toml_is_one_line(tmp_path):
+def test_bad_toml_is_refused_in_one_line(tmp_path):
     path = tmp_path / "r3.toml"
     for text, message in BAD.items():
         said = refusal(read, path, text, error=UsageError)

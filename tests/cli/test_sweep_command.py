@@ -31,9 +31,9 @@ FOLDER = Path("reports/sweep-resnet18-resnet34")
 
 @pytest.fixture(autouse=True)
 def stand_in(folder, tmp_path_factory, monkeypatch):
-    """Cases are run by the stand-in."""
+    """Run the cases with a fake program."""
     monkeypatch.delenv("SWEEP", raising=False)
-    # What is killed leaves its folders.
+    # Killed processes leave their folders.
     monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
     monkeypatch.setattr(executors, "PROGRAM", PROGRAM)
 
@@ -43,7 +43,7 @@ def run(*argv):
 
 
 def ran():
-    """The networks that were run, in this order."""
+    """Return the networks that ran, in order."""
     return Path("ran.log").read_text().split() if os.path.exists("ran.log") else []
 
 
@@ -51,7 +51,7 @@ def table(out=FOLDER):
     return list(csv.DictReader(Path(out, "sweep.csv").read_text().splitlines()))
 
 
-def test_a_sweep_writes_a_table_and_plots_and_does_nothing_twice(capsys, monkeypatch):
+def test_sweep_writes_a_table_and_plots_and_repeats_no_case(capsys, monkeypatch):
     assert run(*TWO) == 0
     out, err = capsys.readouterr()
     assert [(row["network"], row["mean_ms"]) for row in table()] == [
@@ -72,7 +72,8 @@ def test_a_sweep_writes_a_table_and_plots_and_does_nothing_twice(capsys, monkeyp
     assert capsys.readouterr() == ("", "")
     run(*TWO, "--dry-run")
     assert capsys.readouterr().out.count(" (done)") == 2
-    monkeypatch.setitem(sys.modules, "distributed", None)  # replacing waits until there are workers
+    # The old sweep is replaced only after workers are connected.
+    monkeypatch.setitem(sys.modules, "distributed", None)
     assert "dask" in refusal(run, *TWO, "-q", "--force", "--executor", "dask://host:1")
     assert len(table()) == 2
     assert ran() == ["resnet18", "resnet34"]
@@ -80,7 +81,7 @@ def test_a_sweep_writes_a_table_and_plots_and_does_nothing_twice(capsys, monkeyp
     assert ran() == ["resnet18", "resnet34"] * 2
 
 
-def test_a_case_that_fails_is_named(capsys, monkeypatch):
+def test_failed_case_is_named(capsys, monkeypatch):
     monkeypatch.setenv("SWEEP", json.dumps({"resnet18": "fail"}))
     name, why = "resnet18-8x8-cpu-b1", "there is no luck"
     said = refusal(run, *TWO)
@@ -95,7 +96,7 @@ def test_a_case_that_fails_is_named(capsys, monkeypatch):
     assert "error" not in table()[0]
 
 
-def test_a_dry_run_lists_commands(capsys):
+def test_dry_run_lists_commands(capsys):
     assert run(*TWO, "--batchsize", "1,2,1", "--device", "gpu:0", "--dry-run") == 0
     listed, err = capsys.readouterr()
     said = "2 cases are given more than once and run once, such as resnet18-8x8-gpu0-b1"
@@ -108,7 +109,7 @@ def test_a_dry_run_lists_commands(capsys):
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
-def test_a_sweep_that_a_signal_ended_goes_on_where_it_was(signum):
+def test_sweep_continues_after_a_signal(signum):
     os.mkfifo("gate")
     Path("driver.py").write_text(
         f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{STAND_IN}\n"
@@ -121,9 +122,9 @@ def test_a_sweep_that_a_signal_ended_goes_on_where_it_was(signum):
         stderr=subprocess.PIPE,
         text=True,
     )
-    with open("gate") as gate:  # until the second case is there
+    with open("gate") as gate:  # until the second case starts
         deadline = time.monotonic() + HANGS_S
-        while not Path("s/sweep.csv").exists():  # the first is kept while the second begins
+        while not Path("s/sweep.csv").exists():  # the first case is saved while the second starts
             assert time.monotonic() < deadline
             os.sched_yield()
         sweep.send_signal(signum)
@@ -140,15 +141,15 @@ def test_a_sweep_that_a_signal_ended_goes_on_where_it_was(signum):
     assert ran() == ["resnet18", "resnet34", "resnet34", "resnet50"]
     assert run(*THREE[:-1], "whole") == 0
     assert table("s") == table("whole")
-    assert names_in("s") == names_in("whole")  # and nothing is left over
+    assert names_in("s") == names_in("whole")  # no other files are left
 
 
-def test_what_runs_the_cases_needs_no_chainer():
+def test_process_that_starts_the_cases_does_not_import_chainer():
     code = "import sys, chainer_profile.cli.sweep; print('chainer' in sys.modules)"
     assert python("-c", code).stdout == "False\n"
 
 
-def test_a_real_sweep(folder):
+def test_real_sweep_writes_cases_that_can_be_repeated(folder):
     (folder / "own.py").write_text(OWN)
     words = ("--model", "own.py:Net", "--input-shape", "3", "--batchsize", "1,4")
     result = process("sweep", *words, "--trials", "4", "--warmups", "1", "--out", "s")

@@ -1,4 +1,4 @@
-"""What the commands print on a terminal: as wide as it is, with colour only where it is wanted."""
+"""Output on a terminal fits its width; only terminals get colour."""
 
 import io
 import re
@@ -19,7 +19,7 @@ from tests.terminals import CODES, on_terminal, plain
 pytestmark = pytest.mark.process
 
 A, B = (f"reports/a-run-with-a-rather-long-name-{seed}" for seed in range(2))
-#: Commands, and whether their output is in colour.
+#: Commands, and whether their output has colour.
 COMMANDS = {
     "run": (("--model", "tiny", "--trials", "4", "--warmups", "1", "--skip", "memory"), True),
     "report": (("report", A, "--limit", "0"), True),
@@ -28,14 +28,14 @@ COMMANDS = {
     "sweep": (("sweep", "--model", "tiny", "--dry-run"), False),
     "networks": (("--list-models",), True),
 }
-#: How a line begins that is to be copied, and so not broken.
+#: Beginning of a line that users copy, so it is not broken.
 COPIED = "  python profile.py "
-#: A code that sets a colour of text or background; bold and dim are none.
+#: A code that sets a colour of text or background; bold and dim do not count.
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|4\d|9[0-7]|10[0-7])[;m]")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_what_is_printed_fits_the_terminal_and_a_pipe(name, folder, monkeypatch):
+def test_output_fits_the_terminal_and_has_no_colour_in_a_pipe(name, folder, monkeypatch):
     # Reports are not written again.
     monkeypatch.setattr(report, "write_reports", lambda place, *_: [place / "layers.csv"])
     environment = Environment(started="2026-01-02T03:04:05Z", processor="A processor", numpy="2")
@@ -59,9 +59,9 @@ def test_what_is_printed_fits_the_terminal_and_a_pipe(name, folder, monkeypatch)
         wide = [line for line in lines if cell_len(line) > width and not line.startswith(COPIED)]
         assert not wide, (width, wide)
     assert bool(CODES.search(shown)) == is_coloured
-    if name == "run":  # with a bar
+    if name == "run":  # with a progress bar
         assert "4/4" in shown
-    # Codes are for terminals that want them.
+    # Only terminals that support colour get codes.
     assert not CODES.search(on_terminal(command, environment={"TERM": "dumb"}))
     assert not COLOUR.search(on_terminal(command, environment={"NO_COLOR": "1"}))
     pipe = io.StringIO()

@@ -31,7 +31,7 @@ from tests.terminals import Terminal
 
 
 class Net(chainer.Chain):
-    """A tiny network; ``at_call`` may be replaced, or the environment has it send a signal."""
+    """A tiny network. A test may replace ``at_call``, or set ``SIGNAL`` so that it sends a signal."""
 
     def __init__(self, classes=10):
         super().__init__()
@@ -69,7 +69,7 @@ def main(*words):
 
 
 def log(out=DEFAULT):
-    """The log without the times."""
+    """Return the log without the times."""
     entries = json.loads(Path(out, "log").read_text())
     return [{name: entry[name] for name in entry if name != "elapsed_time"} for entry in entries]
 
@@ -82,17 +82,17 @@ def content(out=DEFAULT):
     return {path.name: path.read_bytes() for path in Path(out).glob("[!.]*") if path.is_file()}
 
 
-def test_a_training_writes_its_files_and_only_force_replaces_them(done, fails):
+def test_training_writes_its_files_and_replaces_them_only_with_force(done, fails):
     lines = done(*SMALL, build=Net).splitlines()
     assert lines[0].startswith("tiny on synthetic: 50 training and 25 test images, 10 classes; ")
     assert [line.split()[:2] for line in lines[2:5]] == [["1", "5"], ["2", "10"], ["3", "15"]]
-    # Every test image counts once, those of the last batch too.
+    # Every test image counts once, also in the last batch.
     accuracy = log()[-1]["validation/main/accuracy"]
     assert accuracy * 25 == pytest.approx(round(accuracy * 25))
     assert lines[5].startswith(f"Test accuracy {accuracy:.2%}; written to {DEFAULT}: model.npz")
-    # The rate falls at half and at three quarters of the epochs.
+    # The learning rate falls at half and at three quarters of the epochs.
     assert [entry["lr"] for entry in log()] == pytest.approx([0.1, 0.01, 0.001])
-    # What fails loses nothing of it.
+    # A failed command does not change the files.
     before = content()
     assert "contains a training already; continue it with" in fails(*SMALL, "-q", code=2)
     said = fails(*SMALL, "--force", build=lambda classes: Net(classes + 1))
@@ -107,7 +107,7 @@ def test_a_training_writes_its_files_and_only_force_replaces_them(done, fails):
     assert said == f"{DEFAULT}: another training is writing there; wait until it ends"
 
 
-def test_the_same_seed_gives_the_same_model_profiled_or_not():
+def test_same_seed_gives_the_same_model_with_or_without_a_profile():
     for name, *words in (("a", "1"), ("b", "1", "--profile"), ("c", "2")):
         assert main("-e", "2", "-o", name, "--seed", *words) == 0
     assert log("a") == log("b") != log("c")
@@ -119,7 +119,7 @@ def test_the_same_seed_gives_the_same_model_profiled_or_not():
     assert recording.settings.command.startswith("python train.py ")
 
 
-def test_resuming_takes_the_newest_snapshot(done):
+def test_training_resumes_from_the_newest_snapshot(done):
     assert main("-e", "2") == 0
     first = log()
     out = done(*SMALL, "-r", build=Net)
@@ -127,14 +127,14 @@ def test_resuming_takes_the_newest_snapshot(done):
     assert log()[:2] == first
     assert main("-r", "-e", "4", "--profile") == 0
     assert iterations() == [5, 10, 15, 20]
-    assert main("--resume") == 0  # behind the last epoch there is nothing to do
+    assert main("--resume") == 0  # the last epoch is done already
     assert iterations() == [5, 10, 15, 20]
 
 
 @pytest.mark.process
 @pytest.mark.smoke
 @pytest.mark.parametrize(("name", "call", "snapshot"), [("SIGINT", 7, 7), ("SIGKILL", 12, 0)])
-def test_a_training_that_a_signal_ended_goes_on(name, call, snapshot):
+def test_training_continues_after_a_signal(name, call, snapshot):
     own = ("-m", "tests.cli.test_train:Net", "-o", "run")
     stopped = python(ROOT / "train.py", *SMALL[1:], *own, env={"SIGNAL": f"{name} {call}"})
     signum = getattr(signal, name)
@@ -149,7 +149,7 @@ def test_a_training_that_a_signal_ended_goes_on(name, call, snapshot):
 
 
 FAILED = "training failed after iteration"
-#: What happens at a call, its number, the exit code, what is said, and whether a snapshot is kept.
+#: An action, the number of its call, the exit code, the message, and whether a snapshot is kept.
 ENDS = [
     (raising(RuntimeError("no\nmore")), 3, 1, f"{FAILED} 2: RuntimeError: no more; there", False),
     (lambda net: net.fc.b.array.fill(np.nan), 8, 1, f"{FAILED} 8: RuntimeError: ", True),
@@ -158,7 +158,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("act", "number", "code", "begin", "is_kept"), ENDS)
-def test_what_ends_a_training_early(act, number, code, begin, is_kept, fails):
+def test_training_that_ends_early_keeps_its_last_snapshot(act, number, code, begin, is_kept, fails):
     at_call = lambda self, call: act(self) if call == number else None  # noqa: E731
     said = fails(*SMALL, "-q", code=code, build=type("Acting", (Net,), {"at_call": at_call}))
     assert said.startswith(begin)
@@ -167,7 +167,7 @@ def test_what_ends_a_training_early(act, number, code, begin, is_kept, fails):
     assert not (DEFAULT / "model.npz").exists()
 
 
-def test_the_terminal_and_readers_that_go_away(monkeypatch):
+def test_progress_is_shown_on_a_terminal_and_training_finishes_without_a_reader(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
     assert command.main(*SMALL, "-e", "2", "-o", "shown", build=Net) == 0
@@ -186,7 +186,7 @@ MANY = 4
 
 @pytest.fixture
 def blas(monkeypatch):
-    """A fake BLAS library on four cores; the number of threads in each call of the network."""
+    """Fake a BLAS library on four cores; record the threads in each call of the network."""
     limits, ran = [MANY], []
 
     @contextmanager
@@ -209,12 +209,12 @@ def blas(monkeypatch):
     monkeypatch.setattr(threads, "threadpool_limits", limit)
     monkeypatch.setattr(environment, "collect", lambda: where)
     monkeypatch.setattr(parsing, "usable_cores", lambda: MANY)
-    # The clock is read by the probe alone, twice around each of its trials.
+    # Only the probe reads the clock, twice around each of its trials.
     monkeypatch.setattr(train, "HOST_CLOCK", Clock(iter(range(0, 10**12, 1000)).__next__))
     return SimpleNamespace(ran=ran, net=Noting)
 
 
-def test_one_blas_thread_trains_if_it_is_faster_or_as_fast(blas, done):
+def test_training_uses_one_blas_thread_if_it_is_at_least_as_fast(blas, done):
     out = done(*SMALL, build=blas.net).splitlines()
     times = "forward and backward take 1.000 us, and 1.000 us with 4 threads"
     assert out[1] == f"One BLAS thread: {times}"
@@ -223,7 +223,7 @@ def test_one_blas_thread_trains_if_it_is_faster_or_as_fast(blas, done):
     assert {MANY, 1} == set(probe[2:])
 
 
-def test_the_probe_of_threads_leaves_the_training_as_it_is(blas, monkeypatch):
+def test_probe_of_threads_does_not_change_the_training(blas, monkeypatch):
     assert main("-o", "probed") == 0
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", str(MANY))
     assert main("-o", "plain") == 0
@@ -232,16 +232,16 @@ def test_the_probe_of_threads_leaves_the_training_as_it_is(blas, monkeypatch):
         assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
-def test_a_users_number_of_threads_trains(blas):
+def test_training_uses_the_requested_number_of_threads(blas):
     assert command.main(*SMALL, "-q", "--threads", "2", build=blas.net) == 0
-    # The first call only tries the network.
+    # The first call only checks the network.
     assert set(blas.ran[1:]) == {2}
 
 
 # -- the images
 
 
-def test_all_parts_of_the_padded_image_are_crops_flipped_or_not():
+def test_crops_cover_the_padded_image_with_and_without_flips():
     height, width = 3, 2
     image = np.arange(1, 2 * height * width + 1, dtype=np.float32).reshape(2, height, width)
     padded = np.pad(image, ((0, 0), (PAD, PAD), (PAD, PAD)))
@@ -256,7 +256,7 @@ def test_all_parts_of_the_padded_image_are_crops_flipped_or_not():
     assert {cropped(image, rng).tobytes() for _ in range(3000)} == parts
 
 
-def test_the_synthetic_images_are_normalised_and_only_those_of_training_cropped():
+def test_synthetic_images_are_normalised_and_only_training_images_are_cropped():
     train, test = load("synthetic", None, 50, seed=0)
     labels = [int(label) for _, label in train]
     assert [labels.count(label) for label in range(10)] == [5] * 10

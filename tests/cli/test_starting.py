@@ -1,4 +1,4 @@
-"""The doors: profile.py, train.py, ``python -m chainer_profile``, from any folder."""
+"""Start of profile.py, train.py and ``python -m chainer_profile`` from any folder."""
 
 import os
 from pathlib import Path
@@ -26,18 +26,18 @@ runpy.run_path({root!r} + "/" + {program!r}, run_name="__main__")
 """
 
 
-def door(*words, cwd=ROOT, **env):
-    """What Python does in a folder, which is on its path as a user would have it."""
+def start(*words, cwd=ROOT, **env):
+    """Run Python in a folder, with the import path that a user would have."""
     return python(*words, cwd=cwd, env={"PYTHONPATH": "", "PYTHONSAFEPATH": "", **env})
 
 
-def test_every_door_lists_the_same_networks_and_names_itself(tmp_path):
-    # A package of the user's own with the name of ours is not taken for it.
+def test_each_way_to_start_lists_the_same_networks_and_shows_its_name(tmp_path):
+    # A package of the user with the same name as ours is not imported instead.
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "__init__.py").write_text("REGISTRY = {}\n")
     module = ["-m", "chainer_profile"]
     for words in ([ROOT / "profile.py"], module, [ROOT / "chainer_profile" / "__main__.py"]):
-        result = door(*words, "--list-models", cwd=tmp_path, PYTHONPATH=str(ROOT))
+        result = start(*words, "--list-models", cwd=tmp_path, PYTHONPATH=str(ROOT))
         assert result.stderr == ""
         _, _, *rows = result.stdout.splitlines()
         assert [row.split()[0] for row in rows] == list(REGISTRY)
@@ -52,44 +52,44 @@ def test_every_door_lists_the_same_networks_and_names_itself(tmp_path):
         ([*module, "comapre"], f"python -m chainer_profile: {unknown}"),
         ([*installed, "train", "--epoch", "0"], "chainer-profile train: error: argument -e/--epo"),
     ):
-        result = door(*words, cwd=tmp_path, PYTHONPATH=str(ROOT))
+        result = start(*words, cwd=tmp_path, PYTHONPATH=str(ROOT))
         assert result.returncode == 2
         assert result.stderr.startswith(said)
 
 
 @pytest.mark.parametrize("program", ["profile.py", "train.py"])
-def test_without_the_requirements_or_on_an_old_python_it_is_one_line(program, tmp_path):
-    result = door(*BARE, ROOT / program, cwd=tmp_path)
+def test_missing_packages_and_old_python_are_one_line_errors(program, tmp_path):
+    result = start(*BARE, ROOT / program, cwd=tmp_path)
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
     assert result.stderr.startswith(f"{program}: error: the package ")
     assert result.stderr.endswith(" is not installed: python -m pip install -r requirements.txt\n")
-    assert door(*BARE, ROOT / program, "--help", cwd=tmp_path).returncode == 0
-    result = door("-c", OLD.format(root=str(ROOT), program=program), cwd=tmp_path)
+    assert start(*BARE, ROOT / program, "--help", cwd=tmp_path).returncode == 0
+    result = start("-c", OLD.format(root=str(ROOT), program=program), cwd=tmp_path)
     assert result.returncode == 1
     assert result.stderr == (
         f"{program}: error: chainer-profile needs Python 3.10 or newer; this is Python 3.9.18\n"
     )
 
 
-def test_what_needs_the_standard_librarys_profile(tmp_path):
+def test_profile_module_of_the_standard_library_still_works(tmp_path):
     """``profile.py`` hides a module of the standard library."""
     script = tmp_path / "script.py"
     script.write_text("print('it ran')\n")
     ours = "from importlib.machinery import PathFinder as p; print(p.find_spec('profile').origin)"
     usage = "usage: profile.py "
     for words, begins, holds in (
-        (["-c", ours], str(ROOT / "profile.py"), ""),  # it is found first, and gives way
+        (["-c", ours], str(ROOT / "profile.py"), ""),  # ours is found first, and gives way
         (
             ["-c", "import profile; print(profile.__file__); profile.run('2 + 3')"],
             *(str(STDLIB / "profile.py"), "function calls in"),
         ),
         (["-m", "cProfile", "-s", "tottime", script], "it ran", "Ordered by: internal time"),
-        # Ours is run all the same.
+        # Our program runs, too.
         (["-c", RUNPY], usage, "layer by layer"),
         (["-m", "profile", "--help"], usage, "layer by layer"),
     ):
-        result = door(*words)
+        result = start(*words)
         assert (result.returncode, result.stderr) == (0, ""), words
         assert result.stdout.startswith(begins), words
         assert holds in result.stdout, words
