@@ -1,4 +1,4 @@
-"""Kernels that compute all shapes, also those that are left to Chainer or NumPy for speed."""
+"""Kernels that compute every shape, even if Chainer or NumPy would be faster."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""What accelerate() does to a process: it is put in place, falls back, and goes again."""
+"""accelerate() in a process: how it is enabled, falls back to Chainer, and is undone."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def _nothing_stays():
     assert not module._ACTIVE
 
 
-def test_kernels_that_are_not_there(monkeypatch):
+def test_missing_kernels_are_refused(monkeypatch):
     assert chainer_profile.accelerate is accelerate
     with pytest.raises(UsageError, match="unknown kernels 'fast': choose numpy or torch"):
         accelerate("fast")
@@ -46,7 +46,7 @@ def test_kernels_that_are_not_there(monkeypatch):
 
 
 @pytest.mark.usefixtures("all_shapes")
-def test_its_kernels_run_and_other_types_are_left_to_chainer(monkeypatch):
+def test_kernels_run_for_their_types_and_chainer_for_other_types(monkeypatch):
     kernels = Mock()
     for name in ("convolution", "deconvolution", "convolution_gradient_w", "max_pooling"):
         kernels.attach_mock(Mock(wraps=getattr(numpy_kernels, name)), name)
@@ -67,8 +67,8 @@ def test_its_kernels_run_and_other_types_are_left_to_chainer(monkeypatch):
 
 
 @pytest.mark.usefixtures("all_shapes")
-def test_a_graph_may_cross_its_end():
-    """Forward within and backward behind it, and the other way round."""
+def test_backward_outside_accelerate_works_for_a_graph_built_inside():
+    """Use accelerate() for neither, one or both of the forward and backward passes."""
     x = RNG.normal(size=(4, 3, 8, 8))
     grads = []
     for forward, backward in product((nullcontext, accelerate), repeat=2):
@@ -87,7 +87,7 @@ def test_a_graph_may_cross_its_end():
 
 
 @pytest.mark.usefixtures("all_shapes")
-def test_random_networks_and_their_gradients(subtests):
+def test_random_networks_have_the_same_outputs_and_gradients(subtests):
     for seed in range(40):
         with subtests.test(seed=seed), chainer.using_config("train", False):
             model, inputs = random_network(seed)
@@ -114,7 +114,7 @@ def test_random_networks_and_their_gradients(subtests):
 # -- memory
 
 
-def test_elsewhere_memory_is_left_alone(monkeypatch):
+def test_memory_is_not_kept_on_other_systems(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert not memory.keep(object())
     with accelerate() as fast:
@@ -122,8 +122,8 @@ def test_elsewhere_memory_is_left_alone(monkeypatch):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is Linux's")
-def test_kept_memory_is_not_fetched_again_and_goes_back_in_the_end():
-    """Page faults of making large arrays, and what is resident, in a process of its own."""
+def test_kept_memory_is_reused_and_returned_at_the_end():
+    """Measure page faults for large arrays, and resident memory, in a separate process."""
     code = (
         "import resource, numpy as np, psutil\n"
         "from chainer_profile.kernels.memory import keeping_memory\n"
@@ -153,4 +153,4 @@ def test_kept_memory_is_not_fetched_again_and_goes_back_in_the_end():
     first, second, held_mib, left_mib = numbers
     assert second < first / 10
     assert held_mib > 250
-    assert left_mib < 40  # the block that is still there, and what glibc lays beside it
+    assert left_mib < 40  # the block in use, and glibc's overhead

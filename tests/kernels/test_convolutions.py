@@ -1,4 +1,4 @@
-"""Each way to compute a convolution gives what Chainer gives, and the cheaper one is taken."""
+"""Each algorithm for convolutions gives Chainer's results, and the cheaper one is chosen."""
 
 import itertools
 
@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 
 def results(call, arrays, options):
-    """The output and the gradients of all arrays."""
+    """Return the output and the gradients of all arrays."""
     variables = [chainer.Variable(array) for array in arrays]
     y = call(*variables, **options)
     y.grad = np.resize(np.cos(np.arange(997)), y.shape)
@@ -28,11 +28,11 @@ def results(call, arrays, options):
 @pytest.mark.usefixtures("all_shapes")
 @pytest.mark.parametrize("gathers", [False, True])
 @pytest.mark.parametrize("order", Order)
-def test_each_way_gives_the_outputs_and_gradients_of_chainer(monkeypatch, order, gathers):
+def test_each_algorithm_gives_the_outputs_and_gradients_of_chainer(monkeypatch, order, gathers):
     for name in ("convolution", "gradient_w", "deconvolution"):
         monkeypatch.setattr(module, f"layout_for_{name}", lambda *given: Layout(order, given[-1]))
     monkeypatch.setattr(module, "gathers", lambda *_: gathers)
-    # 5 images in parts of 2, the last of which is smaller.
+    # 5 images in parts of 2, so the last part is smaller.
     monkeypatch.setattr(module, "images_at_a_time", lambda *_: 2)
     for groups, dilate, stride, pad, k in itertools.product(
         (1, 2, 4), (1, 2), (1, 2), (0, 1), (1, 3)
@@ -79,7 +79,7 @@ def test_images_of_few_pixels_and_many_channels_are_joined(n, inside, outside, p
     assert ways.layout_for_deconvolution(y.shape, x.shape, n_weights, covers).order is order
 
 
-def test_a_single_image_is_not_copied():
+def test_single_image_is_not_copied():
     x, covers = images(1, 512, 2), windows(2, 3)
     assert ways.layout_for_convolution(x.shape, x.shape, 512 * 512 * 9, covers).order is Order.FIRST
 
@@ -105,12 +105,12 @@ def test_windows_are_gathered_where_that_copies_less():
     assert not gathers(8, 512, 512, 2)  # many weights to reverse
     assert not gathers(8, 64, 3, 64)  # few channels to add to
     assert not gathers(8, 64, 64, 16, stride=2)
-    assert not gathers(8, 64, 64, 16, k=1)  # no windows at all
+    assert not gathers(8, 64, 64, 16, k=1)  # no windows
 
 
 def test_columns_take_as_many_bytes_as_the_weights_that_one_product_reads():
     x = images(64, 1, 1)
-    mib = 1 << 18  # float32
+    mib = 1 << 18  # elements of float32
     assert ways.images_at_a_time(x, n_columns=mib // 4, n_weights=0) == 4
     assert ways.images_at_a_time(x, n_columns=mib // 4, n_weights=8 * mib) == 32
     assert ways.images_at_a_time(x, n_columns=8 * mib, n_weights=mib) == 1

@@ -1,4 +1,4 @@
-"""Accelerated functions give what Chainer gives: outputs and gradients, or the same error."""
+"""Accelerated functions give the same outputs and gradients as Chainer, or the same error."""
 
 import importlib.util
 import itertools
@@ -28,21 +28,21 @@ KERNELS = [
 RNG = np.random.default_rng(0)
 pytestmark = pytest.mark.usefixtures("all_shapes")
 Call = tuple[Callable[..., Any], list[Any]]
-#: What one array in three holds beside its numbers.
+#: Special values in one array out of three.
 ODD = (np.inf, -np.inf, np.nan, 0.0)
-#: Of the largest finite number.
+#: Tolerance relative to the largest finite number.
 TOLERANCE = {"f": 1e-4, "d": 1e-10}
 
 
 def sizes(draw, usual, count, least=1):
-    """Sizes of so many axes; one draw in eight holds some that are 0 or negative."""
+    """Draw ``count`` sizes; one draw in eight may have sizes of 0 or -1."""
     if draw(st.integers(0, 7)) == 0:
         least = -1
     return tuple(draw(st.lists(st.integers(least, usual), min_size=count, max_size=count)))
 
 
 def array(draw, shape, dtype):
-    """Small integers, whose sums are exact in any order and which tie; some no finite numbers."""
+    """Draw small integers with ties, exact sums in any order, and some special values."""
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     values = rng.integers(-3, 4, [max(0, size) for size in shape]).astype(dtype)
     if values.size and draw(st.integers(0, 2)) == 0:
@@ -59,7 +59,7 @@ def image(draw, channels, axes, dtype):
 def bias(draw, channels, dtype):
     if draw(st.booleans()):
         return []
-    other = draw(st.integers(0, 7)) == 0  # of another size
+    other = draw(st.integers(0, 7)) == 0  # a wrong size
     return [array(draw, (1 if other else channels,), dtype)]
 
 
@@ -111,14 +111,14 @@ def activations(draw, dtype):
 
 @st.composite
 def calls(draw):
-    """A function, its inputs, and what the gradient of its output is drawn from."""
+    """Draw a function, its inputs, and numbers for the gradient of its output."""
     kinds = [convolutions, convolutions, convolutions, poolings, normalizations, activations]
     dtype = draw(st.sampled_from(["f", "d"]))
     return draw(st.sampled_from(kinds))(draw, dtype), array(draw, (37,), dtype)
 
 
 def outcome(call, gradient):
-    """The output, inputs and all gradients, or the error: its type and what it says."""
+    """Return the output, inputs and all gradients, or the type and message of the error."""
     function, arrays = call
     variables = [chainer.Variable(given.copy(order="K")) for given in arrays]
     try:
@@ -127,7 +127,7 @@ def outcome(call, gradient):
         y.backward()
     except Exception as error:
         return type(error), str(error)
-    # What others may hold is left as it was.
+    # The gradient of the output and the inputs must not change.
     return [y.array, gy, *(part for x in variables for part in (x.array, x.grad))]
 
 
@@ -149,7 +149,7 @@ def check(kernels, call, gradient, tolerance=0.0):
 
 @pytest.mark.parametrize("kernels", KERNELS)
 @given(drawn=calls())
-def test_the_same_result_or_the_same_error(kernels, drawn):
+def test_any_call_gives_the_same_result_or_the_same_error(kernels, drawn):
     check(kernels, *drawn)
 
 
@@ -161,7 +161,7 @@ def compare(function, arrays, kernels, scale=1):
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-def test_convolutions_of_usual_sizes(kernels):
+def test_convolutions_of_usual_sizes_equal_chainer(kernels):
     for groups, dilate, stride, pad in itertools.product((1, 2, 8), (1, 2), (1, 2), (0, 1)):
         x, w = RNG.normal(size=(2, 8, 9, 8)), RNG.normal(size=(8, 8 // groups, 3, 3))
         for call in (F.convolution_2d, F.deconvolution_2d):
@@ -169,7 +169,7 @@ def test_convolutions_of_usual_sizes(kernels):
             compare(same, [x, w, RNG.normal(size=8)], kernels)
 
 
-# Not two values a channel: their gradient is what rounding leaves.
+# No shape with two values per channel: their gradient would be only rounding error.
 BATCHES = [
     (2, 3, 9, 8),
     (4, 3, 5, 6),
@@ -182,7 +182,7 @@ BATCHES = [
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-def test_batch_normalization(kernels):
+def test_batch_normalization_equals_chainer(kernels):
     running = []
 
     def training(x, gamma, beta):
@@ -193,7 +193,7 @@ def test_batch_normalization(kernels):
     for shape, offset in itertools.product(BATCHES, (0.0, 1000.0)):
         x = RNG.normal(size=shape) + offset
         gamma, beta, mean = RNG.uniform(0.5, 2, 3), RNG.normal(size=3), RNG.normal(size=3) + offset
-        # What a large mean leaves of the digits.
+        # A large mean costs digits of precision.
         scale = max(1.0, offset)
         compare(training, [x, gamma, beta], kernels, scale)
         accelerated = [array.copy() for array in running]
@@ -210,14 +210,14 @@ def test_batch_normalization(kernels):
 
 
 def penalty(x, w):
-    """Has second gradients."""
+    """Compute a loss that needs second gradients."""
     h = F.max_pooling_2d(F.relu(F.convolution_2d(x, w, pad=1)), 2)
     (gx,) = chainer.grad([F.sum(h * h)], [x], enable_double_backprop=True)
     return F.sum(gx * gx)
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-def test_pooling_second_gradients_and_numbers_that_are_not_finite(kernels):
+def test_pooling_second_gradients_and_special_values_equal_chainer(kernels):
     ties, image = RNG.integers(0, 3, (2, 3, 7, 6)).astype(float), RNG.normal(size=(1, 2, 40, 40))
     w = RNG.normal(size=(4, 3, 3, 3))
     compare(lambda x: F.max_pooling_2d(x, 3, 2), [ties], kernels)
@@ -225,8 +225,8 @@ def test_pooling_second_gradients_and_numbers_that_are_not_finite(kernels):
     compare(lambda x: F.average_pooling_2d(x, 3, 2, 1), [image], kernels)
     compare(lambda x: F.average_pooling_2d(x, x.shape[2:]), [image], kernels)
     compare(penalty, [RNG.normal(size=(2, 3, 6, 6)), w], kernels)
-    # An infinite element of W is NaN times the zeros of padding, which a deconvolution by windows
-    # has and Chainer's has not. The first NaN is the largest of its window.
+    # An infinite element of W times a zero of the padding is NaN. A deconvolution by windows has
+    # this padding, Chainer's does not. In max pooling, the first NaN counts as the largest value.
     w[0, 0, 0, 0], ties[0, 0, 1, 1] = np.inf, np.nan
     compare(F.deconvolution_2d, [image[:, :1], w[:1, :1]], kernels)
     compare(lambda x: F.max_pooling_2d(x, 3, 2), [ties], kernels)
@@ -234,12 +234,12 @@ def test_pooling_second_gradients_and_numbers_that_are_not_finite(kernels):
     check(kernels, (partial(F.batch_normalization, eps=0.1), [x, odd, odd]), np.full(4, 2, "f"))
 
 
-# -- embeddings, to the bit
+# -- embeddings, equal bit by bit
 
 
 @st.composite
 def embeddings(draw):
-    """Words, some of them often and some that are ignored or have no row, and gradients."""
+    """Draw word IDs, with frequent, ignored and invalid ones, and gradients."""
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     words, numbers = draw(st.integers(1, 30)), draw(st.sampled_from([1, 2, 5, 128, 129]))
     count = draw(st.sampled_from([0, 1, 170, 171, 400])), 3
@@ -257,7 +257,7 @@ def embeddings(draw):
 
 
 def embedding_gradient(x, ignored, shape, gy):
-    """The bits of the gradient of the words' rows, or the error."""
+    """Return the bits of the gradient of the embedding matrix, or the error."""
     try:
         grad = EmbedIDGrad(shape, ignored).apply((x, gy))[0].array
     except (IndexError, ValueError) as error:
@@ -266,7 +266,7 @@ def embedding_gradient(x, ignored, shape, gy):
 
 
 @given(drawn=embeddings())
-def test_the_gradients_of_words_are_added_to_the_same_bits(drawn):
+def test_gradients_of_embeddings_have_the_same_bits(drawn):
     expected = embedding_gradient(*drawn)
     with accelerate():
         assert embedding_gradient(*drawn) == expected

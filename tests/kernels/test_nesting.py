@@ -165,7 +165,7 @@ def test_all_changes_are_undone_after_any_nesting_and_interrupt(steps):
             assert here.mallopts == []
 
 
-def test_a_glibc_that_refuses_is_restored(monkeypatch):
+def test_settings_of_glibc_are_restored_if_it_refuses_one(monkeypatch):
     with process() as here:
         refused = memory._M_TRIM_THRESHOLD
 
