@@ -1,4 +1,4 @@
-"""One headless Chromium for all tests here; they are skipped where there is none."""
+"""One headless Chromium for all browser tests; without Chromium they are skipped."""
 
 import csv
 import io
@@ -26,7 +26,7 @@ def browser():
 
 @dataclass
 class Opened:
-    """A page that is open, with all that it logged and asked for."""
+    """An open page, with the messages that it logged and the requests that it sent."""
 
     page: Any
     url: str
@@ -40,20 +40,20 @@ class Opened:
         return self.page.locator(selector).all_inner_texts()
 
     def column(self, name):
-        """The cells of a column of the table of all layers, of all rows that are shown."""
+        """Return the cells of a column of the layers' table, in visible rows."""
         heads = self.texts(f"{TABLE} thead th, {TABLE} thead td")
         at = heads.index(name) + 1
         return self.texts(f"{TABLE} tbody:not([hidden]) tr td:nth-child({at})")
 
     def sort(self, name):
-        """Click a heading; how its column is sorted now."""
+        """Click a heading; return how its column is sorted now."""
         button = self.page.get_by_role("button", name=name, exact=True)
         head = self.page.locator(f"{TABLE} th", has=button)
         head.get_by_role("button").click()
         return head.get_attribute("aria-sort")
 
     def saved(self, selector):
-        """Click a button that saves a table; the file's name and rows."""
+        """Click a button that saves a table; return the file's name and rows."""
         with self.page.expect_download() as waiting:
             self.page.click(selector)
         content = Path(waiting.value.path()).read_text(encoding="utf-8")
@@ -65,7 +65,7 @@ class Opened:
 
 @pytest.fixture
 def open_page(browser, tmp_path):
-    """Opens a page from a file; at the end there must be no fault and no other request."""
+    """Open a page from a file; at the end, check for faults and other requests."""
     every = []
 
     def open_it(html, *, width=1280, scheme="light", at="", bypass_csp=False):
@@ -90,7 +90,7 @@ def open_page(browser, tmp_path):
     yield open_it
     for opened in every:
         assert opened.faults == []
-        # It makes the files that it saves by itself.
+        # The page itself generates the files that it saves.
         own = ("data:", "blob:")
         asked = {url.partition("#")[0] for url in opened.requests if not url.startswith(own)}
         assert asked == {opened.url}

@@ -1,4 +1,4 @@
-"""The pages in a real browser: they load by themselves, and everything on them works."""
+"""Pages in a real browser: they load without other files, and all their controls work."""
 
 import pytest
 
@@ -15,27 +15,27 @@ from tests.report.page.test_page import read, results
 
 pytestmark = pytest.mark.browser
 
-#: More of them are in tests/report/page.
+#: More hostile names are in tests/report/page.
 HOSTILE = (*NAMES[:3], "<img src=x onerror=alert(2)>", "\u202eback\\slash\n\x1b[31m\x00", "$$x^2$$")
 SEARCH = "#the-layers [type=search]"
 
 
 @pytest.fixture
 def page(open_page):
-    """That of a training."""
+    """Open the page of a training."""
     return open_page(render(working.training()))
 
 
-def test_sort_filter_and_save(page):
+def test_tables_can_be_sorted_filtered_and_saved(page):
     layers = working.training().layers
-    # The first click on a number sorts the largest first; equal ones keep the order of the calls.
+    # The first click on a number sorts the largest first; equal values keep the order of the calls.
     for sorted_ in ("descending", "ascending"):
         expected = layers.sort_values("mean_s", ascending=sorted_ == "ascending", kind="stable")
         assert page.sort("mean [ms]") == sorted_
         assert page.column("#") == [str(i) for i in expected.index]
     assert page.sort("path") == "ascending"
     assert page.column("path") == sorted(layers["path"])
-    # Bytes are sorted as numbers; unknown values come last both ways.
+    # Bytes are sorted as numbers; unknown values come last in both orders.
     page.sort("peak")
     assert page.column("#") == [str(i) for i in reversed(range(len(layers)))]
     for _ in range(2):
@@ -56,7 +56,7 @@ def test_sort_filter_and_save(page):
     assert page.column("#") == [str(i) for i in working.training().hotspots.indices]
 
 
-def test_a_bar_has_a_tip_and_leads_to_its_row(page):
+def test_bar_has_a_tooltip_and_links_to_its_row(page):
     layers = working.training().layers
     at = int(layers["mean_s"].idxmax())
     bar, tip = page.locator(f'#answer figure a[href="#layer-{at}"]'), page.locator("#tip")
@@ -68,7 +68,7 @@ def test_a_bar_has_a_tip_and_leads_to_its_row(page):
     bar.click()
     page.locator(f"tr.chosen#layer-{at}").wait_for()
     assert 0 < page.locator("tr.chosen").bounding_box()["y"] < 900
-    # By the keyboard too: one stop for all bars of a picture.
+    # The keyboard works too; all bars of a picture are one tab stop.
     page.locator("#answer figure a").first.focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowLeft"):
         page.keyboard.press(key)
@@ -78,7 +78,7 @@ def test_a_bar_has_a_tip_and_leads_to_its_row(page):
     assert page.locator('#answer figure a[tabindex="0"]').count() == 1
 
 
-def test_links_fold(page):
+def test_rows_of_links_can_be_folded(page):
     rows = page.locator("#by-link tbody tr:visible")
     whole = rows.count()
     res = page.get_by_role("button", name="Links below /res", exact=True)
@@ -87,15 +87,15 @@ def test_links_fold(page):
         assert res.get_attribute("aria-expanded") == expanded
         assert (rows.count() == whole) == (expanded == "true")
     page.get_by_role("button", name="Fold all", exact=True).click()
-    # The network, and rows beside it.
+    # The network, and rows on the same level.
     assert rows.count() == 6
-    # A row that a link leads to opens.
+    # A link to a folded row unfolds it.
     page.evaluate("location.hash = document.querySelector('.tree tr:nth-child(5)').id")
     page.locator(".tree tr:nth-child(5)").first.wait_for()
     assert rows.count() > 6
 
 
-def test_themes(open_page):
+def test_themes_follow_the_system_and_the_choice(open_page):
     page = open_page(render(working.training()), width=390, scheme="dark")
     dark = page.background()
     for shown_dark in (False, True):
@@ -106,7 +106,7 @@ def test_themes(open_page):
     assert page.background() == "rgb(255, 255, 255)"
 
 
-def test_hostile_names_are_text_and_nothing_but_the_pages_own_script_runs(open_page):
+def test_hostile_names_are_text_and_only_the_pages_own_script_runs(open_page):
     page = open_page(render(summarise(named(make_recording(len(HOSTILE)), HOSTILE))))
     assert page.inner_text("h1") == printable("".join(HOSTILE))
     assert page.column("function") == [printable(name) for name in HOSTILE]
@@ -135,9 +135,9 @@ def test_hostile_names_are_text_and_nothing_but_the_pages_own_script_runs(open_p
 
 
 @pytest.mark.slow
-def test_six_hundred_layers(open_page):
+def test_page_of_six_hundred_layers_works(open_page):
     recording = make_recording(600, 20)
-    # A row that is not shown is shown where it is led to.
+    # A link to a hidden row shows it.
     page = open_page(render(summarise(recording)), at="#layer-500")
     assert page.locator("tr.chosen").get_attribute("id") == "layer-500"
     page.sort("mean [ms]")
@@ -148,15 +148,16 @@ def test_six_hundred_layers(open_page):
 @pytest.mark.parametrize("name", results())
 def test_pages_fit_any_width_begin_with_the_answer_and_are_accessible(open_page, name):
     axe = needs.module("axe_playwright_python.sync_playwright").Axe()
-    # The page's policy would keep the checker out.
+    # The page's policy would block the checker.
     page = open_page(read(name).html, width=390, bypass_csp=True)
-    # No rule of the style sheet goes by width and theme at once. Contrast takes most of the time:
-    # colours go by the theme, and text is smallest, which asks for most, on the narrowest page.
+    # No style rule depends on width and theme together. Contrast takes most of the time. Colours
+    # depend on the theme, and the narrowest page has the smallest text, which needs the most
+    # contrast.
     for width, scheme in ((390, "light"), (768, ""), (1180, ""), (1400, "dark")):
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme or "light")
         page.wait_for_selector(f'html[data-theme="{scheme or "light"}"]')
-        # Tables and pictures scroll within themselves, and so do names of sections in one line.
+        # Tables and pictures scroll by themselves, and so does the navigation if it is one line.
         assert page.evaluate("document.documentElement.scrollWidth") == width
         nav = "[...document.querySelectorAll('nav a')].map((a) => a.getBoundingClientRect().right)"
         assert width == 390 or max(page.evaluate(nav), default=0) <= width

@@ -1,4 +1,4 @@
-"""The page as Chromium prints it, for a student to hand in."""
+"""The page as Chromium prints it."""
 
 from functools import cache
 
@@ -14,11 +14,11 @@ from tests import ROOT, needs
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-#: Width in CSS pixels between the margins of a sheet: 210 mm less two of 14 mm.
+#: Width in CSS pixels between the margins of a sheet: 210 mm minus two margins of 14 mm.
 WIDTH = round((210 - 2 * 14) / 25.4 * 96)
 MARGIN = 14 / 297
 MOST_SHEETS = {"resnet20-cpu-b1": 8, "resnet20-cpu-b32-train": 12}
-#: How much lower all of a page stands, so that every part of it comes to the end of a sheet.
+#: Offsets of the content in mm, so that every part of it is once at the end of a sheet.
 LOWER_MM = range(0, 270, 45)
 
 
@@ -31,12 +31,12 @@ def page_of(sample):
 
 
 def squeezed(text):
-    """A text without white space."""
+    """Remove white space from a text."""
     return "".join(text.split())
 
 
 def sheets_of(opened, lower_mm=0):
-    """The sheets of a page; all that is on it may stand lower, so that sheets end elsewhere."""
+    """Print a page; ``lower_mm`` moves its content down, so that sheets end at other places."""
     opened.emulate_media(media="null")
     opened.evaluate(f"document.body.style.paddingTop = '{lower_mm}mm'")
     pdf = opened.page.pdf(format="A4", prefer_css_page_size=True)
@@ -44,7 +44,7 @@ def sheets_of(opened, lower_mm=0):
 
 
 def texts_of(sheets):
-    """What stands on each sheet behind its number, such as ``1 / 8``."""
+    """Return the text of each sheet without the sheet number, such as ``1 / 8``."""
     texts = []
     for at, sheet in enumerate(sheets, 1):
         text, number = squeezed(sheet.get_textpage().get_text_bounded()), f"{at}/{len(sheets)}"
@@ -54,7 +54,7 @@ def texts_of(sheets):
 
 
 def filled(sheet):
-    """How far down something stands between the margins: 1 is all of the sheet."""
+    """Return the filled part of a sheet between the margins, where 1 is a full sheet."""
     grey = np.asarray(sheet.render(scale=1).to_pil().convert("L"))
     within = grey[int(MARGIN * len(grey)) : int((1 - MARGIN) * len(grey))]
     (inked,) = np.nonzero((within < 200).any(axis=1))
@@ -62,17 +62,17 @@ def filled(sheet):
 
 
 @pytest.mark.parametrize("sample", MOST_SHEETS)
-def test_sheets_are_few_and_whole_and_hold_nothing_for_the_screen(open_page, sample):
+def test_printed_page_has_few_full_sheets_and_no_screen_controls(open_page, sample):
     opened = open_page(page_of(sample), width=WIDTH)
     for lower_mm in LOWER_MM:
         *sheets, _ = sheets_of(opened, lower_mm)
         assert min(map(filled, sheets)) >= 0.5, lower_mm
     texts = texts_of(sheets_of(opened))
     assert len(texts) <= MOST_SHEETS[sample]
-    # Who made it stands before the answer.
+    # The author is on the first sheet.
     for words in ("Layertimes", "AdaLovelace", "Systemslaboratory"):
         assert words in texts[0]
-    # A command goes on on the next sheet.
+    # A command continues on the next sheet.
     assert squeezed(opened.inner_text("main pre")) in "".join(texts)
     assert "Clickaheading" not in "".join(texts)
     opened.emulate_media(media="print")
@@ -82,7 +82,7 @@ def test_sheets_are_few_and_whole_and_hold_nothing_for_the_screen(open_page, sam
         """() => [...document.querySelectorAll("main *")].every(
           (element) => element.getBoundingClientRect().right <= innerWidth + 1)"""
     )
-    # Folded parts stay folded; who filters knows how many rows there are.
+    # Folded parts stay folded; the number of rows is printed if a filter is set.
     assert opened.locator("details[open]").count() == 0
     opened.emulate_media(media="screen")
     opened.fill("#the-layers input[type=search]", "conv1")
