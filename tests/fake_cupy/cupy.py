@@ -1,15 +1,15 @@
-"""A stand-in for CuPy 14: NumPy's arrays in a box, and a device's queue on a fake clock.
+"""A fake CuPy 14: wrapped NumPy arrays, and the queue of a device on a fake clock.
 
-With this folder on the path ``import cupy`` gives it, Chainer finds CUDA available, and ``--gpu 0``
-runs to its end. It shows whether the program makes the right calls in the right order and never
-mixes arrays of the host and the device, and how times and bytes add up. Kernels in CUDA C compute
-nothing, unless tests/gpu/kernels.py builds them: their outputs stay zero. All streams are one
-queue; every launch takes 10 us of the device and 2 us of the host, whose clock is this module's
-too.
+With this folder on the path, ``import cupy`` imports this module, Chainer finds CUDA available, and
+``--gpu 0`` works. Tests can check that the program makes the right calls in the right order, never
+mixes arrays of host and device, and adds up times and bytes correctly. Kernels in CUDA C compute
+nothing, unless tests/gpu/kernels.py builds them: their outputs are zero. All streams share one
+queue. Every launch takes 10 us on the device and 2 us on the host; the host's clock is also in this
+module.
 
-Environment variables: ``FAKE_CUPY_DEVICES``, their number (1; -1: no driver), and
-``FAKE_CUPY_MEMORY``, the bytes that they have: 40 MB, too few for the arrays of benchmarks, which
-would take long by this clock.
+Environment variables: ``FAKE_CUPY_DEVICES`` is the number of devices (1 by default; -1: no driver).
+``FAKE_CUPY_MEMORY`` is their memory in bytes. The default of 40 MB is too small for the arrays of
+benchmarks, which would take long with this clock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ memory_nbytes = int(os.environ.get("FAKE_CUPY_MEMORY", "40_000_000"))
 
 
 class Host:
-    """The host's clock: it moves by what is read, launched and waited for."""
+    """The host's clock, which advances at readings, launches and waits."""
 
     time_ns = 1_000_000
 
@@ -52,7 +52,7 @@ queue = FakeQueue(Host())
 
 
 def _launch():
-    """Put work in the queue."""
+    """Put work into the queue."""
     queue.clock.advance(LAUNCH_NS)
     queue.launch(KERNEL_NS)
 
@@ -62,7 +62,7 @@ def _synchronize(*_):
 
 
 class _Current:
-    """One of its class is current: within a with-statement it is this one."""
+    """A class with a current instance, which a with-statement changes."""
 
     current: ClassVar[Any] = None
 
@@ -81,7 +81,7 @@ class _Current:
 
 
 class Stream(_Current):
-    """A stream: its work is in the one queue."""
+    """A stream; all streams share the queue."""
 
     def __init__(self, non_blocking=False):
         super().__init__()
@@ -103,7 +103,7 @@ def _count():
 
 
 class Device(_Current):
-    """A device by its number; the current one without."""
+    """The device with this number, or the current device."""
 
     def __init__(self, device=None):
         super().__init__()
@@ -117,7 +117,7 @@ Device.current = Device(0)
 
 
 class MemoryHook:
-    """Is called when a block is had and given back."""
+    """A hook that is called when a block is allocated and freed."""
 
     running: ClassVar[list[Any]] = []
 
@@ -129,7 +129,7 @@ class MemoryHook:
 
 
 class Pool:
-    """Blocks are multiples of 512 bytes; what is given back is good for any of them."""
+    """Blocks are multiples of 512 bytes; freed memory can be reused for any block."""
 
     def __init__(self):
         self.used = self.total = 0
@@ -166,7 +166,7 @@ class Pool:
 
 
 class Block:
-    """Memory of NumPy's that is counted as the device's, until the last box on it is gone."""
+    """NumPy memory that counts as device memory until the last array that uses it is deleted."""
 
     made = 0
     by_owner: ClassVar[weakref.WeakValueDictionary[int, Block]] = weakref.WeakValueDictionary()
@@ -178,7 +178,7 @@ class Block:
 
 
 class Pointer:
-    """Where an array's memory begins."""
+    """The address of an array's memory."""
 
     def __init__(self, ptr):
         self.ptr = ptr
@@ -191,7 +191,7 @@ _pool = Pool()
 
 
 class ndarray(NDArrayOperatorsMixin):  # noqa: N801
-    """An array on the device. A view shares its block; any other array has a block of its own."""
+    """An array on the device. A view shares its block; other arrays have their own block."""
 
     def __new__(cls, shape, dtype=float):
         return _box(np.zeros(shape, dtype))
@@ -229,7 +229,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801
         _call("scatter_add", np.add.at, self, slices, value)
 
     def get(self, *_, **__):
-        """A copy on the host, when the device is done."""
+        """Return a copy on the host, after waiting for the device."""
         _launch()
         _synchronize()
         return self.host.copy()
@@ -254,7 +254,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801
 
 
 def _box(host):
-    """An array on the device."""
+    """Make an array on the device."""
     box = object.__new__(ndarray)
     owner = host
     while isinstance(owner.base, np.ndarray):
@@ -268,7 +268,7 @@ def _box(host):
 
 
 def _unboxed(value, boxes):
-    """Arguments for NumPy; the boxes in them are noted."""
+    """Convert arguments for NumPy, and add their device arrays to ``boxes``."""
     if isinstance(value, ndarray):
         boxes.append(value)
         return value.host
@@ -280,14 +280,14 @@ def _unboxed(value, boxes):
 
 
 def _boxed(raw):
-    """What NumPy gives, with arrays on the device."""
+    """Convert NumPy's results to arrays on the device."""
     if isinstance(raw, (np.ndarray, np.generic)):
         return _box(np.asarray(raw))
     return type(raw)(map(_boxed, raw)) if type(raw) in (list, tuple) else raw
 
 
 def _call(name, func, /, *args, **kwargs):
-    """Call NumPy. What gives only views or empty arrays launches nothing."""
+    """Call NumPy; launch work unless the result has only views or empty arrays."""
     boxes: list[ndarray] = []
     hosts, named = _unboxed(args, boxes), {k: _unboxed(v, boxes) for k, v in kwargs.items()}
 
@@ -303,14 +303,14 @@ def _call(name, func, /, *args, **kwargs):
 
 
 def split(ary, indices_or_sections, axis=0):
-    """Views; the indices may be on the host."""
+    """Split an array into views; the indices may be on the host."""
     if isinstance(indices_or_sections, np.ndarray):
         indices_or_sections = indices_or_sections.tolist()
     return _call("split", np.split, ary, indices_or_sections, axis)
 
 
 def _view(host, index):
-    """What an index gives; one element is an array too."""
+    """Index an array; a single element is an array, too."""
     value = host[index]
     if isinstance(value, np.generic):
         value = host[(*index, ...) if isinstance(index, tuple) else (index, ...)]
@@ -318,7 +318,7 @@ def _view(host, index):
 
 
 def array(obj, dtype=None, copy=True, **_):
-    """A new array on the current device, of an array on either side, or of lists or numbers."""
+    """Make a new array on the current device from an array, a list or a number."""
     host = obj if isinstance(obj, np.ndarray) else _unboxed(obj, [])
     made = np.array(host, dtype)
     _launch()
@@ -326,7 +326,7 @@ def array(obj, dtype=None, copy=True, **_):
 
 
 def __getattr__(name):
-    """All else is NumPy's, its functions on arrays of the device."""
+    """Return other attributes of NumPy; functions work on arrays of the device."""
     value = None if name.startswith("_") else getattr(np, name, None)
     if value is None or isinstance(value, ModuleType):
         raise AttributeError(f"module 'cupy' has no attribute {name!r}")
@@ -336,12 +336,12 @@ def __getattr__(name):
 
 
 class ElementwiseKernel:
-    """A kernel in CUDA C; it gives outputs of the right shapes and types."""
+    """A kernel in CUDA C, which returns outputs of the right shapes and types."""
 
     def __init__(self, in_params, out_params, *code, **_):
         find = re.compile(r"(raw\s+)?(\w+)\s+\w+\s*(?:,|$)").findall
         self._ins, self._outs = find(in_params.strip()), find(out_params.strip())
-        self._reduces = len(code) > 2  # a ReductionKernel: over all axes
+        self._reduces = len(code) > 2  # a ReductionKernel reduces over all axes
 
     def __call__(self, *args, size=None, **_):
         _launch()
@@ -358,7 +358,7 @@ class ElementwiseKernel:
 
 
 class _Functions:
-    """The functions of a module of NumPy's or SciPy's, on arrays of the device."""
+    """Functions of a module of NumPy or SciPy, for arrays of the device."""
 
     def __init__(self, module):
         self._module = module
@@ -383,7 +383,7 @@ def _module(name, **names):
 
 ReductionKernel = ElementwiseKernel
 globals().update(
-    # The only one is that which holds the device.
+    # The only raw kernel is the kernel that holds the device.
     RawKernel=lambda code, name: lambda grid, block, args: queue.hold(int(args[0])),
     memoize=lambda for_each_device=False: functools.cache,
     fuse=lambda *args, **_: args[0] if args else lambda func: func,
@@ -418,7 +418,7 @@ cuda = _module(
     get_current_stream=lambda: Stream.current,
     get_elapsed_time=queue.elapsed_ms,
 )
-# What Chainer imports.
+# Modules that Chainer imports.
 _module("cupy._util", PerformanceWarning=RuntimeWarning)
 _special = _Functions(scipy.special)
 _module(
