@@ -1,4 +1,4 @@
-"""What is said of runs that differ in one thing, on both sides of where the words change."""
+"""Findings for runs that differ in one property, on both sides of each threshold."""
 
 from dataclasses import replace
 from typing import Any
@@ -33,13 +33,13 @@ from tests.report.working import (
 )
 
 CONV, BN = "Convolution2DFunction", "FixedBatchNormalization"
-#: A command that takes options.
+#: A command that accepts options.
 OURS = "python profile.py --phase train"
 PROGRAM = "chainer-profile run a.py"
 
 
 def _findings(shown: Recording | Summary, *codes: str) -> list[str]:
-    """The findings of these codes; without codes those that are no steps."""
+    """List the findings with these codes; without codes, list all findings except steps."""
     summary = shown if isinstance(shown, Summary) else summarise(shown)
     return [
         f"{it.severity} {it.code}{'' if it.gain is None else f' {it.gain:.3f}'}: "
@@ -50,7 +50,7 @@ def _findings(shown: Recording | Summary, *codes: str) -> list[str]:
 
 
 def _embedded(shape: tuple[int, ...], calls: int, us: int = 800, added_us: int = 0) -> Any:
-    """A training that looks up words; the gradients of a call have this shape."""
+    """Make a training with an embedding; the gradients of a call have this shape."""
     rows = ("forward", 100), ("backward", us)
     words = [("/e", "EmbedIDFunction", phase, us) for phase, us in rows]
     others = [("/l", "LinearFunction", "forward", 900 - us)]
@@ -63,13 +63,13 @@ def _embedded(shape: tuple[int, ...], calls: int, us: int = 800, added_us: int =
 
 
 def _second_place(us: int, faults: int) -> Recording:
-    """Of two layers and the framework 90 us on the processor and 50 faults each, the second's."""
+    """Make a run of two layers. The second has these values, the first 90 us and 50 faults."""
     recording = counted(cpu_us=90, waits=2)
     names = {"cpu_ns": 4 * us * 1000, "page_faults": 4 * faults}
 
     def changed(counter: Counted) -> Counted:
         (first, second), value = counter.layers, names[counter.name]
-        # The trial and its layers were measured by the same readings.
+        # The trial and its layers are measured by the same readings.
         trial = tuple(at + (value - second) // 4 for at in counter.trial)
         return replace(counter, layers=(first, value), trial=trial)
 
@@ -80,7 +80,7 @@ def _second_place(us: int, faults: int) -> Recording:
 
 @listed(_findings)
 def checks() -> dict[str, Recording]:
-    """What is to be known of the numbers of a run."""
+    """Findings about the quality of the numbers of a run."""
     hundred, cut = HUNDRED, Settings(trials=10_000)
     slow_start = np.concatenate([[1300] * 12, [1000] * 388]) + np.tile([1, -1], 200)
     busy, two = Conditions(other_cpu=1.26), Environment(usable_cores=2)
@@ -135,7 +135,7 @@ def checks() -> dict[str, Recording]:
         "busy, cores not known": run(hundred, conditions=busy),
         "taken from the processor": counted(cpu_us=90, preemptions=2, waits=1, **QUIET),
         "waited": counted(cpu_us=90, preemptions=1, waits=2, **QUIET),
-        # Lost are 10 us in each of the others: 20 of 39 us and 20 of 41 us.
+        # Each of the other layers loses 10 us: 20 of 39 us and 20 of 41 us.
         **{f"waited, {100 - us} us in a layer": _second_place(us, 99) for us in (81, 79)},
         "taken for 4 %": counted(cpu_us=96, preemptions=1, **QUIET),
         "several threads": replace(counted(cpu_us=50, waits=9, **QUIET), environment=blas(2)),
@@ -171,7 +171,7 @@ def checks() -> dict[str, Recording]:
     capped, set_ = ("power cap",), ("clocks set by an application",)
     for before, after in (
         (GpuState(throttle=capped), None),
-        # That somebody has set them is no fault.
+        # A setting by the user is not a fault.
         (clock(1950, *set_), clock(1950, *set_)),
         *((clock(1900), clock(mhz)) for mhz in (1805, 1995)),
         *((clock(mhz), clock(1950)) for mhz in (345, 0, None)),
@@ -187,7 +187,7 @@ def checks() -> dict[str, Recording]:
 
 @listed(lambda case: _findings(*case))
 def steps() -> dict[str, tuple[Recording | Summary, str]]:
-    """What may take less time: of each case the steps of a code."""
+    """Findings that suggest how to save time: runs and the code of the step."""
     passes = (("/a", "A", "forward", 900), ("/a", "A", "backward", 900))
     step = (*passes, ("/a", "SGD", "update", 200))
     alike = make_device_recording()

@@ -1,22 +1,22 @@
-"""What the goldens keep."""
+"""Registry of the golden files."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-#: Contents of files by the end of their names.
+#: Contents of files by file extension.
 Kept = dict[str, str]
-#: What makes the files of a name.
+#: Functions that make the golden files, by name.
 KEPT: dict[str, Callable[[], Kept]] = {}
 
 
 def of_files(make: Callable[[], Kept]) -> Callable[[], Kept]:
-    """Keep what a function of this name makes."""
+    """Register a function; its name is the name of its files."""
     KEPT[make.__name__] = make
     return make
 
 
 def listed(said: Callable[[Any], Iterable[str]] = iter) -> Callable[..., Any]:
-    """Keep the cases that a function of this name makes, and below each what is said of it."""
+    """Register a function that makes cases; its file lists each case and the lines about it."""
 
     def keep(cases: Callable[[], Mapping[str, Any]]) -> Callable[[], Mapping[str, Any]]:
         def written() -> Kept:

@@ -1,4 +1,4 @@
-"""Numbers of comparisons and of ranks, a case after the other."""
+"""Numbers of comparisons and of ranks, case by case."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ from tests.recordings import on_gpu
 
 
 def _rows_of(recording: Recording, kept: Callable[[Layer], bool], **changes: Any) -> Recording:
-    """Some of its rows alone."""
+    """Keep only some rows of a recording."""
     layers = tuple(filter(kept, recording.layers))
     self_ns = recording.self_ns[:, [layer.index for layer in layers]]
     return replace(recording, layers=layers, self_ns=self_ns, **changes)
@@ -59,7 +59,7 @@ def _numbers_of(comparison: Comparison) -> Iterator[str]:
 
 @listed(_numbers_of)
 def compared_runs() -> dict[str, Comparison]:
-    """Layers and trials of two runs, by numbers."""
+    """Layers and trials of two runs, in numbers."""
     every, first = dict.fromkeys(range(24), 1.2), run(1)
 
     def against(factors: dict[int, float], whole: float = 1.0, **changes: Any) -> Comparison:
@@ -144,7 +144,7 @@ def _joined(recordings: list[Recording]) -> Iterator[str]:
 
 @listed(_joined)
 def joined() -> dict[str, list[Recording]]:
-    """Layers that an engine does together."""
+    """Layers that an engine fuses."""
     six, four, three = (chainer_run(n_layers=count) for count in (6, 4, 3))
     step = make_training(n_trials=4)
     use = MemoryUse((1, 2, 3), (0, 0, 0), 0, 0, 3, 2)
@@ -185,7 +185,7 @@ def _ended(ended: Sequence[str], outcomes: dict[str, str], **more: Any) -> list[
 
 @listed()
 def ranked() -> dict[str, Iterable[str]]:
-    """What is known of ranks by numbers, and of how they ended."""
+    """Numbers of ranks, and how the ranks ended."""
     usual, four, pair = two_ranks(), ranks_of(4, iterations=10), ranks_of(2, iterations=10)
     rows = usual["rank-0"].layers
     root = (rows[0], replace(rows[1], function="Bcast"), *rows[2:])
@@ -215,7 +215,7 @@ def ranked() -> dict[str, Iterable[str]]:
         ([end] * 3, {}),
         ([TIME_LIMIT] * 3, {"rank-0": end}),
         ([end] * 3, dict.fromkeys(names, "interrupted")),
-        # A program's error is not in its recording, and a rank may have none at all.
+        # The recording does not have a program's error, and a rank may have no recording.
         ([kill, end, kill], {"rank-0": RUNNING, "rank-1": bad}),
         ([kill] * 3, {"rank-9": "exit code 3"}),
         (["failed: full", end, end], {}),

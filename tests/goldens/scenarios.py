@@ -1,4 +1,4 @@
-"""What is shown of runs made by hand, in every form that readers meet: what the goldens keep."""
+"""Output about hand-made runs in every format, for the golden files."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -83,12 +83,12 @@ ADVICE = Advice(
     took_s=172.0,
 )
 TITLE = ReportTitle("A title", "Ada", "Systems")
-#: Where a terminal shows several things after each other.
+#: A line between several parts of terminal output.
 LINE = "\n" + "=" * 80 + "\n"
 
 
 def _csv(summary: Summary) -> str:
-    """Layers and links."""
+    """Return layers and links as CSV."""
     return f"{layers_csv(summary)}\n{links_csv(summary)}"
 
 
@@ -97,7 +97,7 @@ def _terminal(*shown: Iterable[Block]) -> str:
 
 
 def _under(blocks: Iterable[Block], *headings: str) -> Iterable[Block]:
-    """The sections with these headings."""
+    """Return the sections with these headings."""
     shown = False
     for block in blocks:
         if isinstance(block, Heading):
@@ -107,7 +107,7 @@ def _under(blocks: Iterable[Block], *headings: str) -> Iterable[Block]:
 
 
 def of_run(recording: Recording, rule: str) -> tuple[Summary, Kept]:
-    """A run: its report, the first screen, and its layers and links as CSV."""
+    """Render a run: its report, the first screen, and its layers and links as CSV."""
     summary = summarise(recording, rule)
     markdown_text = markdown.write(report(summary, TITLE))
     screen = _terminal(first_screen(summary))
@@ -159,7 +159,7 @@ def compared() -> Kept:
 
 @of_files
 def program() -> Kept:
-    # Two iterations are not on the tape: those of the memory pass.
+    # The two iterations of the memory pass are not recorded.
     short, training = summarise(make_recording(3)), summarise(make_training(3200))
     spent = made.program()
     beside = [part for part in spent.spent if part.part not in (ITERATIONS, CALLS)]

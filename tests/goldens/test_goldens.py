@@ -1,6 +1,6 @@
-"""What is shown is what is kept beside this file.
+"""Output equals the golden files in this folder.
 
-``pytest tests/goldens --remake`` writes it again; the difference is read before it is kept.
+``pytest tests/goldens --remake`` writes them again; read the difference before you commit it.
 """
 
 import difflib
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_what_is_shown(name: str, request: pytest.FixtureRequest) -> None:
+def test_output_equals_the_golden_files(name: str, request: pytest.FixtureRequest) -> None:
     differs = []
     for end, made in KEPT[name]().items():
         file = HERE / f"{name}.{end}"
@@ -30,6 +30,6 @@ def test_what_is_shown(name: str, request: pytest.FixtureRequest) -> None:
     assert not differs, "\n".join(differs)
 
 
-def test_nothing_is_kept_that_is_not_made() -> None:
+def test_every_golden_file_is_made_by_a_function() -> None:
     names = {path.stem for path in HERE.iterdir() if path.suffix not in (".py", ".pyc", "")}
     assert names == set(KEPT)
