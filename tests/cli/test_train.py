@@ -31,7 +31,7 @@ from tests.terminals import Terminal
 
 
 class Net(chainer.Chain):
-    """A tiny network. A test may replace ``at_call``, or set ``SIGNAL`` so that it sends a signal."""
+    """A tiny network. A test may replace ``at_call``, or set ``SIGNAL`` to send a signal."""
 
     def __init__(self, classes=10):
         super().__init__()

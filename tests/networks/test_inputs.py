@@ -170,7 +170,7 @@ def test_files_that_hold_no_arrays_are_refused_without_advice_to_unpickle(name, 
     assert refusal(load_arguments, path) == f"there is no file {path}"
 
 
-def test_a_picture_is_a_regular_file(tmp_path):
+def test_picture_must_be_a_regular_file(tmp_path):
     os.mkfifo(tmp_path / "p.png")
     said = refused(tmp_path / "p.png", error=ProfileError)
     assert said == f"cannot read the picture {tmp_path / 'p.png'}: not a regular file"

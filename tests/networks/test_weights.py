@@ -145,7 +145,7 @@ def test_pickled_code_in_a_weights_file_is_not_run(path, trained):
     assert not trap.exists()
 
 
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path):
+def test_weights_must_be_in_a_regular_file(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     said = refused(make(), tmp_path / "fifo")
     assert said == f"cannot read {tmp_path / 'fifo'}: not a regular file"
