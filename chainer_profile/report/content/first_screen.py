@@ -117,6 +117,8 @@ def functions_table(summary: Summary, _: TableOptions) -> Iterator[doc.Block]:
     rest = summary.functions.iloc[MOST_FUNCTIONS:]
     if framework := framework_time(summary):
         where = "outside the layers" if summary.recording.on_device else "between functions"
+        if summary.recording.settings.engine:
+            where = "between nodes"
         name = f"{framework.name} ({where})"
         rows.append(_Row(name, None, framework.seconds, framework.share))
         rows.sort(key=lambda row: -row.seconds)
