@@ -1,4 +1,4 @@
-"""Compare the latency that profile.py reports with that of a plain loop in a fresh process.
+"""Compare the latency that profile.py reports with a plain loop in a fresh process.
 
     python -m benchmarks.fresh_process [--rounds 7] [--networks Relus ...]
 
@@ -101,7 +101,7 @@ NETWORKS = {network.__name__: network for network in BATCHES}
 
 
 class Measured(NamedTuple):
-    """What a process has measured of a trial."""
+    """Measurements of a trial in one process."""
 
     cpu_ms: float
     page_faults: float

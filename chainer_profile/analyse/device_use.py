@@ -20,7 +20,7 @@ DEVICE = ("host_s", "gap_s", "busy_s")
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """A profiled trial on a GPU, in seconds. All times are means, except those of held trials.
+    """A profiled trial on a GPU, in seconds. All times are means, except medians of held trials.
 
     ``trial_s = launch_s + wait_s``, on the host's clock.
     ``span_s = layers_s + gaps_s + rest_s``, on the device's.

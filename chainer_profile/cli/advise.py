@@ -164,7 +164,7 @@ def _advise(
         if capabilities.threads > 1 and not (
             capabilities.threads_requested or len(recording.probe_ns)
         ):
-            # The profile had no time to choose them. All else is tried with the better number.
+            # The profile had no time to choose them. Other changes use the better number.
             fewer = [
                 each for each in propose(summary, capabilities)[0] if each.change == one_thread
             ]
@@ -194,7 +194,7 @@ def _advise(
 
 
 def _capabilities(recording: Recording) -> Capabilities:
-    """What this machine can try."""
+    """Libraries and threads of this machine that changes need."""
     from chainer_profile.advice.changes import Capabilities, missing_requirements
     from chainer_profile.measure import environment
 
@@ -226,7 +226,7 @@ def _start(words: list[str], threads: int, stop: Callable[[], str], change: Chan
 
 
 def _work(job: dict[str, Any], context: Context) -> int:
-    """What such a process does."""
+    """Run the process that :func:`_start` starts: measure the network with a change."""
     from chainer_profile.advice.network import network_with_change
 
     args = parser_of(PROFILE).parse_known_args(job["words"])[0]

@@ -114,7 +114,8 @@ def _measure(
 
 def _save(recording: Recording, folder: RunFolder, args: argparse.Namespace) -> None:
     """Write a recording and its reports, and print its tables whether that works or not."""
-    # After the trials: what importing pandas frees makes glibc keep memory, which networks find.
+    # After the trials, because glibc keeps memory that the import of pandas frees, and the trials
+    # would use it.
     from chainer_profile.cli.report import show_run
 
     try:

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     recording = load_run(run)
     prints = not _asks_for_title_alone(args)
     _keep_title(args, recording.settings.command)
-    trace_trial(args.formats, recording.n_trials)  # which refuses others
+    trace_trial(args.formats, recording.n_trials)  # refuse a trial that does not exist
     show_run(recording, run if run.is_dir() else run.parent, args, prints=prints)
     return 0
 

@@ -183,7 +183,7 @@ def _arguments(args: argparse.Namespace) -> str:
 
 
 def _entries(value: Any, name: str, where: str) -> list[Any]:
-    """The entries of an option's list; of any other option its value alone."""
+    """Split an option's list into its entries; any other option has its value as the only one."""
     if name not in LISTS:
         return [value]
     if name == "input-shape" and isinstance(value, tuple):  # one option for each argument

@@ -79,7 +79,7 @@ DATASETS = {
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Make a training, or go on with the newest snapshot in its folder."""
+    """Make a training, or continue from the newest snapshot in its folder."""
     dataset, _ = args.dataset
     classes = DATASETS[dataset].classes
     # A user's own network has a number of classes, which a first batch shows.
@@ -194,7 +194,7 @@ def train(args: argparse.Namespace, source: Any, out: Path, context: Context) ->
 
 
 def _probe_threads(network: Any, batch: Any, iterations: float, stop: Callable[[], str]) -> Probe:
-    """Try all BLAS threads and one in a few iterations, which leave the network as it is."""
+    """Try all BLAS threads and one in a few iterations, which do not change the network."""
     threads = default_blas_threads(environment.collect())
     step = make_step("forward-backward", network, (batch,), loss="softmax_cross_entropy")
     if threads < 2:

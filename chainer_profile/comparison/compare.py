@@ -139,7 +139,7 @@ class Comparison(Displayable):
 
     @property
     def same_run(self) -> bool:
-        """Whether a run stands on both sides."""
+        """Whether a run is on both sides."""
         return any(is_same(a, b) for a in self.before.runs for b in self.after.runs)
 
     @property

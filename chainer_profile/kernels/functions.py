@@ -1,8 +1,8 @@
 """Chainer's functions over kernels, each of which falls back to Chainer's own code.
 
 A function here checks that a kernel takes its arrays, calls it, and runs Chainer's own code where
-it does not or where the kernel returns None. A kernel of PyTorch calls that of NumPy for shapes for
-which NumPy is faster. docs/accelerate.md has a table of what runs when.
+it does not or where the kernel returns None. A kernel of PyTorch calls the NumPy kernel for shapes
+for which NumPy is faster. docs/accelerate.md has a table of what runs when.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class Trials:
                 if self._ends() or not self.profiled(after):
                     return
             if self._precise_enough():
-                # The latency to quote is that of unprofiled trials, which gets an interval as well.
+                # Users quote the latency of unprofiled trials, so it needs an interval as well.
                 wanted = min(MIN_TRIALS, self.settings.clean_trials)
                 if self.plain(CLEAN, wanted - self._n_clean):
                     self.ended = INTERVAL

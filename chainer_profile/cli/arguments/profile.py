@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_passes(group: options.Group) -> None:
-    """Add options of what is measured beside the trials."""
+    """Add options of the passes after the trials."""
     about = (
         "sample the layers for some seconds after the trials, to show which code in and between "
         "them takes the time"

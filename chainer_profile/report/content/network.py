@@ -27,7 +27,7 @@ _COUNTS = (
            meaning="Elements of the parameters; each counts once, at the first call of its first "
                    "link that takes one"),
     Column("trainable", "trainable", unit.COUNT,
-           meaning="Those that an optimizer may update (not after disable_update)"),
+           meaning="Parameters that an optimizer may update (not after disable_update)"),
     Column("persistent", "persistent", unit.COUNT, drop=3,
            meaning="Elements of persistent arrays, such as batch normalisation's averages"),
     Column("macs", "macs", unit.COUNT,
