@@ -11,8 +11,6 @@ from chainer_profile.analyse.steps import steps
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.threads import slow_threads, unmeasured_threads, used_threads
 from chainer_profile.analyse.unsteady import (
-    WIDE_INTERVAL,
-    needed_trials,
     unsteady,
     waiting,
 )
@@ -66,31 +64,18 @@ def interrupted(summary: Summary) -> Iterator[Finding]:
 
 
 def few_trials(summary: Summary) -> Iterator[Finding]:
-    """Too few trials for an interval, or for a narrow one on a steady machine."""
+    """Too few trials for an interval."""
     recording = summary.recording
-    settings = recording.settings
     if recording.n_trials < MIN_TRIALS:
-        text = (
+        more = bracketed(option(recording.settings, "trials", 1000))
+        yield Finding(
+            "few-trials",
+            WARNING,
             f"{plural(recording.n_trials, 'trial')}: too few for a confidence interval and for "
-            "reliable percentiles."
+            "reliable percentiles.",
+            f"Run at least {MIN_TRIALS} trials, preferably 1,000{more}.",
+            off=math.inf,
         )
-        more = bracketed(option(settings, "trials", 1000))
-        advice = f"Run at least {MIN_TRIALS} trials, preferably 1,000{more}."
-        yield Finding("few-trials", WARNING, text, advice, off=math.inf)
-        return
-    times = summary.totals.trial
-    if times is None or not times.half_width > WIDE_INTERVAL or any(unsteady(summary)):
-        return  # the interval is narrow, or more trials would not help
-    kind, name = ("unprofiled", "clean_trials") if summary.totals.clean else ("profiled", "trials")
-    needed = needed_trials(times)
-    yield Finding(
-        "few-trials",
-        WARNING,
-        f"The 95 % interval is +/- {format_percent(times.half_width)}.",
-        f"{plural(needed, f'{kind} trial')} would narrow it to "
-        f"{format_percent(WIDE_INTERVAL, 0)}{bracketed(option(settings, name, needed))}.",
-        off=times.half_width,
-    )
 
 
 def overhead(summary: Summary) -> Iterator[Finding]:

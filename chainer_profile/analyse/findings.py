@@ -83,7 +83,7 @@ class Finding:
     text: str  #: The finding, with its number: one sentence or two.
     advice: str = ""  #: One sentence of advice; empty if there is nothing to do.
     evidence: str = ""  #: More numbers that show it, for reports; empty without any.
-    command: str = ""  #: Command to type or code to write; empty if there is none.
+    command: str = ""  #: Command to type or code to write; may be empty.
     #: How many times as fast a trial would be, at most or as known in general (the text says
     #: which); None where that is not known.
     gain: float | None = None
@@ -120,10 +120,10 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(worth, key=place))
 
 
-def next_step(findings: Iterable[Finding]) -> Finding | None:
-    """The step that promises the most, of those with advice."""
-    steps = (finding for finding in in_order(findings) if finding.severity == STEP)
-    return next((step for step in steps if step.to_do), None)
+def steps_to_do(findings: Iterable[Finding]) -> list[Finding]:
+    """The steps with advice, the one with the largest gain first."""
+    ordered = in_order(findings)
+    return [finding for finding in ordered if finding.severity == STEP and finding.to_do]
 
 
 def gain_without(share: float) -> float | None:

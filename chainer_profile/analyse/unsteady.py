@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.analyse.counted import trial_counters
-from chainer_profile.analyse.findings import NOTE, WARNING, Finding, option
+from chainer_profile.analyse.findings import NOTE, WARNING, Finding, bracketed, option
 from chainer_profile.analyse.grouping import place_of_most
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.threads import blas_threads
@@ -21,6 +21,7 @@ from chainer_profile.basics.units import (
     join_words,
     plural,
 )
+from chainer_profile.record.parts import BUSY_CORES
 
 #: Half width of the median trial's 95 % interval, as a fraction of it, from which it is wide.
 WIDE_INTERVAL = 0.02
@@ -31,8 +32,6 @@ UNSTABLE = 0.10
 #: Change of the mean over the run, and of the first trials against the others, worth a finding.
 DRIFT = 0.05
 SLOW_START = 0.05
-#: Cores that other programs use, worth a finding.
-BUSY_CORES = 0.25
 #: Fraction of the wall time in which the thread did not run, worth a finding.
 MUCH_OFF = 0.05
 #: A mean of trials is far off above this multiple of the headline, or below its inverse.
@@ -51,27 +50,51 @@ class Evidence:
 
 
 def unsteady(summary: Summary) -> Iterator[Finding]:
-    """One finding with all signs of an unsteady machine, the strongest first."""
+    """One finding with all signs of an unsteady machine; without signs, one on a wide interval."""
     # Iterations of a program differ without any fault of the machine.
     signs = [_busy] if summary.recording.by_means else [*_SIGNS]
     evidence = [found for sign in signs if (found := sign(summary)) is not None]
-    if not evidence and (trial := summary.totals.trial) and not summary.recording.by_means:
-        width = trial.half_width
-        if width > WIDE_INTERVAL and needed_trials(trial) > MOST_TRIALS:
-            evidence = [Evidence(f"the 95 % interval is +/- {format_percent(width)}", width)]
-    if not evidence:
-        return
-    evidence.sort(key=lambda found: -found.off)
+    if evidence:
+        yield _finding(evidence)
+    elif not summary.recording.by_means:
+        yield from _wide_interval(summary)
+
+
+def _finding(evidence: list[Evidence]) -> Finding:
+    """The finding with this evidence, the strongest first."""
+    evidence = sorted(evidence, key=lambda found: -found.off)
     texts = [found.text for found in evidence]
-    advice = dict.fromkeys(found.advice for found in evidence)
-    yield Finding(
+    return Finding(
         "unsteady",
         WARNING,
         f"The machine was unsteady: {join_words(texts[:_MOST_IN_TEXT])}.",
-        " ".join(advice),
+        " ".join(dict.fromkeys(found.advice for found in evidence)),
         _sentence(texts[_MOST_IN_TEXT:]),
         off=evidence[0].off,
     )
+
+
+def _wide_interval(summary: Summary) -> Iterator[Finding]:
+    """A wide interval on a steady machine: more trials narrow it, unless too many are needed."""
+    recording, times = summary.recording, summary.totals.trial
+    if times is None or not times.half_width > WIDE_INTERVAL:
+        return
+    width, needed = format_percent(times.half_width), needed_trials(times)
+    if needed > MOST_TRIALS:
+        yield _finding([Evidence(f"the 95 % interval is +/- {width}", times.half_width)])
+    elif recording.n_trials >= MIN_TRIALS:
+        kind, name = "profiled", "trials"
+        if summary.totals.clean:
+            kind, name = "unprofiled", "clean_trials"
+        yield Finding(
+            "few-trials",
+            WARNING,
+            f"The 95 % interval is +/- {width}.",
+            f"{plural(needed, f'{kind} trial')} would narrow it to "
+            f"{format_percent(WIDE_INTERVAL, 0)}"
+            f"{bracketed(option(recording.settings, name, needed))}.",
+            off=times.half_width,
+        )
 
 
 def _sentence(clauses: list[str]) -> str:

@@ -37,6 +37,8 @@ GPU_REQUIREMENTS = "-r requirements-gpu.txt" if PROG == "profile.py" else '"chai
 DEFAULT_MODEL = "resnet20"
 #: Levels of links below the network that tables show.
 DEFAULT_DEPTH = 2
+#: Time that ``advise`` may take unless --budget is given.
+ADVISE_SECONDS = 180.0
 
 #: The phases of a row.
 FORWARD, BACKWARD, UPDATE, DATA = "forward", "backward", "update", "data"

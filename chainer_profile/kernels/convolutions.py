@@ -18,6 +18,7 @@ from chainer_profile.kernels.ways import (
     layout_for_convolution,
     layout_for_deconvolution,
     layout_for_gradient_w,
+    n_columns_of,
 )
 from chainer_profile.kernels.windows import Array, Sizes, Windows
 
@@ -62,8 +63,7 @@ def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Arra
     if layout is None:
         return None
     y = np.empty(shape, x.dtype)
-    n_columns = y.shape[1] * prod(windows.ksize) * prod(windows.outs)
-    for some in _parts(x, n_columns, w.size, layout):
+    for some in _parts(x, n_columns_of(y.shape[1], windows), w.size, layout):
         part = layout.empty(y[some].shape, y.dtype) if layout.joins_images else y[some]
         _deconvolve(layout.of(x[some]), w, part, layout)
         if layout.joins_images:
@@ -124,7 +124,7 @@ def _columns(x: Array, n_weights: int, layout: Layout) -> Iterator[tuple[slice, 
     places = prod(windows.ksize)
     columns: Array = None
     whole: Array = None
-    for some in _parts(x, channels * places * prod(windows.outs), n_weights, layout):
+    for some in _parts(x, n_columns_of(channels, windows), n_weights, layout):
         images = x[some]
         if windows.is_image:
             yield some, layout.matrices(layout.of(images))

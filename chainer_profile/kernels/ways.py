@@ -45,7 +45,7 @@ def layout_for_convolution(
     x_shape: Sizes, y_shape: Sizes, n_weights: int, windows: Windows
 ) -> Layout | None:
     """The layout in which a convolution from x to y is computed; None for Chainer's own code."""
-    columns = _n_columns(x_shape[1], windows)
+    columns = n_columns_of(x_shape[1], windows)
     copied = _CHAINERS_COPY_NS * columns
     return _fastest(x_shape, y_shape, n_weights * _WEIGHT_NS, windows, columns, copied)
 
@@ -55,7 +55,7 @@ def layout_for_gradient_w(
     x_shape: Sizes, gy_shape: Sizes, n_weights: int, windows: Windows
 ) -> Layout | None:
     """The layout in which a gradient of W is computed; None for Chainer's own code."""
-    columns = _n_columns(x_shape[1], windows)
+    columns = n_columns_of(x_shape[1], windows)
     copied = _CHAINERS_COPY_NS * (columns + prod(gy_shape[1:]))
     return _fastest(x_shape, gy_shape, n_weights * _GRADIENT_NS, windows, columns, copied)
 
@@ -65,8 +65,8 @@ def layout_for_deconvolution(
     x_shape: Sizes, y_shape: Sizes, n_weights: int, windows: Windows
 ) -> Layout | None:
     """The layout in which a product is added to the windows of y; None for Chainer's own code."""
-    columns = _n_columns(y_shape[1], windows)
-    # Images of one pixel are a matrix as they are.
+    columns = n_columns_of(y_shape[1], windows)
+    # Images of one pixel are a matrix without a copy.
     copied = _copied_ns(x_shape) if prod(windows.outs) > 1 else 0
     copied -= _DECONVOLUTION_NS / x_shape[0]
     return _fastest(x_shape, y_shape, n_weights * _WEIGHT_NS, windows, columns, copied)
@@ -97,8 +97,8 @@ def _fastest(
     return Layout(order, windows)
 
 
-def _n_columns(channels: int, windows: Windows) -> int:
-    """Numbers in the columns of an image with so many channels."""
+def n_columns_of(channels: int, windows: Windows) -> int:
+    """The number of values in the columns of an image with this number of channels."""
     return channels * prod(windows.ksize) * prod(windows.outs)
 
 
@@ -125,5 +125,5 @@ def gathers(x_shape: Sizes, out: int, n_weights: int, windows: Windows) -> bool:
     if windows.reversed is None or windows.is_image:
         return False
     n = x_shape[0]
-    gathered = n * _n_columns(x_shape[1], windows.reversed) + _REVERSAL_COST * n_weights
-    return gathered < _ADDITION_COST * n * _n_columns(out, windows)
+    gathered = n * n_columns_of(x_shape[1], windows.reversed) + _REVERSAL_COST * n_weights
+    return gathered < _ADDITION_COST * n * n_columns_of(out, windows)

@@ -30,6 +30,7 @@ from chainer_profile.measure.clock import HOST_CLOCK, Clock
 from chainer_profile.measure.environment import CpuWatch
 from chainer_profile.measure.passes import Pass
 from chainer_profile.measure.threads import limit_blas_threads
+from chainer_profile.record.parts import BUSY_CORES
 from chainer_profile.record.recording import Environment, MachineLimits, Recording
 from chainer_profile.record.versioned import build
 
@@ -52,8 +53,7 @@ _MOST_NBYTES, _LEAST_NBYTES = 1 << 27, 1 << 25
 _GPU_NBYTES = 1 << 30
 #: All arrays together take at most one part in this number of the free memory.
 _MEMORY_DIVISOR = 10
-#: The machine is busy if other programs use this many cores, and this fraction of all.
-_BUSY_CORES = 0.25
+#: Limits are too low if other programs also use this fraction of all cores.
 _BUSY_FRACTION = 0.05
 
 
@@ -136,7 +136,7 @@ _BUSY = "other programs were busy, so the limits may be higher"
 
 def _is_busy(other_cpu: float | None, environment: Environment) -> bool:
     """Whether other programs used enough cores to make a limit too low."""
-    threshold = max(_BUSY_CORES, _BUSY_FRACTION * (environment.usable_cores or 0))
+    threshold = max(BUSY_CORES, _BUSY_FRACTION * (environment.usable_cores or 0))
     return other_cpu is not None and other_cpu >= threshold
 
 

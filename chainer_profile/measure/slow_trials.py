@@ -1,4 +1,4 @@
-"""Warns of trials that become much slower while a run goes on."""
+"""Warns of trials that become much slower during a run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.measure.environment import CpuWatch
+from chainer_profile.record.parts import BUSY_CORES
 
 #: Multiple of the fastest trial from which trials are slow; least time and number to judge.
 _SLOW_FACTOR = 5.0
 _LEAST_SLOW_S = 2.0
 _LEAST_SLOW_TRIALS = 5
-#: Other programs are the reason if they use at least this many cores.
-_OTHERS_CORES = 0.25
 
 
 class SlowTrials:
@@ -40,7 +39,7 @@ class SlowTrials:
             other = self._watch.other_cpu()
             why = (
                 "another program keeps the cores busy"
-                if other is not None and other >= _OTHERS_CORES
+                if other is not None and other >= BUSY_CORES
                 else "something else slows this machine"
             )
             self._say(

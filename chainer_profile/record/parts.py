@@ -240,6 +240,10 @@ class Denormals(Escaped):
     slowdown: float = 1.0
 
 
+#: Cores that other programs use, from which they disturb a measurement; see ``other_cpu``.
+BUSY_CORES = 0.25
+
+
 @dataclass(frozen=True)
 class Conditions:
     """Resolution and overhead of the measurement, speed and load of the machine."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from chainer_profile.report.tables import TOTAL as TOTAL
 from chainer_profile.report.tables import Table
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ STRONG, CODE = "strong", "code"
 #: The forms of a report: the first screen, the whole report on a terminal, Markdown, a page.
 BRIEF, FULL, REPORT, PAGE = "brief", "full", "report", "page"
 _DEFAULT_FORMS = (FULL, REPORT, PAGE)
-#: Marks of a table's row: a hot layer, a sum of other rows, a change, wrong outputs.
-HOT, TOTAL, SLOWER, FASTER, WRONG = "hot", "total", "slower", "faster", "wrong"
+#: Further marks of a table's row: a hot layer, a change, wrong outputs.
+HOT, SLOWER, FASTER, WRONG = "hot", "slower", "faster", "wrong"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sized
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -14,7 +13,7 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import Statistics
 from chainer_profile.basics.paths import above
 from chainer_profile.basics.units import plural
-from chainer_profile.report.document import HOT, TOTAL
+from chainer_profile.report.document import HOT
 from chainer_profile.report.text import framework_name, printable
 
 
@@ -64,20 +63,26 @@ def shares(summary: Summary) -> list[tuple[str, float]]:
     return sorted(parts, key=lambda part: -part[1])
 
 
-def other_groups(summary: Summary, by: str, listed: pd.DataFrame) -> pd.DataFrame:
+def other_groups(summary: Summary, groups: pd.DataFrame, listed: pd.DataFrame) -> pd.DataFrame:
     """The rows that complete a table of groups: the groups not listed, the framework, the trial.
 
+    Args:
+        summary: The run.
+        groups: The result of :func:`.grouping.group`.
+        listed: The groups in the table.
+
     Returns:
-        Rows with some columns of :func:`.grouping.group`. The shares of ``listed`` and of these
-        rows without the last one add up to the last one's.
+        Rows with some columns of ``groups``. The shares of ``listed`` and of these rows without the
+        last one add up to the last one's.
     """
-    totals, groups = summary.totals, summary.group(by)
+    totals = summary.totals
     phases = [f"{name}_s" for name in summary.phase_names]
     times = ["total_s", "share", *(name for name in phases if name in groups)]
     rows = {}
     if count := len(groups) - len(listed):
         rest = groups.drop(listed.index)
-        rows[plural(count, f"other {by}")] = rest[[*times, "calls", "hot"]].sum().to_dict()
+        name = plural(count, f"other {groups.index.name}")
+        rows[name] = rest[[*times, "calls", "hot"]].sum().to_dict()
     if framework := framework_time(summary):
         row = {"total_s": framework.seconds, "share": framework.share}
         row |= {f"{name}_s": time_s for name, time_s in summary.phases["framework_s"].items()}
@@ -144,12 +149,6 @@ def _row(summary: Summary, name: str, **fields: Any) -> Any:
 
 def hot_marks(rows: pd.DataFrame, column: str = "hot") -> list[str]:
     return [HOT if hot else "" for hot in rows[column]]
-
-
-def total_marks(rows: pd.DataFrame, all_rows: Sized) -> list[str]:
-    """Mark the hot rows, and the last of ``all_rows`` as the total if ``all_rows`` has more."""
-    more = len(all_rows) - len(rows)
-    return [*hot_marks(rows), *[""] * (more - 1), *[TOTAL] * (more > 0)]
 
 
 def layer_anchor(index: int) -> str:

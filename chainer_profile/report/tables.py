@@ -141,6 +141,10 @@ class Spread:
     description: str
 
 
+#: Mark of a row that is the sum of others.
+TOTAL = "total"
+
+
 @dataclass(frozen=True)
 class Table:
     """A table: columns, and a data frame or rows from which they format cells.
@@ -158,7 +162,8 @@ class Table:
     row_links: Sequence[str] = ()  #: For each row, the anchor that its name links to.
     depths: Sequence[int] = ()  #: The indentation of each row in a table of a tree.
     spreads: Sequence[Spread] = ()  #: The plot of each of the first rows.
-    foot: int = 0  #: Number of last rows that complete the others, such as the framework and sum.
+    #: Number of last rows that complete the others, such as the framework; the last is their sum.
+    foot: int = 0
     ruled: bool = True  #: Whether a terminal draws a rule below the headings.
 
     def __post_init__(self) -> None:
@@ -176,6 +181,9 @@ class Table:
         return [[column.cell(row) for column in self.columns] for row in self.rows]
 
     def mark(self, row: int) -> str:
+        """The mark of a row; the last row of the foot is the sum of the others."""
+        if self.foot and row == len(self.rows) - 1:
+            return TOTAL
         return self.marks[row] if row < len(self.marks) else ""
 
     def notes(self, columns: Iterable[Column] | None = None) -> str:

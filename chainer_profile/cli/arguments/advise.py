@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from chainer_profile.basics.parsing import duration
+from chainer_profile.basics.words import ADVISE_SECONDS
 from chainer_profile.cli import options, output_options
 
 
@@ -28,8 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_own_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command itself; a profile takes the others."""
     trying = parser.add_argument_group("trying")
-    about = "total time, such as 90s or 3m (default: 3m)"
-    trying.add_argument("--budget", metavar="TIME", type=duration, default=180.0, help=about)
+    about = f"total time, such as 90s or 3m (default: {ADVISE_SECONDS / 60:.0f}m)"
+    trying.add_argument(
+        "--budget", metavar="TIME", type=duration, default=ADVISE_SECONDS, help=about
+    )
     results = "folder of the results (default: the next free reports/advise-MODEL-cpu-bBATCH)"
     force = "replace a run in the --out folder, or the advice in DIR"
     output = output_options.add_output_options(parser, results, force)
@@ -38,6 +41,6 @@ def add_own_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    if not args.run:  # beside a run, the command itself refuses options
+    if not args.run:  # with a run, the command itself refuses options
         output_options.check_folder(args)
         options.check_input(args)

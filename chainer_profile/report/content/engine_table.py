@@ -8,11 +8,11 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from chainer_profile.analyse.unsteady import BUSY_CORES
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS, Statistics
 from chainer_profile.engines.catalogue import BASELINE
 from chainer_profile.engines.results import EngineResult, EnginesRun, Speedup, speedup
+from chainer_profile.record.parts import BUSY_CORES
 from chainer_profile.record.recording import Recording
 from chainer_profile.report import unit
 from chainer_profile.report.document import WRONG

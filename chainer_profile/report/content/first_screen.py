@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.changes import MEASURE
-from chainer_profile.analyse.findings import STEP, WARNING, Finding, next_step
+from chainer_profile.analyse.findings import WARNING, Finding, steps_to_do
 from chainer_profile.analyse.shares import whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import decimals_for, format_percent, format_shape, plural
+from chainer_profile.basics.words import ADVISE_SECONDS
 from chainer_profile.report import document as doc
 from chainer_profile.report import unit
 from chainer_profile.report.content.advice import what_helped
@@ -38,8 +39,6 @@ _SIMILAR = 0.9
 _BAR_SHARE = 0.05
 #: Further steps below the first one.
 _MORE_STEPS = 1
-#: The default of ``advise --budget``.
-ADVISE_TIME = "3 minutes"
 #: An overhead is reported as "less than" this fraction if its interval is below it.
 _LITTLE_OVERHEAD = 0.02
 
@@ -218,7 +217,7 @@ TABLES: dict[str, Callable[[Summary, TableOptions], Iterator[doc.Block]]] = {
 def next_steps(summary: Summary, advice: Advice | None, every_finding: bool) -> Iterator[doc.Block]:
     """The best measured change, or the most promising steps, or with ``every_finding`` all."""
     findings = merged(summary.findings)
-    steps = _steps_in_order(findings)
+    steps = steps_to_do(findings)
     if advice is not None and (helped := what_helped(advice)):
         yield doc.text("Next: ", *helped)
     if every_finding:
@@ -230,17 +229,11 @@ def next_steps(summary: Summary, advice: Advice | None, every_finding: bool) -> 
             yield doc.text("Or: ", *format_finding(finding), below=True)
 
 
-def _steps_in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings with a step to do; the step with the largest gain comes first."""
-    first = next_step(findings)
-    steps = [finding for finding in findings if finding.severity == STEP and finding.to_do]
-    return sorted(steps, key=lambda finding: finding is not first)
-
-
 def _step(finding: Finding) -> Iterator[doc.Block]:
     """A finding as the next step. For the step of measuring all changes, only its command."""
     if finding.advice != MEASURE:
         yield doc.text("Next: ", *format_finding(finding))
         return
-    yield doc.text(f"To make it faster, measure what helps (at most {ADVISE_TIME}):")
+    minutes = plural(round(ADVISE_SECONDS / 60), "minute")
+    yield doc.text(f"To make it faster, measure what helps (at most {minutes}):")
     yield doc.Code(f"  {finding.command}")

@@ -22,8 +22,8 @@ from chainer_profile.report.columns import (
     layer_columns,
     properties,
 )
-from chainer_profile.report.document import LAYERS, LINKS, PLOT, TOTAL, Figure, file, text
-from chainer_profile.report.rows import layer_anchor, other_layers, total_marks
+from chainer_profile.report.document import LAYERS, LINKS, PLOT, Figure, file, text
+from chainer_profile.report.rows import hot_marks, layer_anchor, other_layers
 from chainer_profile.report.tables import (
     SPREAD,
     Column,
@@ -111,10 +111,16 @@ def layers(summary: Summary, options: TableOptions) -> Iterator[Block]:
     keys = [column.key for column in columns]
     name_column = next((key for key in ("function", "label", "path") if key in keys), "")
     # Without a column for their names, the rows that complete the table would be confusing.
-    all_rows = [*rows_of(rows), *(other_layers(summary, rows, name_column) if name_column else ())]
-    marks, foot = total_marks(rows, all_rows), len(all_rows) - len(rows)
-    wider += " shows them"
-    yield Table(columns, all_rows, "The layers", marks, legend, wider=wider, foot=foot)
+    rest = other_layers(summary, rows, name_column) if name_column else []
+    yield Table(
+        columns,
+        [*rows_of(rows), *rest],
+        "The layers",
+        hot_marks(rows),
+        legend,
+        wider=f"{wider} shows them",
+        foot=len(rest),
+    )
 
 
 def hidden(summary: Summary, shares: Sequence[float], hint: str, noun: str) -> list[str]:
@@ -197,10 +203,8 @@ def hotspots(summary: Summary) -> Iterator[Block]:
     columns = layer_columns(summary, TABLE_COLUMNS["hot layers"], rows)
     legend = [*not_shown(len(hot) - len(rows), noun="hot layer"), _hot_rule(summary)]
     rest = other_layers(summary, rows)
-    all_rows = [*rows_of(rows), *rest]
-    marks = [*[""] * (len(all_rows) - 1), TOTAL if rest else ""]
     caption = "The hot layers, slowest first"
-    yield Table(columns, all_rows, caption, marks, legend, foot=len(rest))
+    yield Table(columns, [*rows_of(rows), *rest], caption, legend=legend, foot=len(rest))
 
 
 def _hot_rule(summary: Summary) -> str:
@@ -215,7 +219,7 @@ def hottest(summary: Summary) -> Table:
         layer_columns(summary, TABLE_COLUMNS["hottest layers of a page"]),
         [*rows_of(rows), *rest],
         "The hottest layers",
-        total_marks(rows, [*rows.index, *rest]),
+        hot_marks(rows),
         [_hot_rule(summary), f"Shares are of the {whole(summary)[1]}."],
         row_links=list(map(layer_anchor, rows.index)),
         foot=len(rest),
@@ -231,7 +235,7 @@ def on_page(summary: Summary) -> Iterator[Block]:
         layer_columns(summary, TABLE_COLUMNS["page"]),
         [*rows_of(layers), *rest],
         "All layers",
-        total_marks(layers, [*layers.index, *rest]),
+        hot_marks(layers),
         [spread],
         foot=len(rest),
         anchors=list(map(layer_anchor, layers.index)),
@@ -288,10 +292,13 @@ def by_layer(summary: Summary) -> Iterator[Block]:
         )
     label, *others = layer_columns(summary, TABLE_COLUMNS["appendix"])
     rest_rows = other_layers(summary, rows)
-    all_rows = [*rows_of(rows), *rest_rows]
-    marks = total_marks(rows, all_rows)
-    columns = [label.headed("layer"), *others]
-    yield Table(columns, all_rows, "Self time by layer", marks, foot=len(rest_rows))
+    yield Table(
+        [label.headed("layer"), *others],
+        [*rows_of(rows), *rest_rows],
+        "Self time by layer",
+        hot_marks(rows),
+        foot=len(rest_rows),
+    )
     yield text(file(LAYERS), " has all figures of the layers, ", file(LINKS), " those of links.")
 
 

@@ -19,7 +19,7 @@ from chainer_profile.report import unit
 from chainer_profile.report.columns import ABOUT
 from chainer_profile.report.content.boxes import bar, series
 from chainer_profile.report.document import MEMORY, ROOFLINE, Block, Figure, text
-from chainer_profile.report.rows import other_groups, total_marks
+from chainer_profile.report.rows import other_groups
 from chainer_profile.report.tables import Column, Table, by_key, mark_about, with_content
 from chainer_profile.report.text import typical_word
 
@@ -92,13 +92,11 @@ def work(summary: Summary) -> Iterator[Block]:
     omitted = {"phase"} if not summary.several_phases else set()
     omitted |= {"mostly", "reached"} if limits is None else set()
     columns = [column for key, column in _WORK.items() if key not in omitted]
-    rest = other_groups(summary, "function", summary.functions)
+    rest = other_groups(summary, summary.functions, summary.functions)
     rest = rest.assign(function=rest.index, phase="", verdict=None, work_is_about=False)
     rest.index = pd.Index([None] * len(rest), dtype=object)
-    all_rows = pd.concat([rows, rest])
-    marks = total_marks(rows.assign(hot=False), all_rows)
     caption = "Work and limits reached, by function"
-    yield Table(columns, all_rows, caption, marks, foot=len(rest))
+    yield Table(columns, pd.concat([rows, rest]), caption, foot=len(rest))
     unknown = without_formula(summary.layers)
     if len(unknown):
         listed = ", ".join(

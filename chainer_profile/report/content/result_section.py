@@ -23,7 +23,6 @@ from chainer_profile.report.rows import (
     link_anchor,
     other_groups,
     phase_rows,
-    total_marks,
     tree_rows,
 )
 from chainer_profile.report.tables import Column, Table, by_key, with_notes
@@ -235,18 +234,19 @@ def groups(summary: Summary, options: TableOptions) -> Iterator[Block]:
         f"Times are in ms; % is self time as part of the {whole(summary)[1]}.",
     ]
     columns = with_notes(group_columns(by, summary.phase_names), _NOTES)
-    all_rows = pd.concat([rows, other_groups(summary, by, rows)])
-    marks, foot = total_marks(rows, all_rows), len(all_rows) - len(rows)
-    yield Table(columns, all_rows, f"By {by}", marks, legend, foot=foot)
+    rest = other_groups(summary, ordered, rows)
+    yield Table(
+        columns, pd.concat([rows, rest]), f"By {by}", hot_marks(rows), legend, foot=len(rest)
+    )
 
 
 def by_function(summary: Summary) -> Iterator[Block]:
     """The table of all functions, for Markdown and the page."""
     columns = group_columns("function", summary.phase_names)
     functions = summary.functions
-    rows = pd.concat([functions, other_groups(summary, "function", functions)])
-    marks, foot = total_marks(functions, rows), len(rows) - len(functions)
-    yield Table(columns, rows, "Self time by function", marks, foot=foot)
+    rest = other_groups(summary, functions, functions)
+    rows, marks = pd.concat([functions, rest]), hot_marks(functions)
+    yield Table(columns, rows, "Self time by function", marks, foot=len(rest))
 
 
 def tree(summary: Summary, options: TableOptions) -> Iterator[Block]:

@@ -78,7 +78,7 @@ def first_screen(
             continue
         if isinstance(block, Table) and block.head and len(block.rows) > ROWS:
             legend = [*not_shown(len(block.rows) - ROWS, hint), *block.legend]
-            block = replace(block, rows=block.rows[:ROWS], legend=legend)
+            block = replace(block, rows=block.rows[:ROWS], foot=0, legend=legend)
         count = count_of_lines([*fitting[-1:], block], width) - count_of_lines(fitting[-1:], width)
         if omitted or count > lines_left:
             name = block.caption if isinstance(block, Table) else ""
