@@ -146,7 +146,7 @@ def _program_rows(advice: Advice) -> list[ChangeResult]:
 
 
 def _program_time(advice: Advice, program: ProgramTime | None) -> Callable[[float], str] | None:
-    """A function from the time of an iteration, in seconds, to the time of the program as text.
+    """A function that estimates the time of the program, as text, from seconds of an iteration.
 
     The rest of the program takes the time that it took. None if the program's time is unknown.
     """
@@ -160,8 +160,7 @@ def _program_columns(seconds: Callable[[float], str] | None) -> tuple[Column, ..
     def of_program(tried: ChangeResult) -> str | None:
         if seconds is None:
             return None
-        about = "" if tried.pairs else "about "
-        return f"{seconds(tried.before_s)} -> {about}{seconds(tried.after_s)}"
+        return f"{seconds(tried.before_s)} -> {seconds(tried.after_s)}"
 
     # fmt: off
     return (
@@ -170,7 +169,8 @@ def _program_columns(seconds: Callable[[float], str] | None) -> tuple[Column, ..
                value=lambda tried: _factor_text(tried.wall)),
         Column("wall_interval", "95 %", unit.FIGURE, full="95 % interval",
                value=lambda tried: _interval_text(tried.wall)),
-        Column("program", "whole program", unit.FIGURE, full="The whole program", value=of_program),
+        Column("program", "program, about", unit.FIGURE, full="The whole program, estimated",
+               value=of_program),
         Column("loss", "change in loss", unit.FIGURE, value=lambda tried: _loss_text(tried.loss)),
     )
     # fmt: on
@@ -204,9 +204,10 @@ def verdict(advice: Advice, program: ProgramTime | None = None) -> str:
     sure = f"95 % interval {_interval_text(best.gain)}"
     if advice.script:
         seconds = _program_time(advice, program)
-        whole = "an iteration" if seconds is None else "the program"
         after, before = map(seconds or units.format_duration, (best.after_s, best.before_s))
-        took = f"{whole} takes {after} instead of {before}."
+        # Only some iterations had the change.
+        takes = "an iteration takes" if seconds is None else "the program would take about"
+        took = f"{takes} {after} instead of {before}."
         return f"With {name} a {trial} is {factor} as fast ({sure}): {took}"
     than = "" if best.candidate.against == UNCHANGED else " as with BLAS's own choice"
     before, after = map(units.format_duration, (best.before_s, best.after_s))
