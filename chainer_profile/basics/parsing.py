@@ -163,6 +163,13 @@ def asks_for_more(args: argparse.Namespace) -> bool:
     return len(specs) > 1 or any(spec != InputSpec(spec.shape) for spec in specs)
 
 
+def check_names(specs: Sequence[InputSpec] | None) -> None:
+    """Refuse arguments of a network of which two have the same name."""
+    names = [spec.name for spec in specs or [] if spec.name]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise UsageError(f"--input-shape {twice}= is given twice: give each argument once")
+
+
 def cifar10_index(name: str) -> int | None:
     """Index of the first test image in ``cifar10:INDEX``; None for another kind of input."""
     match = re.fullmatch("cifar10(?::([0-9]{1,9}))?", name)

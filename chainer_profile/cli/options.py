@@ -112,9 +112,7 @@ def check_input(args: argparse.Namespace) -> None:
     """Refuse options that do not fit ``--input``."""
     if args.data_dir and parsing.cifar10_index(args.input) is None:
         raise UsageError("--data-dir is for CIFAR-10: add --input cifar10")
-    names = [spec.name for spec in args.input_shape or [] if spec.name]
-    if twice := next((name for name in names if names.count(name) > 1), ""):
-        raise UsageError(f"--input-shape {twice}= is given twice: give each argument once")
+    parsing.check_names(args.input_shape)
     if args.input != "random" and parsing.asks_for_more(args):
         one = "one array of floats: give one plain --input-shape"
         raise UsageError(f"--input {args.input} is {one}")

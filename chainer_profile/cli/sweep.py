@@ -19,9 +19,11 @@ import msgspec
 
 from chainer_profile.analyse.case_result import CaseResult
 from chainer_profile.basics.errors import ProfileError, UsageError
+from chainer_profile.basics.files import read_regular
 from chainer_profile.basics.parsing import (
     Parser,
     asks_for_more,
+    check_names,
     input_shape,
     split_names,
     with_nearest,
@@ -150,6 +152,7 @@ def cases_of(options: Options, find: FindModel, where: str = "") -> list[Case]:
             args = argparse.Namespace(input_shape=None, classes=None, model_args="")
             # Joined, so that a value may begin with a dash.
             parser.parse_args(list(map("=".join, words)), args)
+            check_names(args.input_shape)
             network, usual_shape = find(args.model, args.classes, args.model_args)
             shape = _batch_shape(args, usual_shape)
             settings = settings_of(args, model=network, input_shape=shape)
@@ -206,7 +209,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def read_toml(path: Path) -> tuple[str, list[tuple[str, Options]]]:
     """The name of a sweep, and the options of each group of cases with their place in the file."""
     try:
-        content = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
+        content = msgspec.convert(tomllib.loads(read_regular(path).decode("utf-8")), _File)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
     except msgspec.ValidationError as error:

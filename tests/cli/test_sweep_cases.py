@@ -1,5 +1,6 @@
 """The cases of a sweep, from lists and from TOML."""
 
+import os
 from typing import Any
 
 import pytest
@@ -116,6 +117,7 @@ BAD = {
     "[common]\nskip = 'gpu'": "'gpu' cannot be skipped: choose memory, counters, machine",
     "[[cases]]\nmax-seconds = 1\nmax_seconds = 2": "max-seconds is given twice",
     "name = '../x'": "at `$.name`; a sweep takes a name of letters",
+    "[[cases]]\ninput-shape = [['xs=5', 'xs=6']]": "--input-shape xs= is given twice",
 }
 
 
@@ -125,6 +127,12 @@ def test_bad_toml_is_refused_in_one_line(tmp_path):
         said = refusal(read, path, text, error=UsageError)
         assert message in said, text
         assert said.startswith(f"{path}: ")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    for name, reason in {"fifo": "not a regular file", "folder": "Is a directory"}.items():
+        assert refusal(read_toml, tmp_path / name, error=UsageError) == (
+            f"{tmp_path / name}: cannot be read ({reason})"
+        )
     many = {"model": "a", "batchsize": ",".join(map(str, range(1, 20_000)))}
     with pytest.raises(UsageError, match="a sweep takes at most 10,000"):
         cases_of(many, find)
