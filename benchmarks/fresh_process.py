@@ -5,6 +5,7 @@
 Each round starts new processes in turn: a loop that only imports Chainer and calls the network, and
 ``profile.py``, both also with freed memory kept (``--keep-memory``). All use one BLAS thread. The
 table shows medians over the rounds of the median CPU time of a trial, and page faults of a trial.
+The ratio is the median of the rounds' ratios, with its 95 % interval.
 
 glibc decides by what a process has freed whether it keeps memory: after large blocks it keeps more.
 A network that allocates new arrays then has fewer page faults. So profile.py must free no larger
@@ -32,6 +33,8 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 import numpy as np
+
+from chainer_profile.basics.describe import median_interval
 
 ROOT = Path(__file__).resolve().parent.parent
 _WARM_UPS, _TRIALS = 50, 200
@@ -166,19 +169,20 @@ def compare(names: list[str], rounds: int) -> None:
                 of_loop, of_profile = (measured[name, keep_memory, how] for how in (LOOP, PROFILE))
                 of_loop.append(_loop_in_process(name, keep_memory))
                 of_profile.append(_profile_in_process(name, keep_memory))
-    print("| network | batch | memory | loop | profile.py | ratio | page faults of both |")
-    print("| --- | ---: | --- | ---: | ---: | ---: | ---: |")
+    print("| network | batch | memory | loop | profile.py | ratio | 95 % | page faults of both |")
+    print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
     for name in names:
         for keep_memory in (False, True):
             sides = [np.array(measured[name, keep_memory, how]) for how in (LOOP, PROFILE)]
             (loop_ms, loop_faults), (profile_ms, faults) = (
                 np.median(side, axis=0) for side in sides
             )
-            ratio = np.median(sides[1][:, 0] / sides[0][:, 0])
+            ratios = sides[1][:, 0] / sides[0][:, 0]
+            low, high = median_interval(ratios)
             print(
                 f"| {name} | {BATCHES[NETWORKS[name]]} | {'kept' if keep_memory else ''} | "
-                f"{loop_ms:.3f} ms | {profile_ms:.3f} ms | {ratio:.3f} | "
-                f"{loop_faults:,.0f}, {faults:,.0f} |"
+                f"{loop_ms:.3f} ms | {profile_ms:.3f} ms | {np.median(ratios):.3f} | "
+                f"{low:.3f} to {high:.3f} | {loop_faults:,.0f}, {faults:,.0f} |"
             )
 
 
