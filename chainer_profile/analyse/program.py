@@ -335,8 +335,8 @@ def _loading(budget: Budget, summary: Summary) -> Iterator[Finding]:
 
 
 def tips(findings: Sequence[Finding]) -> Sequence[Finding]:
-    """The findings on a program's screen: the largest gains, or the first finding without any."""
-    return [finding for finding in findings if finding.gain][:_MOST_TIPS] or findings[:1]
+    """The findings on a program's screen: the largest gains, then those of unknown gain."""
+    return sorted(findings, key=lambda finding: finding.gain is None)[:_MOST_TIPS]
 
 
 def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Finding, ...]:

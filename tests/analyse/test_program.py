@@ -237,10 +237,10 @@ def test_other_processes_are_to_load_only_what_takes_longer_to_load_than_to_move
     assert not loading_findings(moved_ns, cores, "MultiprocessIterator")
 
 
-def test_screen_has_three_tips_with_gains_or_the_first_tip():
+def test_screen_has_three_tips_of_which_those_with_known_gains_come_first():
     gains = [Finding("a", NOTE, "", gain=gain) for gain in (4, 3, 2, 1.5)]
     unknown = [Finding("b", NOTE, ""), Finding("c", NOTE, "")]
     assert tips([*gains, *unknown]) == gains[:3]
-    assert tips([*gains[:1], *unknown]) == gains[:1]
-    assert tips(unknown) == unknown[:1]
+    assert tips([*unknown, *gains[:1]]) == [*gains[:1], *unknown[:2]]
+    assert tips(unknown) == unknown[:3]
     assert not tips([])
