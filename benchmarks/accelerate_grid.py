@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import chainer_profile  # noqa: F401  (lets Chainer import)
 
@@ -23,10 +23,22 @@ from chainer_profile.kernels.memory import keeping_memory
 LEAST = 0.95
 #: Multiply-adds, and numbers in all windows, of the largest convolution.
 _MAX_MACS, _MAX_WINDOWS = 1 << 27, 1 << 23
-#: Seconds of a block, and paired blocks of a ratio.
-_BLOCK_S, _BLOCKS = 2e-3, 5
-#: A ratio below this is measured again, with more blocks.
-_CLOSE, _BLOCKS_AGAIN = 1.1, 31
+#: A ratio below this is measured again, for longer.
+_CLOSE = 1.1
+
+
+class _Length(NamedTuple):
+    """How long a ratio is measured."""
+
+    blocks: int  #: Pairs of blocks.
+    block_s: float
+    #: Calls before a block, in at most this many seconds. After a method of a class was replaced,
+    #: Python's caches take about 300 calls to fill, in which a call takes 15 us longer.
+    warm_ups: int
+    warm_up_s: float
+
+
+_SHORT, _LONG = _Length(5, 2e-3, 1, 0.0), _Length(15, 20e-3, 500, 50e-3)
 
 
 @dataclass(frozen=True)
@@ -63,9 +75,9 @@ def measure(kernels: str, count: int, seed: int) -> Iterator[Ratio]:
                 difference = _difference(case, kernels)
                 for phase, run in (("forward", _forward), ("both", _forward_backward)):
                     step = partial(run, case)
-                    factor, chainer_s = _ratio(step, kernels, _BLOCKS)
+                    factor, chainer_s = _ratio(step, kernels, _SHORT)
                     if factor < _CLOSE:
-                        factor, chainer_s = _ratio(step, kernels, _BLOCKS_AGAIN)
+                        factor, chainer_s = _ratio(step, kernels, _LONG)
                     yield Ratio(case, phase, factor, chainer_s * 1e3, difference)
 
 
@@ -129,13 +141,13 @@ def _largest(array: Any) -> float:
     return float(np.max(abs(array), where=np.isfinite(array), initial=1e-300))
 
 
-def _ratio(step: Callable[[], Any], kernels: str, blocks: int) -> tuple[float, float]:
+def _ratio(step: Callable[[], Any], kernels: str, length: _Length) -> tuple[float, float]:
     """The median of the ratios of paired blocks, and Chainer's seconds of a step."""
 
-    def block(fast: bool, count: int) -> float:
+    def block(fast: bool, count: int, warm_ups: int) -> float:
         active = accelerate(kernels, keep_memory=False) if fast else None
         try:
-            if count > 1:  # Python's caches of methods are empty after a change
+            for _ in range(warm_ups):
                 step()
             begin = time.process_time()
             for _ in range(count):
@@ -145,11 +157,12 @@ def _ratio(step: Callable[[], Any], kernels: str, blocks: int) -> tuple[float, f
             if active is not None:
                 active.undo()
 
-    block(True, 1), block(False, 1)
-    count = max(1, int(_BLOCK_S / max(block(True, 2), block(False, 2), 1e-5)))
+    step_s = max(block(fast, 2, 1) for fast in (True, False))
+    count = max(1, int(length.block_s / step_s))
+    warm_ups = max(1, min(length.warm_ups, int(length.warm_up_s / step_s)))
     times = []
-    for number in range(blocks):
-        first, second = (block(bool(number % 2 == i), count) for i in (0, 1))
+    for number in range(length.blocks):
+        first, second = (block(bool(number % 2 == i), count, warm_ups) for i in (0, 1))
         times.append((second, first) if number % 2 == 0 else (first, second))
     stock, fast = np.array(times).T
     return float(np.median(stock / fast)), float(np.median(stock))

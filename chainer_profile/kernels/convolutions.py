@@ -113,7 +113,7 @@ def _add(y: Array, b: Array) -> Array:
 
 def _parts(x: Array, n_columns: int, n_weights: int, layout: Layout) -> Iterator[slice]:
     """Slices of the images, those whose columns are in memory at a time."""
-    step = images_at_a_time(x, n_columns, n_weights if layout.joins_images else 0)
+    step = images_at_a_time(len(x), n_columns, n_weights if layout.joins_images else 0)
     for first in range(0, len(x), step):
         yield slice(first, min(len(x), first + step))
 

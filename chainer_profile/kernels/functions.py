@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial, wraps
+from math import prod
 from types import ModuleType
 from typing import Any
 
@@ -36,9 +37,9 @@ Method = Callable[..., Any]
 Replacement = tuple[Any, str, Callable[[Method], Method]]
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 _INTEGERS = {int, np.int32, np.int64}
-#: Multiply-adds of a deconvolution, and numbers that are normalised or whose gradients are, with
-#: fewer of which the checks take longer than a kernel gains.
-_FEW_MACS, _FEW_NORMALIZED, _FEW_GRADIENTS = 1 << 16, 1 << 14, 1 << 13
+#: Sizes below which the checks here take longer than a kernel gains: numbers in the columns of a
+#: convolution, multiply-adds of a deconvolution, normalised numbers, and their gradients.
+_FEW_COLUMNS, _FEW_MACS, _FEW_NORMALIZED, _FEW_GRADIENTS = 1 << 14, 1 << 16, 1 << 14, 1 << 13
 
 
 def replacements(kernels: ModuleType) -> Iterator[Replacement]:
@@ -158,6 +159,8 @@ def _computed(kernel: Callable[..., Any], x: Any, w: Any, *given: Any) -> Any:
 
 @_over
 def _convolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: Any) -> Any:
+    if x.size * prod(w.shape[2:]) < _FEW_COLUMNS:
+        return None
     windows = _windows(self, w.shape[2:], x.shape[2:]) if _plain(x, w, b) else None
     if (
         windows is None
@@ -172,6 +175,8 @@ def _convolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: Any
 @_over
 def _gradient_w(kernels: ModuleType, self: Any, x: Any, gy: Any, *_: Any) -> Any:
     ksize = self.W_shape[2:] if hasattr(self, "W_shape") else self.ksize
+    if x.size * prod(ksize) < _FEW_COLUMNS:
+        return None
     plain = _plain(x, gy) and x.dtype == self.W_dtype
     windows = _windows(self, ksize, x.shape[2:]) if plain else None
     if (

@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from chainer_profile.kernels import convolutions
-from chainer_profile.kernels.ways import COLUMNS_NBYTES
+from chainer_profile.kernels.ways import N_COLUMNS
 from chainer_profile.kernels.windows import Array, Sizes, Windows
 
 convolution = convolutions.convolution
@@ -116,7 +116,7 @@ def max_pooling(x: Array, windows: Windows) -> tuple[Array, Array]:
     y: Array = np.full((len(images), 1, *windows.outs), -np.inf, x.dtype)
     # Small integers, of which a processor compares many at a time.
     indexes: Array = np.zeros(y.shape, np.min_scalar_type(prod(windows.ksize)))
-    count = max(1, COLUMNS_NBYTES // max(1, prod(windows.dims) * x.itemsize))
+    count = max(1, N_COLUMNS // prod(windows.dims))
     for first in range(0, len(images), count):
         some = slice(first, first + count)
         for number, (_, of_windows, of_image) in enumerate(windows.within):

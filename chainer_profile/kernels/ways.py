@@ -21,7 +21,7 @@ from functools import lru_cache
 from math import prod
 
 from chainer_profile.kernels.layouts import Layout, Order
-from chainer_profile.kernels.windows import Array, Sizes, Windows
+from chainer_profile.kernels.windows import Sizes, Windows
 
 #: Nanoseconds to read a weight for a product, to add a gradient to one, and to begin a product.
 _WEIGHT_NS, _GRADIENT_NS, _PRODUCT_NS = 0.3, 1.5, 700.0
@@ -35,8 +35,8 @@ _CHAINERS_COPY_NS = 1.6
 _ADDITION_COST, _REVERSAL_COST = 2.0, 5.0
 #: Nanoseconds by which Chainer's Python code for a deconvolution is faster.
 _DECONVOLUTION_NS = 20_000.0
-#: Bytes of columns that are made at a time: they stay in the cache until they are multiplied.
-COLUMNS_NBYTES = 1 << 20
+#: Numbers of columns that are made at a time: they stay in the cache until they are multiplied.
+N_COLUMNS = 1 << 18
 
 
 # The same shapes come again and again.
@@ -47,7 +47,7 @@ def layout_for_convolution(
     """The layout in which a convolution from x to y is computed; None for Chainer's own code."""
     columns = n_columns_of(x_shape[1], windows)
     copied = _CHAINERS_COPY_NS * columns
-    return _fastest(x_shape, y_shape, n_weights * _WEIGHT_NS, windows, columns, copied)
+    return _fastest(x_shape, y_shape, n_weights, _WEIGHT_NS, windows, columns, copied)
 
 
 @lru_cache(maxsize=1024)
@@ -57,7 +57,7 @@ def layout_for_gradient_w(
     """The layout in which a gradient of W is computed; None for Chainer's own code."""
     columns = n_columns_of(x_shape[1], windows)
     copied = _CHAINERS_COPY_NS * (columns + prod(gy_shape[1:]))
-    return _fastest(x_shape, gy_shape, n_weights * _GRADIENT_NS, windows, columns, copied)
+    return _fastest(x_shape, gy_shape, n_weights, _GRADIENT_NS, windows, columns, copied)
 
 
 @lru_cache(maxsize=1024)
@@ -69,28 +69,32 @@ def layout_for_deconvolution(
     # Images of one pixel are a matrix without a copy.
     copied = _copied_ns(x_shape) if prod(windows.outs) > 1 else 0
     copied -= _DECONVOLUTION_NS / x_shape[0]
-    return _fastest(x_shape, y_shape, n_weights * _WEIGHT_NS, windows, columns, copied)
+    return _fastest(x_shape, y_shape, n_weights, _WEIGHT_NS, windows, columns, copied)
 
 
 def _fastest(
     x_shape: Sizes,
     y_shape: Sizes,
-    weights_ns: float,
+    n_weights: int,
+    weight_ns: float,
     windows: Windows,
     n_columns: int,
     copied_ns: float,
 ) -> Layout | None:
     """The layout with the lowest cost; None if Chainer's own code with its copies costs less."""
-    n, run = x_shape[0], windows.outs[-1]
-    product = weights_ns + windows.groups * _PRODUCT_NS
+    n = x_shape[0]
+    # NumPy copies without a loop over an axis of length 1.
+    run = next((size for size in reversed(windows.outs) if size > 1), 1)
+    product = n_weights * weight_ns + windows.groups * _PRODUCT_NS
     columns = 0 if windows.is_image else n_columns
-    long_run = n * run if windows.stride[-1] == 1 else n
     costs = {Order.FIRST: product + _RUN_NS * columns / run}
-    if n > 1:
+    together = images_at_a_time(n, n_columns, n_weights)
+    if together > 1:
         copied = _copied_ns(x_shape) + _copied_ns(y_shape)
-        costs[Order.MIDDLE] = product / n + _RUN_NS * columns / run + copied
+        costs[Order.MIDDLE] = product / together + _RUN_NS * columns / run + copied
         transposed = _TRANSPOSED_NS * (prod(x_shape[1:]) + prod(y_shape[1:]))
-        costs[Order.LAST] = product / n + _RUN_NS * columns / long_run + transposed
+        long_run = together * (windows.outs[-1] if windows.stride[-1] == 1 else 1)
+        costs[Order.LAST] = product / together + _RUN_NS * columns / long_run + transposed
     order = min(costs, key=costs.__getitem__)
     if costs[order] > product / n + _RUN_NS * n_columns / run + copied_ns:
         return None
@@ -107,17 +111,16 @@ def _copied_ns(shape: Sizes) -> float:
     return _NUMBER_NS * prod(shape[1:]) + _RUN_NS * shape[1]
 
 
-def images_at_a_time(x: Array, n_columns: int, n_weights: int) -> int:
+def images_at_a_time(n: int, n_columns: int, n_weights: int) -> int:
     """Number of images whose columns are made at a time.
 
     Args:
-        x: The images.
+        n: Number of images.
         n_columns: Numbers in the columns of an image.
         n_weights: Number of weights that one product reads; 0 if it serves one image.
     """
     # A product with as many columns as weights or more hides the reading of the weights.
-    wanted = max(COLUMNS_NBYTES, n_weights * x.itemsize)
-    return int(max(1, min(len(x), wanted // (n_columns * x.itemsize))))
+    return max(1, min(n, max(N_COLUMNS, n_weights) // n_columns))
 
 
 def gathers(x_shape: Sizes, out: int, n_weights: int, windows: Windows) -> bool:

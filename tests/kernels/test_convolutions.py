@@ -108,10 +108,23 @@ def test_windows_are_gathered_where_that_copies_less():
     assert not gathers(8, 64, 64, 16, k=1)  # no windows
 
 
-def test_columns_take_as_many_bytes_as_the_weights_that_one_product_reads():
-    x = images(64, 1, 1)
-    mib = 1 << 18  # elements of float32
-    assert ways.images_at_a_time(x, n_columns=mib // 4, n_weights=0) == 4
-    assert ways.images_at_a_time(x, n_columns=mib // 4, n_weights=8 * mib) == 32
-    assert ways.images_at_a_time(x, n_columns=8 * mib, n_weights=mib) == 1
-    assert ways.images_at_a_time(x, n_columns=1, n_weights=0) == 64
+def test_columns_are_as_many_as_the_weights_that_one_product_reads():
+    many = ways.N_COLUMNS
+    assert ways.images_at_a_time(64, n_columns=many // 4, n_weights=0) == 4
+    assert ways.images_at_a_time(64, n_columns=many // 4, n_weights=8 * many) == 32
+    assert ways.images_at_a_time(64, n_columns=8 * many, n_weights=many) == 1
+    assert ways.images_at_a_time(64, n_columns=1, n_weights=0) == 64
+
+
+def test_images_lie_last_only_if_many_are_copied_at_a_time():
+    def order(n, inside, outside, dims, k, stride):
+        to = [(size - k) // stride + 1 for size in dims]
+        sizes = Windows((k, k), (stride,) * 2, (0, 0), (1, 1), dims, to)
+        shapes = (n, inside, *dims), (n, outside, *to)
+        layout = ways.layout_for_convolution(*shapes, inside * outside * k * k, sizes)
+        return layout and layout.order
+
+    assert order(8, 18, 3, (46, 16), 7, 2) is Order.FIRST  # columns of 2 images at a time
+    assert order(8, 512, 512, (4, 4), 3, 1) is Order.LAST
+    # The copy runs over the 26 places of the other axis.
+    assert order(7, 261, 8, (28, 3), 3, 1) is Order.FIRST
