@@ -1,4 +1,4 @@
-"""The results of a sweep's cases, of which its table is made."""
+"""The results of a sweep's cases, from which its table is made."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from chainer_profile.record.recording import LinkCalls, Recording, Settings
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One run of a sweep, which may fail. Numbers not known are NaN or None, texts empty.
+    """The result of one case of a sweep, or the reason if its run failed.
 
-    The latency is the one of the unprofiled trials, or of the profiled ones without those.
+    Times and ``fps`` are of the unprofiled trials; without any, of the profiled trials. Unknown
+    numbers are NaN or None, unknown texts are empty.
     """
 
     #: The name of its folder in the sweep's folder, such as ``resnet20-cpu-b1``.
@@ -34,7 +35,7 @@ class CaseResult:
     parameters: int | None = None
     #: Peak allocated in a trial, excluding what existed before it.
     memory_nbytes: int | None = None
-    #: The number of trials with this latency, and whether they are unprofiled.
+    #: Number of the trials that these times are of, and whether they are unprofiled.
     timed: int = 0
     clean: bool = True
     mean_s: float = math.nan
@@ -76,20 +77,20 @@ def result_of(name: str, recording: Recording, machine: str = "") -> CaseResult:
 
 
 def machines_of(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
-    """Names of the machines, and their processors, in the order in which they come."""
+    """Pairs of a machine's name and its processor, each once; leaves out failed cases."""
     good = (result for result in results if not result.error)
     return list(dict.fromkeys((result.machine, result.processor) for result in good))
 
 
 def several_machines(results: Sequence[CaseResult]) -> bool:
-    """Whether results come from more than one machine."""
+    """Whether the cases that did not fail ran on more than one machine."""
     return len({machine for machine, _ in machines_of(results)}) > 1
 
 
 def block_kind(links: Sequence[LinkCalls]) -> str:
-    """Kinds of the network's blocks: ``basic``, ``bottleneck``; empty where it has none."""
-    # A block is a link that has links of its own, is in no other block, and has a number for a name
-    # (/res2/0) or a class of which the name ends with Block. Its kind is that name without Block.
+    """Kinds of the network's blocks, joined by ``+``: ``basic+bottleneck``; empty without any."""
+    # A block is a link that contains links and is in no other block. Its own name is a number
+    # (/res2/0), or the name of its class ends with Block. Its kind is the class without "Block".
     paths = [link.path for link in links]
     parents = {above(path) for path in paths}
     kinds: dict[str, None] = {}

@@ -18,7 +18,7 @@ from chainer_profile.analyse.findings import (
     takes_options,
 )
 from chainer_profile.analyse.findings import Untried as Untried
-from chainer_profile.analyse.grouping import OUTSIDE, place_of_most
+from chainer_profile.analyse.grouping import OUTSIDE, majority_label
 from chainer_profile.analyse.shares import part_of_whole, whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import (
@@ -32,13 +32,13 @@ from chainer_profile.basics.words import BACKWARD, TYPED, run_words, same_comman
 from chainer_profile.kernels.numpy_kernels import FEWEST_WORDS, MOST_NUMBERS
 from chainer_profile.record.parts import Shape
 
-#: How the names begin of functions that accelerate() replaces; and of those by PyTorch alone.
+#: Beginnings of the names of functions that accelerate() replaces.
 _REPLACED: tuple[str, ...] = (
     *("Convolution", "Deconvolution", "BatchNormalization", "FixedBatchNormalization"),
     *("MaxPooling", "AveragePooling"),
 )
 _EMBEDDING = "EmbedID"
-#: Part of a trial from which a change of it is worth a finding.
+#: A change is a finding if it affects at least this fraction of a trial.
 MUCH = 0.05
 #: glibc gives arrays of this size and more back to the kernel.
 _LARGE_NBYTES = 128 << 10
@@ -51,19 +51,22 @@ Proposals = Iterator[Finding | Untried]
 
 
 def proposed(summary: Summary) -> Proposals:
-    """The changes of a network on the CPU that its profile gives a reason for, and the others."""
+    """Changes of a network on a CPU: findings where the profile gives a reason, else untried."""
     for propose in (kernels, engines, kept_memory, larger_batch, data_type):
         yield from propose(summary)
 
 
-def _command(summary: Summary, otherwise: str) -> str:
-    """The command that tries a change of a run of ours; another one of other runs."""
+def _advise_command(summary: Summary, otherwise: str) -> str:
+    """The ``advise`` command if our command line made the run, or else ``otherwise``."""
     ours = run_words(summary.recording.settings.command) is not None
     return f"{TYPED} advise {FOLDER}" if ours else otherwise
 
 
-def _at_limits(summary: Summary) -> float | None:
-    """Gain of a trial whose layers run at the machine's limits; None if the limits are unknown."""
+def _gain_at_limits(summary: Summary) -> float | None:
+    """How many times as fast a trial is if all layers reach the machine's limits; None if unknown.
+
+    Layers without a known limit keep their time, and framework time vanishes.
+    """
     if summary.recording.limits is None:
         return None
     layers = summary.layers
@@ -71,40 +74,47 @@ def _at_limits(summary: Summary) -> float | None:
     return whole(summary)[0] / least_s if least_s else None
 
 
-def _share(summary: Summary, names: tuple[str, ...]) -> float:
-    """The part of a trial that functions of these names take."""
+def _share(summary: Summary, beginnings: tuple[str, ...]) -> float:
+    """The fraction of a trial in functions with names that begin with one of these."""
     functions = summary.functions
-    return part_of_whole(summary, functions["total_s"][functions.index.str.startswith(names)].sum())
+    selected = functions.index.str.startswith(beginnings)
+    return part_of_whole(summary, functions["total_s"][selected].sum())
 
 
-def embeddings(summary: Summary, of_words: Callable[[Shape], bool]) -> pd.DataFrame:
-    """The rows in which embeddings get gradients of words, of such shapes."""
+def embedding_gradients(summary: Summary, selects: Callable[[Shape], bool]) -> pd.DataFrame:
+    """The backward rows of EmbedID for which ``selects`` is true of the gradients' shape.
+
+    The shape of the gradients ends with the length of a word's vector.
+    """
     layers = summary.layers
     layers = layers[(layers["phase"] == BACKWARD) & layers["function"].str.startswith(_EMBEDDING)]
-    fits = [any(map(of_words, shapes[:1])) for shapes in layers["input_shapes"]]
+    fits = [any(map(selects, shapes[:1])) for shapes in layers["input_shapes"]]
     return layers.loc[np.array(fits, bool)]
 
 
-def are_few(shape: Shape) -> bool:
-    """Whether these are so few words that the array for all of them takes most of the time."""
+def has_few_words(shape: Shape) -> bool:
+    """Whether gradients have so few words that filling an array of W's size takes most time."""
     return math.prod(shape[:-1]) < FEWEST_WORDS
 
 
-def _are_many(shape: Shape) -> bool:
-    """Whether gradients of this shape are sorted by words."""
-    return not are_few(shape) and shape[-1] <= MOST_NUMBERS
+def _has_many_words(shape: Shape) -> bool:
+    """Whether ``accelerate()`` adds up gradients of this shape many words at a time."""
+    return not has_few_words(shape) and shape[-1] <= MOST_NUMBERS
 
 
-def _at_most(summary: Summary, share: float) -> float | None:
-    """How many times as fast a trial is at most without a part of it, and at machine's limits."""
+def _largest_gain(summary: Summary, share: float) -> float | None:
+    """Upper limit of the gain of a change that shortens this fraction of a trial; None if unknown.
+
+    The fraction can vanish at best, and layers cannot exceed the machine's limits.
+    """
     bounds = [gain_without(share)]
-    if (limit := _at_limits(summary)) is not None:
+    if (limit := _gain_at_limits(summary)) is not None:
         bounds.append(max(1.0, limit))
     return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def kernels(summary: Summary) -> Proposals:
-    """``accelerate()``, where the functions that it replaces take much of the time."""
+    """``accelerate()``, if the functions that it replaces take much of the time."""
     settings = summary.recording.settings
     numpy, torch = Change(kernels="numpy"), Change(kernels="torch")
     if settings.fast:
@@ -114,8 +124,8 @@ def kernels(summary: Summary) -> Proposals:
             yield Untried(change.name, f"has no kernels for {settings.dtype}")
         return
     changes: tuple[Change, ...] = (torch, numpy)
-    # accelerate() adds the gradients of many words at once.
-    embedding = part_of_whole(summary, embeddings(summary, _are_many)["mean_s"].sum())
+    gradients = embedding_gradients(summary, _has_many_words)
+    embedding = part_of_whole(summary, gradients["mean_s"].sum())
     share = _share(summary, _REPLACED) + embedding
     if share < MUCH:
         why = "the functions that it replaces take {} of a trial"
@@ -136,18 +146,18 @@ def kernels(summary: Summary) -> Proposals:
         text,
         advice,
         command=command,
-        gain=_at_most(summary, share),
+        gain=_largest_gain(summary, share),
         changes=changes,
     )
 
 
 def _use_of_kernels(summary: Summary, name: str) -> tuple[str, str]:
-    """The advice and the command to measure or to use ``accelerate()``."""
+    """Advice and command (or code) that measure ``accelerate()``, or else use it."""
     typed = summary.recording.settings.command
     if tries := same_command_with_try(typed):
         return "To measure the gain, run.", tries
     if run_words(typed) is not None:
-        return MEASURE, _command(summary, "")
+        return MEASURE, _advise_command(summary, "")
     if summary.recording.of_program:
         advice = (
             "To replace them, write this at the beginning; a second run and compare show the gain."
@@ -157,7 +167,7 @@ def _use_of_kernels(summary: Summary, name: str) -> tuple[str, str]:
 
 
 def engines(summary: Summary) -> Proposals:
-    """Inference engines."""
+    """An inference engine in place of Chainer."""
     settings = summary.recording.settings
     for hinders, why in (
         (settings.phase != "forward" or settings.train_mode, "they only do inference"),
@@ -167,7 +177,7 @@ def engines(summary: Summary) -> Proposals:
         if hinders:
             yield Untried("engines", why)
             return
-    factor, (whole_s, of) = _at_limits(summary), whole(summary)
+    factor, (whole_s, of) = _gain_at_limits(summary), whole(summary)
     evidence = ""
     if factor is not None and factor >= 1:
         evidence = (
@@ -184,14 +194,14 @@ def engines(summary: Summary) -> Proposals:
         "convolutions.",
         MEASURE,
         evidence,
-        command=_command(summary, own),
+        command=_advise_command(summary, own),
         gain=None if factor is None else max(1.0, factor),
         changes=(Change(engine="onnxruntime"),),
     )
 
 
 def kept_memory(summary: Summary) -> Proposals:
-    """Freed memory that stays in the process."""
+    """Freed memory kept in the process; untried if glibc keeps the memory of all layers anyway."""
     recording = summary.recording
     settings, memory = recording.settings, recording.memory
     change, counted = Change(keep_memory=True), trial_counters(recording)
@@ -207,7 +217,7 @@ def kept_memory(summary: Summary) -> Proposals:
         return
     up_to = "" if peak is None else f", up to {format_nbytes(peak)} a layer"
     text = f"glibc returns large arrays to the kernel and requests them again{up_to}."
-    faults, gain = "" if counted is None else _faults(summary.layers, counted), None
+    faults, gain = "" if counted is None else _fault_text(summary.layers, counted), None
     if counted is not None and faults and counted.system_s > 2 * counted.system_error_s:
         gain = gain_without(counted.system_share)
         text = (
@@ -226,8 +236,8 @@ def kept_memory(summary: Summary) -> Proposals:
     yield Finding("page-faults", STEP, text, advice, faults, command, gain=gain, changes=(change,))
 
 
-def _faults(layers: pd.DataFrame, trial: TrialCounters) -> str:
-    """How many page faults a trial has, their time, and where most of them are."""
+def _fault_text(layers: pd.DataFrame, trial: TrialCounters) -> str:
+    """A sentence on a trial's page faults: number, time, main function. Empty without any."""
     if not trial.page_faults >= 1:
         return ""
     text = f"A trial has {plural(trial.page_faults, 'page fault')}"
@@ -235,7 +245,7 @@ def _faults(layers: pd.DataFrame, trial: TrialCounters) -> str:
     if not math.isnan(at_least_s):
         text += f", which take at least {format_duration(at_least_s)}"
     faults = counters_by(layers, "function")["page_faults"]
-    function = place_of_most(faults, trial.page_faults)
+    function = majority_label(faults, trial.page_faults)
     if function is not None:
         part = format_percent(faults.max() / trial.page_faults)
         text += f"; {part} of them are in {function}"
@@ -264,20 +274,20 @@ def larger_batch(summary: Summary) -> Proposals:
         STEP,
         f"{format_percent(share)} of the trial is spent between the functions (framework). A "
         f"larger batch spreads this over more inputs{', but changes the training' * trains}.",
-        evidence=f"The framework takes {format_duration(per_call_s)} a call{_mostly_in(summary)}.",
+        evidence=f"The framework takes {format_duration(per_call_s)} a call{_main_phase(summary)}.",
         gain=gain_without(share),
         changes=(Change(batchsize=larger),),
     )
 
 
-def _mostly_in(summary: Summary) -> str:
-    """The phase with the most framework time, where it is known by phase."""
+def _main_phase(summary: Summary) -> str:
+    """A clause that names the phase with the most framework time; empty if it is unknown."""
     by_phase, framework = summary.phases["framework_s"], summary.totals.framework
     if len(by_phase.drop(OUTSIDE, errors="ignore")) < 2 or framework is None:
         return ""
-    place = by_phase.idxmax()
+    phase = by_phase.idxmax()
     part = format_percent(by_phase.max() / framework.mean_s)
-    return "" if place == OUTSIDE else f"; {part} of it in {place}"
+    return "" if phase == OUTSIDE else f"; {part} of it in {phase}"
 
 
 def data_type(summary: Summary) -> Proposals:

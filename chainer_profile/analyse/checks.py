@@ -24,14 +24,14 @@ from chainer_profile.basics.describe import MIN_TRIALS
 from chainer_profile.basics.units import format_count, format_percent, join_words, plural
 from chainer_profile.record.recording import COMPLETE, INTERVAL, TIME_LIMIT, Recording
 
-#: Fraction of a trial that the recorder adds, from which this is a finding.
+#: The recorder's overhead is a finding above this fraction of a trial.
 HIGH_OVERHEAD = 0.02
 
 Check = Callable[[Summary], Iterator[Finding]]
 
 
 def check(summary: Summary) -> tuple[Finding, ...]:
-    """All findings of a run: warnings, then what may take less time, then notes."""
+    """All findings of a run: warnings, then steps, then notes."""
     checks = (*_OF_ALL_RUNS, *(() if summary.recording.by_means else _OF_EQUAL_TRIALS))
     findings = [finding for each in checks for finding in each(summary)]
     # Steps follow from rates, which denormal numbers lower.
@@ -41,11 +41,11 @@ def check(summary: Summary) -> tuple[Finding, ...]:
 
 
 def ending_text(recording: Recording) -> str:
-    """After how many trials a run ended, and why; empty where it made all of them."""
+    """The sentence after how many trials a run ended, and why; empty if it made all of them."""
     if recording.ended == COMPLETE:
         return ""
     made, wanted = recording.n_trials, recording.settings.trials
-    # A program has no number of its own.
+    # A program sets no number of trials.
     of = f"{format_count(made)} of " if wanted else ""
     return f"The run ended after {of}{plural(wanted or made, 'trial')}: {recording.ended}."
 

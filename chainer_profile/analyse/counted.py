@@ -22,9 +22,10 @@ _COLUMNS = {
 
 
 def layer_counters(recording: Recording) -> dict[str, Any]:
-    """Columns of what the thread does in every layer, means of that pass; NaN where unknown.
+    """Columns of the counters pass for every layer, means per trial; NaN where unknown.
 
-    ``counted_s`` is the wall time in the trials of that pass, ``cpu_s`` the CPU time in them.
+    ``counted_s`` and ``cpu_s`` are the layer's wall time and CPU time in that pass. The other
+    columns are numbers: ``page_faults``, ``waits``, ``preemptions``.
     """
     counters = recording.counters
     columns = {}
@@ -38,31 +39,31 @@ def layer_counters(recording: Recording) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TrialCounters:
-    """Means of a trial of the counters pass; NaN for what this machine does not count."""
+    """Means per trial of the counters pass; NaN for what this machine does not count."""
 
     wall_s: float  #: Wall time.
     cpu_s: float  #: CPU time of the calling thread.
-    system_s: float  #: The system's part of it.
-    system_error_s: float  #: Standard error of that mean.
+    system_s: float  #: The part of the CPU time in the kernel.
+    system_error_s: float  #: Standard error of ``system_s``.
     page_faults: float  #: How often the system provided a page of memory.
-    #: CPU time that each of these takes at least: for a small page, not for a huge one.
+    #: Smallest CPU time of a page fault: for a small page, not a huge one.
     fault_s: float
     waits: float  #: How often the thread gave up its processor.
     preemptions: float  #: How often the thread was preempted.
 
     @property
     def system_share(self) -> float:
-        """Part of the CPU time that the system takes."""
+        """Fraction of the CPU time in the kernel."""
         return self.system_s / self.cpu_s if self.cpu_s else np.nan
 
     @property
     def off_share(self) -> float:
-        """Part of the wall time in which the thread did not run."""
+        """Fraction of the wall time in which the thread did not run."""
         return max(0.0, 1 - self.cpu_s / self.wall_s) if self.wall_s else np.nan
 
 
 def trial_counters(recording: Recording) -> TrialCounters | None:
-    """Means of a trial; None without a counters pass."""
+    """Means per trial; None without a counters pass."""
     counters = recording.counters
     if counters is None:
         return None
@@ -86,7 +87,10 @@ def trial_counters(recording: Recording) -> TrialCounters | None:
 
 
 def counters_by(layers: pd.DataFrame, by: str) -> pd.DataFrame:
-    """The columns of :func:`layer_counters` added up by a column, most CPU time first."""
+    """Sums of the columns of :func:`layer_counters` for each value of the column ``by``.
+
+    Most CPU time first. The column ``layers`` has the number of layers.
+    """
     sums = layers.groupby(by, sort=False)[list(_COLUMNS)].sum(min_count=1)
     sums["layers"] = layers.groupby(by, sort=False).size()
     return sums.sort_values("cpu_s", ascending=False, kind="stable")

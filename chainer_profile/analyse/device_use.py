@@ -11,16 +11,15 @@ from numpy.typing import NDArray
 from chainer_profile.basics.describe import NS
 from chainer_profile.record.recording import Recording
 
-#: A run is launch bound if the host waits for the device for less than this part of the trial after
-#: it launched the last kernel. A device that is busy for nearly all of the trial sets the pace
-#: nevertheless.
+#: A run is launch bound if, after the last launch, the host waits for the device for less than this
+#: fraction of the trial. It is not if the device is busy for all but this fraction of the trial.
 LAUNCH_BOUND = 0.1
 DEVICE = ("host_s", "gap_s", "busy_s")
 
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """A profiled trial on a GPU, in seconds. All times are means, except medians of held trials.
+    """A profiled trial on a GPU, in seconds. Times of held trials are medians, all others means.
 
     ``trial_s = launch_s + wait_s``, on the host's clock.
     ``span_s = layers_s + gaps_s + rest_s``, on the device's.
@@ -53,22 +52,22 @@ class DeviceUse:
 
     @property
     def busy_share(self) -> float | None:
-        """Part of the trial in which the device works; at most 1."""
+        """Fraction of the trial in which the device works; None without held trials."""
         if self.busy_s is None or not self.trial_s:
             return None
         return min(1.0, self.busy_s / self.trial_s)
 
     @property
     def idle_s(self) -> float | None:
-        """Time of a trial in which the device has nothing to do."""
+        """Seconds of a trial in which the device has nothing to do; None without held trials."""
         return None if self.busy_s is None else max(0.0, self.trial_s - self.busy_s)
 
 
 def layer_device(recording: Recording) -> dict[str, NDArray[np.float64]]:
-    """Columns of host and device for every layer, NaN where not known.
+    """Columns of host and device for every layer, in seconds; NaN where not known.
 
-    ``host_s`` is the host's mean time in the layer's call, ``gap_s`` the device's before the layer,
-    ``busy_s`` the median time on a device that never waits for the host.
+    ``host_s`` is the mean time of the layer's calls on the host, ``gap_s`` the mean gap before the
+    layer on the device, ``busy_s`` its median time on a device that never waits for the host.
     """
     nothing = np.full(len(recording.layers), np.nan)
     held = _held(recording.held_ns)
@@ -114,5 +113,5 @@ def device_use(recording: Recording) -> DeviceUse | None:
 
 
 def _held(samples: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
-    """Samples of held trials; None where there are none."""
+    """The samples; None if there are none."""
     return None if samples is None or not len(samples) else samples

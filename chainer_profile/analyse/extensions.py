@@ -17,7 +17,8 @@ from chainer_profile.record.budget import (
     Spent,
 )
 
-#: Factors by which work could be done less often; the first that its number of calls allows counts.
+#: Factors by which work could be done less often; the first one is advised for which there are
+#: enough calls.
 _LESS_OFTEN = (10, 5, 2)
 #: An evaluation that cannot run less often should use one of this many examples.
 _FEWER_EXAMPLES = 10
@@ -44,7 +45,9 @@ _NONE = _Remedy("")
 
 
 def extension_findings(budget: Budget, own_ns: int) -> Iterator[Finding]:
-    """A finding for each remedy, with all work of one part that it shortens.
+    """Yield a finding for each remedy that gains enough, with all work that it shortens.
+
+    Work of different parts (evaluation, snapshots, extensions) has separate findings.
 
     Args:
         budget: The time of a program.

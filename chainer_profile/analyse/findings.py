@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from chainer_profile.basics.words import run_words
 from chainer_profile.record.recording import Settings
 
-#: A number may mislead; something takes time, and may take less; worth knowing.
+#: Severities; see :attr:`Finding.severity`.
 WARNING, STEP, NOTE = "warning", "step", "note"
 SEVERITIES = (WARNING, STEP, NOTE)
-#: A gain below this is not worth a word.
+#: Findings with a smaller gain are not reported.
 LEAST_GAIN = 1.05
 #: Stands for the folder of a run, which a summary does not know.
 FOLDER = "FOLDER"
@@ -37,13 +37,14 @@ class Change:
     config: tuple[str, ...] = ()
 
     def with_(self, other: Change) -> Change:
+        """Both changes together; if both set a field, the value of ``other`` counts."""
         changed = {name: value for name, value in vars(other).items() if value}
         changed["config"] = tuple(dict.fromkeys((*self.config, *other.config)))
         return replace(self, **changed)
 
     @property
     def name(self) -> str:
-        """The name of a change of one kind."""
+        """The name of a change that sets one field."""
         if self.kernels:
             return "accelerate()" if self.kernels == "numpy" else 'accelerate(kernels="torch")'
         if self.threads:
@@ -55,7 +56,7 @@ class Change:
         return self.engine or ("memory kept" if self.keep_memory else self.dtype)
 
     def keep(self, export: str = "") -> str:
-        """Return the code, option or command that keeps a change of one kind.
+        """Return the code, option or command with which a user keeps a change that sets one field.
 
         Args:
             export: The command that writes the file for an engine.
@@ -76,7 +77,7 @@ class Change:
 class Finding:
     """Something to know about a run, or to do."""
 
-    code: str  #: Short name of the rule that it follows from: ``unstable``.
+    code: str  #: Short name of the rule that it follows from: ``unsteady``.
     #: ``warning`` where a number may mislead; ``step`` where something takes time and may take
     #: less; ``note`` otherwise.
     severity: str
@@ -106,28 +107,28 @@ class Untried:
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Sort findings: warnings, then steps that gain at least :data:`LEAST_GAIN`, then notes.
+    """Leave out findings with a gain below :data:`LEAST_GAIN`, and sort the others.
 
-    The warning with the largest effect on the headline comes first, and the step with the largest
-    gain.
+    Warnings come first, the largest ``off`` at the top; then steps, the largest gain at the top;
+    then notes.
     """
 
-    def place(finding: Finding) -> tuple[int, float]:
+    def sort_key(finding: Finding) -> tuple[int, float]:
         weight = {WARNING: finding.off, STEP: finding.gain or 0.0}.get(finding.severity, 0.0)
         return SEVERITIES.index(finding.severity), -weight
 
     worth = (finding for finding in findings if finding.gain is None or finding.gain >= LEAST_GAIN)
-    return tuple(sorted(worth, key=place))
+    return tuple(sorted(worth, key=sort_key))
 
 
 def steps_to_do(findings: Iterable[Finding]) -> list[Finding]:
-    """The steps with advice, the one with the largest gain first."""
+    """The steps with advice that gain at least :data:`LEAST_GAIN`, the largest gain first."""
     ordered = in_order(findings)
     return [finding for finding in ordered if finding.severity == STEP and finding.to_do]
 
 
 def gain_without(share: float) -> float | None:
-    """How many times as fast something is without this part of its time."""
+    """How many times as fast something is without this fraction of its time; None for all of it."""
     return 1 / (1 - share) if share < 1 else None
 
 
@@ -137,7 +138,8 @@ def takes_options(settings: Settings) -> bool:
 
 
 def in_python(settings: Settings) -> bool:
-    """Whether ``profile()`` made the run. Hooks and blocks of code take no number of trials."""
+    """Whether ``profile()`` made the run, so that advice may name its arguments."""
+    # Hooks and blocks of code have no warm-ups and no unprofiled trials.
     asked = settings.warmups or settings.clean_trials
     return not settings.command and bool(asked) and not settings.engine
 
@@ -148,7 +150,10 @@ _OF_PROFILE = (*_OF_MAGICS, "clean_trials", "threads")
 
 
 def option(settings: Settings, name: str, value: object) -> str:
-    """How a user asks for a setting: ``--trials 1000``, ``trials=1000``, or nothing."""
+    """The option or argument for a setting: ``--trials 1000``, ``trials=1000``.
+
+    Empty if the run was made in a way that does not take it.
+    """
     is_of_magic = settings.command.startswith("%") and name in _OF_MAGICS
     if takes_options(settings) or (is_of_magic and not settings.engine):
         return f"--{name.replace('_', '-')} {value}"
@@ -156,5 +161,5 @@ def option(settings: Settings, name: str, value: object) -> str:
 
 
 def bracketed(words: str) -> str:
-    """Words after a sentence: `` (--trials 1000)``; nothing of nothing."""
+    """Words in brackets after a space: `` (--trials 1000)``; empty without words."""
     return f" ({words})" if words else ""

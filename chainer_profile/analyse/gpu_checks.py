@@ -10,7 +10,7 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_count, format_percent
 from chainer_profile.record.recording import COMPLETE, GpuState, Recording
 
-#: Change of a GPU's clock worth a finding.
+#: A larger relative change of the GPU's clock is a finding.
 CLOCK_CHANGE = 0.05
 #: Lower clocks that somebody has chosen are no fault; they make runs comparable.
 _CHOSEN = "clocks set by an application"
@@ -63,13 +63,13 @@ def _states(recording: Recording) -> list[GpuState]:
 
 
 def _throttles(recording: Recording) -> list[str]:
-    """Reasons for which the GPU lowered its clocks, except clocks that somebody chose."""
+    """Reasons why the GPU lowered its clocks, except that somebody chose lower clocks."""
     reasons = dict.fromkeys(reason for state in _states(recording) for reason in state.throttle)
     return [reason for reason in reasons if reason != _CHOSEN]
 
 
 def _clocks(recording: Recording) -> tuple[int, int]:
-    """The GPU's clock before and after the trials in MHz; 0 where one of them is unknown."""
+    """The GPU's clock in MHz before the warm-up and after the trials; both 0 if one is unknown."""
     clocks = [state.sm_mhz for state in _states(recording) if state.sm_mhz]
     return (clocks[0], clocks[1]) if len(clocks) == 2 else (0, 0)
 

@@ -16,26 +16,26 @@ from chainer_profile.basics.units import format_shapes
 from chainer_profile.basics.words import GROUPS
 from chainer_profile.record.recording import Layer, Recording
 
-#: Name of the framework time that belongs to no phase, or of which no phase is known.
+#: Name of the framework time outside of all phases, or with an unknown phase.
 OUTSIDE = "outside"
 
 
-def place_of_most(parts: pd.Series[float], whole: float) -> Any:
-    """The label of the part that is more than half of a whole; None where no part is."""
+def majority_label(parts: pd.Series[float], whole: float) -> Any:
+    """The label of the part that is more than half of the whole; None if no part is."""
     return parts.idxmax() if len(parts) and parts.max() > whole / 2 else None
 
 
 def time_of_shares(recording: Recording, layers_s: float) -> float:
-    """The whole of shares: the mean profiled trial; the layers' time without timed trials."""
+    """Seconds that shares are fractions of: the mean profiled trial, or else ``layers_s``."""
     trial_ns = recording.trial_ns
     return layers_s if trial_ns is None or not trial_ns.any() else float(trial_ns.mean()) * NS
 
 
 def framework_by_phase(recording: Recording) -> dict[str, NDArray[np.int64]]:
-    """Time between the rows of each phase, and :data:`OUTSIDE` of all, in ns, (trials,) each.
+    """Framework time in ns, (trials,), of each phase and of :data:`OUTSIDE`.
 
-    If it is not known by phase, it belongs to the only phase, or is :data:`OUTSIDE` of several.
-    The result is empty if trials were not timed.
+    If the recording has no framework time by phase, all of it belongs to the only phase, or to
+    :data:`OUTSIDE` if there are several. The result is empty if trials were not timed.
     """
     if recording.trial_ns is None:
         return {}
@@ -53,15 +53,18 @@ def group(layers: pd.DataFrame, recording: Recording, by: str) -> pd.DataFrame:
     """The layers added up by one of :data:`~.words.GROUPS`, slowest group first.
 
     Returns:
-        One row a group, indexed by its name. Columns: ``calls`` in a trial (of the forward pass
-        where the group has any), ``total_s`` per trial, ``mean_s`` per call, ``share`` of
+        One row a group, indexed by its name. Columns: ``calls`` in a trial (only forward calls if
+        the group has any), ``total_s`` per trial, ``mean_s`` per call, ``share`` of
         :func:`time_of_shares`, ``hot`` (number of hot layers), ``<phase>_s`` for every phase, and
-        ``inclusive_s``, the time with all calls that are made within the group's.
+        ``inclusive_s``, the total time including nested calls of other groups.
+
+    Raises:
+        ValueError: Layers cannot be grouped by this.
     """
     if by not in GROUPS:
         raise ValueError(f"layers are grouped by {', '.join(GROUPS)}, not by {by!r}")
     names = group_names(recording.layers, by)
-    rows, add = _adding(names)
+    rows, add = _sums_by_name(names)
     mean_s, phases = layers["mean_s"].to_numpy(), layers["phase"].to_numpy()
     calls, hot = layers["calls"].to_numpy(), layers["hot"].to_numpy()
     forward = phases == "forward"
@@ -87,33 +90,38 @@ def group(layers: pd.DataFrame, recording: Recording, by: str) -> pd.DataFrame:
 def _inclusive_s(
     layers: Sequence[Layer], names: Sequence[str], self_s: NDArray[np.float64]
 ) -> dict[str, float]:
-    """Time of each group with the calls within its own, each of them once."""
+    """Seconds of each group including nested calls; ``names`` are the layers' groups."""
     times_s = dict.fromkeys(names, 0.0)
-    holders: list[set[str]] = []
+    # For each layer, its group and the groups of all calls around it.
+    groups: list[set[str]] = []
     for at, (layer, name) in enumerate(zip(layers, names, strict=True)):
         parent = parent_of(layer, at)
-        holders.append({name} if parent is None else {name} | holders[parent])
-        for holder in holders[at]:
-            times_s[holder] += float(self_s[at])
+        groups.append({name} if parent is None else {name} | groups[parent])
+        for group_name in groups[at]:
+            times_s[group_name] += float(self_s[at])
     return times_s
 
 
 def parent_of(layer: Layer, index: int) -> int | None:
-    """Index of the call that a layer's was made in, which comes before it; None without one."""
+    """Index of the layer that called the one at ``index``; None if no earlier layer did."""
     parent = layer.parent
     return parent if parent is not None and 0 <= parent < index else None
 
 
-def _adding(
+def _sums_by_name(
     names: Sequence[str], rows: Sequence[str] = ()
 ) -> tuple[list[str], Callable[[NDArray[Any]], NDArray[Any]]]:
-    """The names, each once, and a function that adds up the layers' values by them."""
-    place = {name: at for at, name in enumerate(dict.fromkeys([*rows, *names]))}
-    at = np.array([place[name] for name in names], np.intp)
-    return list(place), lambda values: np.bincount(at, values.astype(float), len(place))
+    """Distinct names, ``rows`` first, and a function that sums values of layers for each name.
+
+    ``names`` has one name for each layer.
+    """
+    row_of = {name: row for row, name in enumerate(dict.fromkeys([*rows, *names]))}
+    layer_rows = np.array([row_of[name] for name in names], np.intp)
+    return list(row_of), lambda values: np.bincount(layer_rows, values.astype(float), len(row_of))
 
 
 def group_names(layers: Sequence[Layer], by: str) -> list[str]:
+    """The name of each layer's group; ``by`` is one of :data:`~.words.GROUPS`."""
     if by == "function":
         return [layer.function for layer in layers]
     if by == "link":
@@ -144,18 +152,22 @@ def common_link(paths: Sequence[str]) -> str:
 
 
 def block_of(path: str, above: str = "/", *, holds_links: bool = False) -> str:
-    """The block of a network that a link path belongs to; one without a slash is its own.
+    """The block of a network that a link path belongs to.
 
     The block is the path up to its first number (``/res2/0`` for ``/res2/0/conv1``). Without a
     number it is the first two of three or more names (``/res2/a`` for ``/res2/a/conv1``), or else
-    the first name. Names that all paths begin with do not count. A link that holds links belongs
-    to its own block.
+    the first name. A path outside ``above`` is its own block.
+
+    Args:
+        path: The path of a link.
+        above: The path that all blocks are below, from :func:`common_link`. Its names do not count.
+        holds_links: Whether the link contains links. It then belongs to the block of these links.
     """
     below = above.rstrip("/") + "/"
     if not path.startswith(below) or path == "/":
         return path
     names = path[len(below) :].split("/")
-    numbers = [place for place, name in enumerate(names) if name.isdecimal()]
+    numbers = [at for at, name in enumerate(names) if name.isdecimal()]
     count = numbers[0] + 1 if numbers else 2 if len(names) + holds_links > 2 else 1
     return below + "/".join(names[:count])
 
@@ -167,16 +179,17 @@ def by_phase(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
         One row a phase, indexed by its name. Columns: ``layers`` (their number), ``layers_s``,
         ``framework_s`` (time between its rows; NaN where trials were not timed), ``total_s``
         and ``share`` of the profiled trial (of the layers' time where trials were not timed).
-        Framework time outside of all phases has a row ``outside``. If framework time is not known
-        by phase, all of it is in that row.
+        Framework time outside of all phases has a row ``outside``; see
+        :func:`framework_by_phase`.
     """
     of_layers = [layer.phase for layer in recording.layers]
-    # Whole nanoseconds, because a difference of means would leave a small rest.
+    # Sums of whole nanoseconds are exact, so the phases add up to the trial.
     framework = framework_by_phase(recording).items()
     spent_ns = {phase: float(times_ns.sum()) for phase, times_ns in framework}
-    rows, add = _adding(of_layers, [*of_layers, *recording.phases, *spent_ns])
-    rest_ns = 0.0 if spent_ns else math.nan
-    framework_s = np.array([spent_ns.get(row, rest_ns) for row in rows]) / recording.n_trials * NS
+    rows, add = _sums_by_name(of_layers, [*of_layers, *recording.phases, *spent_ns])
+    missing_ns = 0.0 if spent_ns else math.nan
+    framework_ns = np.array([spent_ns.get(row, missing_ns) for row in rows])
+    framework_s = framework_ns / recording.n_trials * NS
     layers_s = add(layers["mean_s"].to_numpy())
     total_s = layers_s + framework_s if spent_ns else layers_s
     whole_s = float(total_s.sum())
@@ -207,7 +220,7 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
     """
     of_links = {link.path: (link.kind, link.calls, link.parameters) for link in recording.links}
     called = [link for path in [*layers["path"], *of_links] for link in links_to(path)]
-    paths, add = _adding(layers["path"].tolist(), depth_first(called))
+    paths, add = _sums_by_name(layers["path"].tolist(), depth_first(called))
     links = pd.DataFrame.from_dict(of_links, "index", columns=["kind", "calls", "parameters"])
     links = links.reindex(paths)
     mean_s, phase_of = layers["mean_s"].to_numpy(), layers["phase"].to_numpy()
@@ -222,7 +235,7 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
     )
     inclusive = exclusive.copy()
     row = {path: index for index, path in enumerate(paths)}
-    for path in reversed(paths):  # links below come first
+    for path in reversed(paths):  # inner links come before the links that contain them
         for parent in links_to(path)[-2:-1]:
             inclusive[:, row[parent]] += inclusive[:, row[path]]
     whole_s = time_of_shares(recording, float(mean_s.sum()))

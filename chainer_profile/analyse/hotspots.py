@@ -21,10 +21,10 @@ _NEARBY = 0.9
 
 @dataclass(frozen=True)
 class Rule:
-    #: ``time`` (mean time at or above value, seconds), ``share`` (part of the trial at or
-    #: above value, a fraction), ``top`` (the value slowest layers), or ``pareto``
-    #: (the fewest layers that take at least value, a fraction, of the layers' time, and those below
-    #: them down to the largest gap nearby, so that equally slow layers are all hot, or none).
+    #: Layers are hot by ``time`` (mean seconds of at least the value), ``share`` (at least this
+    #: fraction of the trial), ``top`` (this number of slowest layers), or ``pareto`` (the fewest
+    #: layers that take at least this fraction of the layers' time, and the next ones down to the
+    #: largest gap nearby, so that equally slow layers are all hot, or none).
     kind: str
     value: float
     text: str  #: As the user wrote it.
@@ -44,9 +44,8 @@ class Rule:
 class Hotspots:
     rule: Rule
     hot: NDArray[np.bool_]  #: Whether each layer is hot, (layers,).
-    line_s: (
-        float | None
-    )  #: Mean time from which a layer is hot; None for rules without such a time.
+    #: Mean time from which a layer is hot; None for rules without such a time.
+    line_s: float | None
 
     @property
     def indices(self) -> list[int]:
@@ -55,7 +54,7 @@ class Hotspots:
 
 
 def parse_rule(text: str) -> Rule:
-    """Read a rule: ``0.36ms``, ``5%``, ``top:10`` or ``pareto:50%``."""
+    """Read a rule: ``0.36ms``, ``5%``, ``top:10`` or ``pareto:50%``. UsageError for others."""
     kind, colon, value = text.strip().partition(":")
     try:
         if colon and kind == "top":
@@ -76,7 +75,7 @@ def parse_rule(text: str) -> Rule:
 
 
 def find_hotspots(mean_s: NDArray[np.float64], rule: Rule, whole_s: float) -> Hotspots:
-    """Apply a rule to the layers' mean self times, (layers,), of a trial of ``whole_s`` seconds."""
+    """Apply a rule to the layers' mean self times, (layers,); shares are of ``whole_s`` seconds."""
     import numpy as np  # here, because the command line's --help needs the rules only
 
     hot = np.zeros(len(mean_s), bool)
@@ -92,14 +91,18 @@ def find_hotspots(mean_s: NDArray[np.float64], rule: Rule, whole_s: float) -> Ho
     elif rule.kind == "top":
         hot[order[: int(rule.value)]] = True
     elif mean_s.any():
-        held = np.cumsum(mean_s[order])
-        fewest = int(np.searchsorted(held, rule.value * held[-1] * _ROUNDING) + 1)
+        sums = np.cumsum(mean_s[order])
+        fewest = int(np.searchsorted(sums, rule.value * sums[-1] * _ROUNDING) + 1)
         hot[order[: _down_to_gap(mean_s[order], fewest)]] = True
     return Hotspots(rule, hot, line_s)
 
 
 def _down_to_gap(slowest_first: NDArray[np.float64], fewest: int) -> int:
-    """The number of layers above the largest gap near the last layer that the rule needs."""
+    """The number of hot layers: at least ``fewest``, and nearly as slow ones down to a gap.
+
+    The gap is the largest ratio of two successive times among the layers that take at least
+    :data:`_NEARBY` of the time of the last needed layer.
+    """
     import numpy as np
 
     most = int((slowest_first >= _NEARBY * slowest_first[fewest - 1]).sum())

@@ -37,7 +37,8 @@ _CHECKS = (
     *("check_type_forward", "_check_data_type_forward", "check_layout_forward", "_check_grad_type"),
     *("_check_arrays_forward_compatible", "is_arrays_compatible"),
 )
-#: Kinds of Chainer's files, by how their names begin and by functions; the first that fits.
+#: Kinds of framework time: beginnings of a file's path in Chainer, names of functions (no names for
+#: all functions), and the kind. The first row that fits counts.
 KINDS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("utils/type_check.py",), (), TYPE_CHECKS),
     (("",), _CHECKS, TYPE_CHECKS),
@@ -50,8 +51,8 @@ KINDS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("functions/", "links/", "utils/argument.py"), (), WRAPPERS),
 )
 _NUMERIC = "numpy/_core/numeric.py"
-#: Parts with names: file, function and a piece of the line; the name and the cause. A part without
-#: a line holds for the whole function, and all below it.
+#: Parts with fixed names: file, function, piece of the source of a line, name, and cause. With an
+#: empty piece, a part is the whole function, including its calls.
 NAMED = (
     (_NUMERIC, "tensordot", ".reshape(newshape_", "a copy within numpy.tensordot", COPYING),
     (_NUMERIC, "tensordot", "dot(at, bt)", "the matrix product", PRODUCT),
@@ -61,7 +62,7 @@ NAMED = (
     ("chainer/utils/conv_nd.py", "im2col_nd_cpu", "", "im2col's copy of windows", COPYING),
     ("chainer/utils/conv_nd.py", "col2im_nd_cpu", "", "col2im's adding to windows", COPYING),
 )
-#: Causes by the source of a line; the first that fits.
+#: Causes by the source of a line; the first pattern that fits counts.
 _CAUSES = tuple(
     (cause, re.compile(pattern))
     for cause, pattern in (
@@ -82,24 +83,26 @@ _CAUSES = tuple(
         ),
     )
 )
-#: Functions of NumPy's, where lines are not known.
+#: Causes of functions of NumPy, for stacks without lines.
 _NUMPY = {"pad": COPYING, "_mean": ELEMENTWISE, "_var": ELEMENTWISE, "_sum": ELEMENTWISE}
-#: Name of what is left of a time; and characters of a line at most.
+#: Name of the part that combines small parts.
 REST = "the rest"
+#: A part's name shows at most this number of characters of a line.
 _LONGEST = 60
-#: Smaller parts are put together.
+#: Parts of a layer or function with a smaller share are combined.
 _LEAST = 0.01
 #: Measured change of a share that sampling itself causes (docs/why.md).
 _MOVED = 0.03
-#: A layer or function with fewer samples is left out: its parts would be off by 10 points.
+#: Layers and functions with fewer samples are left out: their parts would be off by 10 percentage
+#: points.
 LEAST_SAMPLES = 100
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the time of a layer, a function or the framework."""
+    """One part of the time of a layer, a function or the framework."""
 
-    name: str  #: In words, or the line's source.
+    name: str  #: A description, or the source of a line.
     share: float  #: Its fraction of that time.
     seconds: float  #: The same fraction of the time in the timed trials, in seconds.
     #: Lower end of the fraction's 95 % interval, from the number of independent samples and the
@@ -109,7 +112,7 @@ class Part:
     #: Its cause: ``copying``, ``matrix product``, ``elementwise arithmetic``, ``allocation``,
     #: ``call overhead``, ``waiting``, ``garbage collection``; empty where that is not known.
     cause: str = ""
-    where: str = ""  #: File and line of the largest of it, or the function.
+    where: str = ""  #: File and line (or function) with most of its time.
     source: str = ""  #: The source of that line; empty if lines are not known.
 
 
@@ -124,7 +127,7 @@ class Parts:
     #: the sum over its layers.
     seconds: float
     samples: int  #: How often it was seen.
-    parts: tuple[Part, ...]  #: Largest first; together all of it.
+    parts: tuple[Part, ...]  #: Largest first; they add up to the whole time.
 
     @property
     def causes(self) -> dict[str, float]:
@@ -138,7 +141,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class InsideParts:
-    """The result of the pass inside the layers."""
+    """Results of the pass that samples the stacks inside layers."""
 
     functions: tuple[Parts, ...]  #: One for each function and phase, slowest first.
     layers: tuple[Parts, ...]  #: Layers with enough samples, in the order of the calls.
@@ -150,16 +153,19 @@ class InsideParts:
 
 
 def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideParts | None:
-    """The parts that the stacks of a recording show, by median times; None without stacks."""
+    """Split the times of layers, functions and framework by sampled stacks; None without stacks.
+
+    ``median_s`` are the layers' median self times in the timed trials, (layers,).
+    """
     inside = recording.inside
     if inside is None:
         return None
     layers, times = recording.layers, [float(value) for value in median_s]
-    # A stack does not show whether a layer or a call within it takes the time.
-    whole = list(times)
+    # The samples of a layer include the calls within it, so its time must include them, too.
+    inclusive = list(times)
     for layer in reversed(layers):
         if layer.parent is not None:
-            whole[layer.parent] += whole[layer.index]
+            inclusive[layer.parent] += inclusive[layer.index]
     by_row: dict[int, list[Stack]] = defaultdict(list)
     by_function: dict[tuple[str, str], list[Stack]] = defaultdict(list)
     between: list[Stack] = []
@@ -178,24 +184,24 @@ def inside_parts(recording: Recording, median_s: NDArray[np.float64]) -> InsideP
         else:
             between.append(stack)
     rows = [
-        _parts(layers[row].label, layers[row].phase, row, whole[row], stacks, inside)
+        _split_time(layers[row].label, layers[row].phase, row, inclusive[row], stacks, inside)
         for row, stacks in sorted(by_row.items())
     ]
     functions = []
     for key, stacks in by_function.items():
         same = [layer.index for layer in layers if (layer.function, layer.phase) == key]
-        own = [row for row in same if row not in timed]
-        functions.append(_parts(*key, None, sum(times[row] for row in own), stacks, inside))
+        seconds = sum(times[row] for row in same if row not in timed)
+        functions.append(_split_time(*key, None, seconds, stacks, inside))
     functions.sort(key=lambda parts: -parts.seconds if parts else 0.0)
     framework = None
     if recording.trial_ns is not None and between:
         spent = recording.trial_ns - recording.self_ns.sum(axis=1)
         seconds = float(np.median(spent)) * NS
-        framework = _parts("framework", "", None, seconds, between, inside)
+        framework = _split_time("framework", "", None, seconds, between, inside)
     return InsideParts(tuple(filter(None, functions)), tuple(filter(None, rows)), framework)
 
 
-def _parts(
+def _split_time(
     name: str,
     phase: str,
     row: int | None,
@@ -203,9 +209,12 @@ def _parts(
     stacks: Sequence[Stack],
     inside: Inside,
 ) -> Parts | None:
-    """The parts that stacks show, of a time of no layer by kind; None of few samples."""
+    """Split ``seconds`` by sampled stacks; None for too few samples.
+
+    Without a phase it is framework time, which is split by kind.
+    """
     spent: Counter[tuple[str, str]] = Counter()
-    # The time of each part by place.
+    # For each part, its time by frame.
     places: dict[tuple[str, str], Counter[StackFrame]] = {}
     for stack in stacks:
         chain = [inside.places[place] for place in stack.places]
@@ -234,7 +243,7 @@ def _parts(
 
 
 def _interval(share: float, samples: float) -> tuple[float, float]:
-    """95 % interval of a fraction of independent samples (Wilson), and what sampling moves."""
+    """95 % interval of a fraction of independent samples (Wilson), widened by :data:`_MOVED`."""
     z2 = 1.96**2 / samples
     middle = (share + z2 / 2) / (1 + z2)
     half = math.sqrt(z2 * share * (1 - share) + z2 * z2 / 4) / (1 + z2)
@@ -242,35 +251,36 @@ def _interval(share: float, samples: float) -> tuple[float, float]:
 
 
 def part_of(chain: Sequence[StackFrame]) -> tuple[str, str, StackFrame]:
-    """Name and cause of the part that a stack within a layer ends in, and its place.
+    """Name, cause and frame of the part of a layer in which a stack ends.
 
-    The part is a line if lines are known, or else a function. Parts with one name are one part.
+    The part is a line if lines are known, or else a function. Parts with equal names are one part.
+    ``chain`` has the outermost frame first.
     """
     # Time within NumPy counts for the line that called it.
     at = len(chain) - 1
     while at and chain[at].file.startswith("numpy/"):
         at -= 1
-    for place in reversed(chain[at:]):
+    for frame in reversed(chain[at:]):
         for file, function, line, name, cause in NAMED:
-            if place.file == file and _name(place) == function and line in (place.source or "-"):
-                return name, cause, place
-    place = chain[at]
+            if frame.file == file and _name(frame) == function and line in (frame.source or "-"):
+                return name, cause, frame
+    frame = chain[at]
     kind = kind_of(chain[at:])
     if kind == COLLECTION:
-        return kind, COLLECTION, place
-    if kind not in (WRAPPERS, MODEL, OTHER, UPDATE) or place.file.startswith("chainer/utils/"):
-        return (kind if kind != OTHER else _name(place)), CALLS, place
-    if place.source:
-        line = place.source if len(place.source) <= _LONGEST else place.source[:_LONGEST] + "..."
-        return f"{line} in {_name(place)}", cause_of(place.source), place
+        return kind, COLLECTION, frame
+    if kind not in (WRAPPERS, MODEL, OTHER, UPDATE) or frame.file.startswith("chainer/utils/"):
+        return (kind if kind != OTHER else _name(frame)), CALLS, frame
+    if frame.source:
+        line = frame.source if len(frame.source) <= _LONGEST else frame.source[:_LONGEST] + "..."
+        return f"{line} in {_name(frame)}", cause_of(frame.source), frame
     if at == len(chain) - 1:
-        return place.function, "", place
+        return frame.function, "", frame
     called = _name(chain[at + 1])
     return f"numpy.{called.strip('_')}", _NUMPY.get(called, ""), chain[at + 1]
 
 
-def _name(place: StackFrame) -> str:
-    return place.function.rpartition(".")[2]
+def _name(frame: StackFrame) -> str:
+    return frame.function.rpartition(".")[2]
 
 
 def cause_of(source: str) -> str:
@@ -280,13 +290,13 @@ def cause_of(source: str) -> str:
 
 def kind_of(chain: Sequence[StackFrame]) -> str:
     """The kind of framework time of a stack, from the innermost frame that has a kind."""
-    for place in reversed(chain):
-        if place.function == "<GC>":
+    for frame in reversed(chain):
+        if frame.function == "<GC>":
             return COLLECTION
-        if place.own:
+        if frame.own:
             return MODEL
-        file = place.file.removeprefix("chainer/")
-        for begins, functions, kind in KINDS if file != place.file else ():
-            if file.startswith(begins) and (not functions or _name(place) in functions):
+        file = frame.file.removeprefix("chainer/")
+        for begins, functions, kind in KINDS if file != frame.file else ():
+            if file.startswith(begins) and (not functions or _name(frame) in functions):
                 return kind
     return OTHER

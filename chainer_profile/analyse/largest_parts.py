@@ -17,7 +17,7 @@ from chainer_profile.analyse.program import Part
 ENOUGH, MOST_ROWS = 0.8, 20
 #: A smaller part of the whole has no row: it would show as 0.0 %.
 LEAST_SHARE = 0.0005
-#: A smaller part of a level is not shown by the digits of a time.
+#: A smaller rest of a level has no row, because the digits of the times do not show it.
 _ROUNDING = 0.0005
 #: The row that closes a level.
 REST = "other"
@@ -26,15 +26,15 @@ REST = "other"
 def largest_parts(
     parts: Sequence[Part], whole_ns: float, most: int = MOST_ROWS
 ) -> tuple[Part, ...]:
-    """Leave out smaller parts; a part ``other`` closes each level.
+    """Select the largest parts of all levels; a part ``other`` closes each level.
 
     Args:
         parts: The parts of the whole.
         whole_ns: The time of the whole.
-        most: Number of rows.
+        most: Largest number of parts on all levels together.
     """
     chosen: set[int] = set()
-    kept: tuple[Part, ...] = ()
+    selected: tuple[Part, ...] = ()
     hidden, named_ns = [part for part in parts if part.ns], 0.0
     while hidden and named_ns < ENOUGH * whole_ns:
         part = max(hidden, key=lambda part: part.ns)
@@ -44,10 +44,10 @@ def largest_parts(
         longer = _chosen_of(parts, whole_ns, chosen)
         if sum(1 for _ in rows_of(longer)) > most:
             break
-        kept = longer
+        selected = longer
         hidden = [*(other for other in hidden if other is not part), *part.inner]
         named_ns += 0 if part.inner else part.ns
-    return kept or _chosen_of(parts, whole_ns, set())
+    return selected or _chosen_of(parts, whole_ns, set())
 
 
 def rows_of(parts: Iterable[Part]) -> Iterator[Part]:
@@ -58,7 +58,7 @@ def rows_of(parts: Iterable[Part]) -> Iterator[Part]:
 
 
 def _chosen_of(parts: Sequence[Part], whole_ns: float, chosen: set[int]) -> tuple[Part, ...]:
-    """The chosen parts of a level, and the rest of its time."""
+    """The parts of a level with an ``id()`` in ``chosen``, and ``other`` for the remaining time."""
     shown = [replace(part, inner=_inner(part, chosen)) for part in parts if id(part) in chosen]
     rest_ns = whole_ns - sum(part.ns for part in shown)
     if rest_ns > _ROUNDING * whole_ns:
@@ -67,6 +67,7 @@ def _chosen_of(parts: Sequence[Part], whole_ns: float, chosen: set[int]) -> tupl
 
 
 def _inner(part: Part, chosen: set[int]) -> tuple[Part, ...]:
+    """The chosen inner parts of a part and their rest; nothing if none is chosen."""
     if any(id(inner) in chosen for inner in part.inner):
         return _chosen_of(part.inner, part.ns, chosen)
     return ()

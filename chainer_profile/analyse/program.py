@@ -38,9 +38,9 @@ from chainer_profile.record.recording import Recording
 #: between the functions of a phase.
 BETWEEN_PHASES, BETWEEN_FUNCTIONS = "code between the phases", "between functions"
 _DATA = "data"
-#: Parts with trials only.
+#: Parts of a program that consist of trials.
 _OF_TRIALS = (ITERATIONS, CALLS, TEST_CALLS)
-#: Calls of networks that have no rows: only the first networks of a program have.
+#: Name of the calls of networks without rows: only the first networks of a program have rows.
 NOT_BY_ROW = "other networks, not timed by row"
 #: The screen of a program has at most this number of findings.
 _MOST_TIPS = 3
@@ -50,7 +50,7 @@ _MEMORY_TRIALS = 2
 
 @dataclass(frozen=True)
 class ProgramTime:
-    """The time of a program, and the recordings of its trials by part and name."""
+    """The time of a program, and the recordings of its trials by account: part and name."""
 
     budget: Budget
     trials: Mapping[tuple[str, str], Sequence[Recording]] = field(default_factory=dict)
@@ -62,14 +62,14 @@ class Part:
 
     name: str  #: For a row, the name of its function.
     ns: float
-    count: float = 0
+    count: float = 0  #: How often it ran; 0 if that is unknown or has no meaning.
     inner: tuple[Part, ...] = ()
     path: str = ""  #: For a row, the path of its link, such as ``/conv1``.
     sampled: bool = False  #: Whether samples gave its share of the enclosing part.
 
 
 def program_parts(program: ProgramTime) -> list[Part]:
-    """The parts of a program's own time, which add up to it, the largest first."""
+    """The parts of a program's time without the profiler, largest first; they add up to it."""
     budget = program.budget
     parts = []
     for name in PARTS:
@@ -89,10 +89,10 @@ def program_parts(program: ProgramTime) -> list[Part]:
 
 
 def mean_of_trials(program: ProgramTime, recording: Recording) -> tuple[float, int] | None:
-    """Mean seconds of a trial and the number of trials, with the trials that have no rows.
+    """Mean seconds and number of all trials in a recording's part, with and without rows.
 
-    None if the part has trials of several recordings, if their number is unknown, or if the mean
-    is outside of the range of the trials with rows.
+    None if the part has several recordings, if the number is unknown, or if the mean is outside of
+    the range of the trials with rows.
     """
     for (part, name), trials in program.trials.items():
         spent = [entry for entry in program.budget.part(part) if entry.name == name]
@@ -104,10 +104,7 @@ def mean_of_trials(program: ProgramTime, recording: Recording) -> tuple[float, i
 
 
 def trial_count(program: ProgramTime, recording: Recording) -> int:
-    """The number of trials in the part of a recording, with trials that have no rows.
-
-    0 if the recording has no part.
-    """
+    """The number of all trials in a recording's part, with and without rows; 0 without a part."""
     for (part, name), trials in program.trials.items():
         if part in _OF_TRIALS and any(each is recording for each in trials):
             return sum(spent.count for spent in program.budget.part(part) if spent.name == name)
@@ -124,7 +121,7 @@ def with_last_trials(program: ProgramTime) -> ProgramTime:
         at = next((n for n, each in enumerate(spent) if (each.part, each.name) == account), None)
         if at is None or account[0] not in _OF_TRIALS:
             continue
-        times_ns = _in_order_of_start(recordings)
+        times_ns = _times_by_start(recordings)
         missing = len(times_ns) - spent[at].count
         if missing > 0:
             ns, count = spent[at].ns + sum(times_ns[-missing:]), len(times_ns)
@@ -133,8 +130,8 @@ def with_last_trials(program: ProgramTime) -> ProgramTime:
     return replace(program, budget=replace(budget, spent=tuple(spent), wall_ns=wall_ns))
 
 
-def _in_order_of_start(recordings: Sequence[Recording]) -> list[int]:
-    """The times of the trials of several recordings, in nanoseconds."""
+def _times_by_start(recordings: Sequence[Recording]) -> list[int]:
+    """Nanoseconds of the trials of several recordings, sorted by when the trials began."""
     trials = [
         (start_ns, trial_ns)
         for recording in recordings
@@ -151,11 +148,12 @@ def _ranked(parts: Iterable[Part]) -> tuple[Part, ...]:
 
 
 def _count(spent: Spent) -> int:
+    """How often it ran; 0 for parts without a meaningful count."""
     return 0 if spent.part in (START, IMPORTS) else spent.count
 
 
 def _outermost(spent: Sequence[Spent]) -> list[Spent]:
-    """The entries that no other entry encloses, with the time and count of the entries in them."""
+    """The outermost entries, with the time and count of the entries nested in them."""
     outermost: dict[str, Spent] = {}
     for entry in spent:
         name = entry.name.partition(BENEATH)[0]
@@ -166,7 +164,7 @@ def _outermost(spent: Sequence[Spent]) -> list[Spent]:
 
 
 def _imported_by(package: Spent, spent: Sequence[Spent]) -> tuple[Part, ...]:
-    """The packages that a package imports."""
+    """The packages that a package imports, directly or not; empty for other entries."""
     begin = package.name + BENEATH
     return _ranked(
         Part(entry.name.removeprefix(begin), entry.ns)
@@ -176,7 +174,7 @@ def _imported_by(package: Spent, spent: Sequence[Spent]) -> tuple[Part, ...]:
 
 
 def _parts_within(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
-    """The rows of the trials in a part, and the sampled functions in the rest of its time."""
+    """The inner parts of an account: rows of its trials, and sampled functions of other time."""
     account = spent.part, spent.name
     trials = program.trials.get(account, ())
     unmeasured = [
@@ -189,14 +187,14 @@ def _parts_within(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
     rest_ns = spent.ns - in_trials_ns
     others = spent.count - sum(recording.n_trials for recording in trials)
     parts: list[Part] = []
-    if rest_ns < 0:  # a killed program: its recording ends later than its budget
+    if rest_ns < 0:  # the recording of a killed program has later trials than its budget
         factor = spent.ns / in_trials_ns
         phases = {
             name: [replace(row, ns=row.ns * factor) for row in rows]
             for name, rows in phases.items()
         }
     elif spent.part in _OF_TRIALS and others > 0:
-        parts.append(Part(_not_by_row(others, trials), rest_ns, others))
+        parts.append(Part(_name_without_rows(others, trials), rest_ns, others))
     elif spent.part in _OF_TRIALS:  # the rest is time between the trials
         last = phases[OUTSIDE] if OUTSIDE in phases else list(phases.values())[-1]
         last[-1] = replace(last[-1], ns=last[-1].ns + rest_ns)
@@ -221,8 +219,8 @@ def _parts_within(program: ProgramTime, spent: Spent) -> tuple[Part, ...]:
     return _ranked(parts)
 
 
-def _not_by_row(others: int, trials: Sequence[Recording]) -> str:
-    """The name of the trials of a part that have no rows."""
+def _name_without_rows(others: int, trials: Sequence[Recording]) -> str:
+    """A name for the ``others`` trials of a part that have no rows, with the reason if known."""
     counted = sum(_MEMORY_TRIALS for recording in trials if recording.memory is not None)
     if not counted:
         return f"{plural(others, 'other')}, not timed by row"
@@ -234,13 +232,13 @@ def _not_by_row(others: int, trials: Sequence[Recording]) -> str:
 def _functions(
     program: ProgramTime, spent: Spent, ns: float, where: Sequence[str]
 ) -> tuple[Part, ...]:
-    """The sampled functions of a part, scaled to ``ns`` of its time.
+    """The sampled functions of an account; their samples divide ``ns`` of its time.
 
     Args:
         program: The time of a program.
-        spent: The part.
-        ns: Nanoseconds of the part that the functions share.
-        where: The code whose samples count: network, data loading, other code.
+        spent: The account.
+        ns: Nanoseconds to divide.
+        where: Kinds of code to count: network, data loading, other code.
     """
     account = spent.part, spent.name
     sampled = [
@@ -297,18 +295,18 @@ def _phases(trials: Sequence[Recording]) -> dict[str, list[Part]]:
 
 
 def own_ns(budget: Budget) -> int:
-    """Nanoseconds of the program without the profiler."""
+    """Nanoseconds of a program without the profiler."""
     return budget.wall_ns - budget.of(PROFILER).ns
 
 
 def share_of(spent: Spent, budget: Budget) -> float:
-    """The fraction of the program's time without the profiler."""
+    """The time spent, as a fraction of the program's time without the profiler."""
     own = own_ns(budget)
     return spent.ns / own if own else 0.0
 
 
 def _loading(budget: Budget, summary: Summary) -> Iterator[Finding]:
-    """Loading by the program's own process, if moving loaded examples from others is faster."""
+    """Yield a step if loading examples in other processes and moving them from there is faster."""
     layers, (whole_s, _) = summary.layers, whole(summary)
     serial_s = float(layers["mean_s"][layers["function"] == SERIAL_ITERATOR].sum())
     moved = [trials for trials in budget.trials if trials.moved_ns]
@@ -356,7 +354,7 @@ def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Fi
 
 
 def _share_of_trials(budget: Budget, recording: Recording) -> float:
-    """The fraction of the program's time without the profiler in the trials of a recording."""
+    """The time of a recording's trials, as a fraction of the program's without the profiler."""
     part = ITERATIONS if recording.settings.phase == "train" else CALLS
     own = own_ns(budget)
     has_others = sum(trials.part == part for trials in budget.trials) > 1

@@ -12,23 +12,24 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from chainer_profile.analyse.grouping import place_of_most
+from chainer_profile.analyse.grouping import majority_label
 from chainer_profile.record.recording import MachineLimits, Recording
 
 COMPUTE, MEMORY = "compute", "memory"
-#: Below this part of its bound a layer's time goes elsewhere; :mod:`.verdicts` says where.
+#: Below this fraction of its limit, a layer spends its time on something else; :mod:`.verdicts`
+#: names it.
 REACHED = 1 / 3
 WORK = ("flops", "macs", "nbytes_read", "nbytes_written")
 
 
 def layer_work(recording: Recording, median_s: NDArray[np.float64]) -> dict[str, Any]:
-    """The work of every layer, and how near to the machine's limits it is done.
+    """Columns of the work of every layer, and of how near it comes to the machine's limits.
 
-    :data:`WORK` is <NA> without a formula, and what follows from it is NaN. Rates use the median
-    call, because a few calls that wait for the system to allocate memory can take ten times as
-    long. ``bound_s`` is the least time at the machine's limits, ``reached`` its ratio to the
-    median time (above 1 if arrays stay in a cache), and ``bound`` the nearer limit, empty if it is
-    not known.
+    The columns :data:`WORK` are <NA> without a formula, and all numbers that need them are NaN.
+    Rates (``flops_per_s``, ``nbytes_per_s``) use the median time, because a few calls that wait for
+    memory can take ten times as long. ``intensity`` is operations per byte. ``bound_s`` is the
+    least time at the machine's limits, ``reached`` its ratio to the median time (above 1 if arrays
+    stay in a cache), and ``bound`` the nearer limit, empty if it is not known.
     """
     layers, limits = recording.layers, recording.limits
     columns: dict[str, Any] = {
@@ -64,20 +65,20 @@ def peak_rate(limits: MachineLimits, dtype: str) -> float:
 
 
 def drawable(layers: pd.DataFrame) -> pd.DataFrame:
-    """The layers that have a place in a roofline plot: with operations, bytes and a time."""
+    """The layers that a roofline plot can show: with operations, bytes and a time."""
     return layers[(layers["flops_per_s"] > 0) & (layers["intensity"] > 0)]
 
 
 def has_plot(recording: Recording, layers: pd.DataFrame) -> bool:
-    """Whether there is a roofline plot to draw: limits, and a layer to place under them."""
+    """Whether a roofline plot can be drawn: limits are known, and a layer is drawable."""
     return recording.limits is not None and len(drawable(layers)) > 0
 
 
 def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
-    """The work of all calls of a function in a phase, most time first.
+    """A table of the work of each function in each phase, most time first.
 
-    Sums are NaN if a layer has no formula, and estimates if one layer is an estimate. The verdict
-    is the one of more than half of the time.
+    Sums are NaN if a layer has no formula, and approximate if one layer is approximate. The verdict
+    holds for more than half of the time; it is empty without such a verdict.
     """
     rows = []
     for (function, phase), part in layers.groupby(["function", "phase"], sort=False):
@@ -98,7 +99,7 @@ def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
                 "flops_per_s": sums["flops"] / median_s,
                 "nbytes_per_s": nbytes / median_s,
                 "reached": float(part["bound_s"].sum(skipna=False)) / median_s,
-                "verdict": place_of_most(by_verdict, float(by_verdict.sum())) or "",
+                "verdict": majority_label(by_verdict, float(by_verdict.sum())) or "",
             }
         )
     table = pd.DataFrame(rows)

@@ -6,7 +6,7 @@ from chainer_profile.analyse.summary import Summary
 
 
 def whole(summary: Summary) -> tuple[float, str]:
-    """The time that shares are fractions of, in seconds, and its name: ``trial``."""
+    """Seconds that shares are fractions of, and their name: ``trial``, ``iteration``, ..."""
     profiled = summary.totals.profiled
     if profiled is not None and profiled.mean_s:
         iterates = summary.recording.of_program and summary.several_phases

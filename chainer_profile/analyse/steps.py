@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chainer_profile.analyse.changes import MUCH, are_few, embeddings, proposed
+from chainer_profile.analyse.changes import MUCH, embedding_gradients, has_few_words, proposed
 from chainer_profile.analyse.findings import STEP, Finding, gain_without, option
-from chainer_profile.analyse.grouping import place_of_most
+from chainer_profile.analyse.grouping import majority_label
 from chainer_profile.analyse.shares import part_of_whole, whole
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_count, format_duration, format_percent, plural
 
-#: This many times the batch is advised where the host sets a GPU's pace.
+#: Factor of the larger batch that is advised if the host sets a GPU's pace.
 _LARGER = 4
 
 
 def steps(summary: Summary) -> Iterator[Finding]:
     """The steps that the numbers of a run give a reason for."""
-    if not float(summary.layers["mean_s"].sum()):  # less than the clock can show
+    if not float(summary.layers["mean_s"].sum()):  # less than the clock can resolve
         return
     settings = summary.recording.settings
     yield from launch_bound(summary)
@@ -25,7 +25,8 @@ def steps(summary: Summary) -> Iterator[Finding]:
     if settings.device != "cpu" or settings.engine:
         return
     for finding in proposed(summary):
-        # A larger batch may be slower, and memory may cost nothing: advise tries them.
+        # These may gain nothing, so only advise tries them: a larger batch, and kept memory if the
+        # time of the kernel is unknown.
         if not isinstance(finding, Finding) or finding.code == "batch":
             continue
         if finding.code != "page-faults" or finding.gain is not None:
@@ -51,7 +52,7 @@ def launch_bound(summary: Summary) -> Iterator[Finding]:
             "for the GPU midway looks the same."
         )
     by_function = summary.layers.groupby("function", sort=False)[["host_s", "calls"]].sum()
-    name, most = place_of_most(by_function["host_s"], use.calls_s), ""
+    name, most = majority_label(by_function["host_s"], use.calls_s), ""
     if name is not None:
         host_s, calls = by_function.loc[name, ["host_s", "calls"]]
         most = (
@@ -73,10 +74,10 @@ def launch_bound(summary: Summary) -> Iterator[Finding]:
 
 
 def embedding(summary: Summary) -> Iterator[Finding]:
-    """Embeddings that are called several times a trial, each time for an array of all words."""
+    """Embeddings called several times a trial: each backward fills an array of W's size."""
     layers = summary.layers
     added = layers[layers["function"] == "gradient_accumulation"].groupby("path")["mean_s"].sum()
-    for path, rows in embeddings(summary, are_few).groupby("path", sort=False):
+    for path, rows in embedding_gradients(summary, has_few_words).groupby("path", sort=False):
         # The arrays of all calls are added up, too.
         calls, times_s = int(rows["calls"].sum()), rows["mean_s"].sum() + added.get(path, 0.0)
         share = part_of_whole(summary, times_s)

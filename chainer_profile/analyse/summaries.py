@@ -33,7 +33,7 @@ _DESCRIPTION = (
 
 
 def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summary:
-    """Fold a recording into statistics.
+    """Compute the statistics and findings of a recording.
 
     Args:
         recording: A recording with at least one profiled trial.
@@ -49,7 +49,7 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
         )
     try:
         check(recording)
-    except ValueError as error:  # made by hand: a run and a file have none of this
+    except ValueError as error:  # made by hand: neither runs nor files have such errors
         raise ProfileError(f"the recording cannot be from a run: {error}") from None
     rule = parse_rule(hotspots) if isinstance(hotspots, str) else hotspots
     statistics = describe_columns(recording.self_ns)
@@ -87,9 +87,9 @@ def _layer_table(
     columns["share"] = share
     columns["cumulative_share"] = np.empty(len(layers))
     columns["cumulative_share"][slowest_first] = share[slowest_first].cumsum()
-    # The median of a row that most trials lack is zero.
-    call_s = mean_s if recording.by_means else columns["median_s"]
-    columns |= layer_work(recording, call_s) | layer_memory(recording) | layer_device(recording)
+    # The median of a row that most trials lack is zero, so its mean counts.
+    typical_s = mean_s if recording.by_means else columns["median_s"]
+    columns |= layer_work(recording, typical_s) | layer_memory(recording) | layer_device(recording)
     columns |= layer_counters(recording)
     columns["verdict"] = verdicts(recording, columns, inside)
     hotspots = find_hotspots(mean_s, rule, whole_s)
@@ -100,9 +100,9 @@ def _layer_table(
 def layer_memory(recording: Recording) -> dict[str, Any]:
     """The memory of every layer in bytes, <NA> where not known.
 
-    ``peak_nbytes`` and ``retained_nbytes`` as :class:`.MemoryUse` has them, ``input_nbytes``,
-    ``parameter_nbytes`` and ``output_nbytes`` by the sizes of arrays, and ``workspace_nbytes``,
-    the peak that a forward call allocates beyond its outputs.
+    ``peak_nbytes`` and ``retained_nbytes`` are from :class:`.MemoryUse`. ``input_nbytes``,
+    ``parameter_nbytes`` and ``output_nbytes`` are sizes of arrays. ``workspace_nbytes`` is the peak
+    that a forward call allocates beyond its outputs.
     """
     layers, use = recording.layers, recording.memory
     data = {
@@ -148,9 +148,9 @@ def _totals(recording: Recording, layers_s: float) -> Totals:
 
 
 def _overhead(recording: Recording) -> Overhead | None:
-    """Profiled over clean time, from neighbouring blocks, so that slow drift cancels."""
-    # The median of each clean block is compared with the median of the profiled trials next to it,
-    # half a block before and half a block after. The median of these ratios is the result.
+    """The recorder's overhead, from neighbouring blocks of trials, so that slow drift cancels."""
+    # Each ratio is the median of the profiled trials next to an unprofiled block, half a block
+    # before and half a block after, over the median of that block. The median ratio counts.
     if recording.trial_ns is None or recording.start_ns is None or not len(recording.clean_ns):
         return None
     starts = np.concatenate([recording.start_ns, recording.clean_start_ns])
@@ -159,15 +159,15 @@ def _overhead(recording: Recording) -> Overhead | None:
     order = np.argsort(starts, kind="stable")
     times, is_clean = times[order], is_clean[order]
     edges = np.flatnonzero(np.diff(is_clean.astype(np.int8))) + 1
-    # There is no block before the first and after the last.
+    # Empty blocks at both ends, so that each unprofiled block has two neighbours.
     blocks: list[NDArray[np.int64]] = [times[:0], *np.split(times, edges), times[:0]]
     ratios = []
     for at in range(1 if is_clean[0] else 2, len(blocks) - 1, 2):
         # A block between two unprofiled ones is shared by both: each takes its nearer half.
-        before, behind = blocks[at - 1], blocks[at + 1]
+        before, after = blocks[at - 1], blocks[at + 1]
         before = before[len(before) // 2 :] if at > 2 else before
-        behind = behind[: (len(behind) + 1) // 2] if at + 3 < len(blocks) else behind
-        near = np.concatenate([before, behind])
+        after = after[: (len(after) + 1) // 2] if at + 3 < len(blocks) else after
+        near = np.concatenate([before, after])
         if len(near) and np.median(blocks[at]):
             ratios.append(float(np.median(near) / np.median(blocks[at])))
     if not ratios:

@@ -39,17 +39,17 @@ class Totals:
     profiled: Statistics | None
     #: Wall time of the trials without hooks; None without such trials.
     clean: Statistics | None
-    #: Time between the functions, in the profiled trials; None like profiled.
+    #: Framework time of the profiled trials; None where only functions were timed.
     framework: Statistics | None
-    overhead: Overhead | None  #: The recorder's cost; None without profiled or unprofiled trials.
+    overhead: Overhead | None  #: None without profiled or unprofiled trials.
     #: Inputs per second in unprofiled trials (profiled ones without those), batch / mean.
     fps: float | None
 
     @property
     def trial(self) -> Statistics | None:
-        """The latency to quote is the median of these: the unprofiled trials, or else the profiled.
+        """Statistics of the unprofiled trials, or else of the profiled ones, as in a program.
 
-        A program has profiled ones alone.
+        Their median is the latency to quote.
         """
         return self.clean or self.profiled
 
@@ -73,8 +73,9 @@ class Summary(Displayable):
             ``trials`` and the statistics of the self time in seconds (``mean_s``, ``std_s``,
             ``ci_low_s``, ``ci_high_s``, ``min_s``, ``p5_s``, ``median_s``, ``p95_s``, ``p99_s``,
             ``max_s``); ``share``, its mean as a fraction of the mean trial;
-            ``cumulative_share``, the same for this and all slower layers together; ``hot``; and
-            the columns of :func:`.roofline.layer_work` (operations, bytes, limits), of
+            ``cumulative_share``, the same for this and all slower layers together; ``hot``;
+            ``verdict`` (:func:`.verdicts.verdicts`); and the columns of
+            :func:`.roofline.layer_work` (operations, bytes, limits), of
             :func:`.summaries.layer_memory` (allocated bytes, sizes of arrays), of
             :func:`.device_use.layer_device` (host and device of a GPU) and of
             :func:`.counted.layer_counters` (CPU time, page faults and so on).
@@ -87,7 +88,7 @@ class Summary(Displayable):
         hotspots: The rule, and the layers that it chose.
         findings: Things to know or to do; one list, which all reports show.
         device: How a trial uses the GPU; None for a run on the host.
-        inside: In which parts the layers' and the framework's time goes; None without that pass.
+        inside: Parts of the layers' and the framework's time; None without the pass inside layers.
     """
 
     recording: Recording
@@ -108,7 +109,7 @@ class Summary(Displayable):
 
     @property
     def several_phases(self) -> bool:
-        """Whether a trial is more than a forward pass."""
+        """Whether a trial has more than one phase."""
         return len(self.phase_names) > 1
 
     @property
@@ -141,7 +142,7 @@ class Summary(Displayable):
         """Write a run's files: the recording, tables, pictures, ``report.md``, ``report.html``.
 
         Args:
-            folder: Where to; it is made. Files that were written this way before are replaced.
+            folder: The folder, created if necessary. Files of an earlier save are replaced.
             formats: Additional files: ``json``, ``trace``, ``folded`` or ``all``.
             title: Title of the report.
             author: Who wrote it.

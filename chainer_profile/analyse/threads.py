@@ -18,12 +18,12 @@ from chainer_profile.record.recording import Recording
 #: Share of matrix products from which a slow rate is worth a finding, and the part of the machine's
 #: rate below which it is slow.
 MANY_PRODUCTS, SLOW_PRODUCTS = 0.2, 0.1
-#: How the variable begins that sets a library's threads.
+#: Beginning of the variable that sets the number of threads, by library.
 _PREFIXES = {"openblas": "OPENBLAS", "mkl": "MKL", "blis": "BLIS"}
 
 
 def used_threads(summary: Summary) -> Iterator[Finding]:
-    """The number of threads that the probe found to be faster."""
+    """The number of threads that the run used, if the probe showed that it matters."""
     recording, threads = summary.recording, blas_threads(summary.recording)
     probe = probed_threads(recording)
     if probe is None or not _computes_by_blas(recording):
@@ -38,7 +38,7 @@ def used_threads(summary: Summary) -> Iterator[Finding]:
             f"Your own programs use {probe.many} unless {_single_thread(recording)} is set"
             f"{measures}.",
         )
-    # Older versions tried one thread after the trials, and did not take it.
+    # Older versions probed one thread after the trials, so the run used several anyway.
     elif threads > 1 and probe.low > 1:
         yield Finding(
             "threads", NOTE, f"BLAS ran with {probe.text(threads)}.", "Run with one thread."
@@ -46,6 +46,7 @@ def used_threads(summary: Summary) -> Iterator[Finding]:
 
 
 def unmeasured_threads(summary: Summary) -> Iterator[Finding]:
+    """Several BLAS threads that were not compared with one."""
     recording = summary.recording
     if not _blas_chose(recording) or _slow_products(summary) is not None:
         return
@@ -83,7 +84,7 @@ def slow_threads(summary: Summary) -> Iterator[Finding]:
 
 
 def _blas_chose(recording: Recording) -> bool:
-    """Whether BLAS took several threads by itself, which may slow a program much."""
+    """Whether BLAS used several threads that neither the user nor the probe chose."""
     if recording.settings.threads is not None or probed_threads(recording) is not None:
         return False
     return _computes_by_blas(recording) and blas_threads(recording) > 1
@@ -95,7 +96,7 @@ def _computes_by_blas(recording: Recording) -> bool:
 
 
 def _slow_products(summary: Summary) -> tuple[float, float] | None:
-    """The share of a program's matrix products and their part of the machine's rate, if slow."""
+    """If a program's matrix products are slow: their share, and their fraction of the peak rate."""
     layers, limits = summary.layers, summary.recording.limits
     # Much of a convolution's time may be a copy.
     products = layers[(layers["macs"] > 0) & ~layers["function"].str.contains("onvolution")]
@@ -108,7 +109,7 @@ def _slow_products(summary: Summary) -> tuple[float, float] | None:
 
 
 def _single_thread(recording: Recording) -> str:
-    """The variable that gives BLAS one thread."""
+    """The assignment that gives BLAS one thread: ``OPENBLAS_NUM_THREADS=1``."""
     return f"{_PREFIXES.get(recording.environment.blas[0].name, 'OMP')}_NUM_THREADS=1"
 
 
@@ -120,7 +121,7 @@ def blas_threads(recording: Recording) -> int:
 class ProbedThreads:
     """How many times as long trials took with several BLAS threads as with one, interleaved."""
 
-    many: int
+    many: int  #: Number of threads of the trials with several.
     ratio: float  #: Median of the rounds.
     low: float  #: Ends of its 95 % interval, NaN for fewer than 6 rounds.
     high: float
@@ -128,11 +129,11 @@ class ProbedThreads:
 
     @property
     def differ(self) -> bool:
-        """Whether one of the two is faster for sure."""
+        """Whether one of the two is significantly faster."""
         return self.low > 1 or self.high < 1
 
     def text(self, threads: int) -> str:
-        """The threads that a run took, and how long trials took with the other number."""
+        """The number of threads of a run, and how long trials took with the other number."""
         took, other = f"{threads} threads", "one"
         ratio, low, high = 1 / self.ratio, 1 / self.high, 1 / self.low
         if threads == 1:
@@ -154,12 +155,12 @@ def probed_threads(recording: Recording) -> ProbedThreads | None:
     many = int(threads.max(initial=1))
     if many == 1:
         return None
-    turns = np.split(np.arange(len(threads)), np.flatnonzero(np.diff(threads)) + 1)
+    blocks = np.split(np.arange(len(threads)), np.flatnonzero(np.diff(threads)) + 1)
     with_one, with_many = (
-        [float(np.median(walls[turn])) for turn in turns if threads[turn[0]] == count]
+        [float(np.median(walls[block])) for block in blocks if threads[block[0]] == count]
         for count in (1, many)
     )
-    pairs = list(zip(with_many, with_one, strict=False))  # the last round may be half of one
+    pairs = list(zip(with_many, with_one, strict=False))  # the last round may be incomplete
     if not pairs:
         return None
     ratios = np.array([many_ns / max(1.0, one_ns) for many_ns, one_ns in pairs])

@@ -1,6 +1,7 @@
-"""One trial of a recording laid out in time: trial, phases, links and functions, each in the other.
+"""One trial of a recording laid out in time, as nested slices: trial, phases, links, functions.
 
-Lengths are measured, places are worked out, as the following sentences say.
+Lengths are measured, positions are computed. :data:`HOST_PLACES`, :data:`LAUNCH_PLACES` and
+:data:`DEVICE_PLACES` are the sentences that explain how.
 """
 
 from __future__ import annotations
@@ -47,18 +48,21 @@ DEVICE_PLACES = (
 
 @dataclass
 class Slice:
-    """Something that takes its time in a trial, with what lies within it, in order."""
+    """A trial, phase, link, function or waiting time on the time axis."""
 
-    kind: str
+    kind: str  #: :data:`TRIAL`, :data:`PHASE`, :data:`LINK`, :data:`FUNCTION` or :data:`WAIT`.
     name: str  #: The path of a link, or the name of a function or phase.
-    begin_ns: int = 0  #: From the begin of the trial.
+    begin_ns: int = 0  #: From the start of the trial.
     end_ns: int = 0
     layer: int | None = None  #: The index of a function's layer.
-    calls_ns: int = 0  #: Time of calls within it, of its own too; not of what lies between them.
-    inner: list[Slice] = field(default_factory=list)
+    calls_ns: int = 0  #: Self times of all calls within it, itself included, without gaps.
+    inner: list[Slice] = field(default_factory=list)  #: The slices within it, in order.
 
     def edges(self, kinds: Sequence[str]) -> Iterator[tuple[bool, Slice]]:
-        """Begins (True) and ends of the slices of some kinds, in the order of time, nested."""
+        """Yield each slice of these kinds twice: with True at its start, with False at its end.
+
+        The order is the order of time, so the pairs are nested like brackets.
+        """
         waiting = [(True, self)]
         while waiting:
             begins, slice_ = waiting.pop()
@@ -87,9 +91,13 @@ def evenly(total: int, parts: int) -> list[int]:
     return [size + (part < rest) for part in range(parts)]
 
 
-def bounded(framework_ns: Mapping[str, int]) -> tuple[dict[str, int], int]:
-    """Framework time of the phases for which it is known, and what is outside of all phases."""
-    # The clocks of a host and a device may differ a bit: a phase gets at most what is left.
+def limit_framework(framework_ns: Mapping[str, int]) -> tuple[dict[str, int], int]:
+    """Return the framework time of each phase, and the time outside; none is negative.
+
+    ``framework_ns`` is the time of each phase and :data:`OUTSIDE`. Its sum does not change, unless
+    it is negative.
+    """
+    # A host's and a device's clock differ a bit, so a phase gets at most the remaining time.
     left = max(0, sum(framework_ns.values()))
     by_phase: dict[str, int] = {}
     for phase, spent in framework_ns.items():
@@ -100,24 +108,27 @@ def bounded(framework_ns: Mapping[str, int]) -> tuple[dict[str, int], int]:
 
 
 def lay_out(recording: Recording, trial: int) -> Slice:
-    """A trial on the host's clock; on a GPU of its launching calls, and a slice ``wait``."""
+    """Lay out a trial on the host's clock.
+
+    For a run on a GPU, calls only launch work; a slice of kind ``wait`` follows them.
+    """
     whole = wall_ns(recording)[trial]
     if recording.host_ns is None or recording.launch_ns is None:
         calls = _Calls(recording, recording.self_ns[trial].tolist())
         of_trial = framework_by_phase(recording).items()
-        by_phase, left = bounded({phase: int(times_ns[trial]) for phase, times_ns in of_trial})
-        return calls.laid(calls.gaps_by_phase(by_phase, left), 0, whole)
+        by_phase, left = limit_framework({phase: int(ns[trial]) for phase, ns in of_trial})
+        return calls.lay_out(calls.gaps_by_phase(by_phase, left), 0, whole)
     calls = _Calls(recording, recording.host_ns[trial].tolist())
     launched = int(recording.launch_ns[trial])
-    laid = calls.laid(calls.gaps_by_phase({}, launched - sum(calls.own_ns)), 0, whole)
-    launched = max(launched, laid.inner[-1].end_ns)
-    if launched < laid.end_ns:
-        laid.inner.append(Slice(WAIT, "waiting for the device", launched, laid.end_ns))
-    return laid
+    slice_ = calls.lay_out(calls.gaps_by_phase({}, launched - sum(calls.own_ns)), 0, whole)
+    launched = max(launched, slice_.inner[-1].end_ns)
+    if launched < slice_.end_ns:
+        slice_.inner.append(Slice(WAIT, "waiting for the device", launched, slice_.end_ns))
+    return slice_
 
 
 def lay_out_device(recording: Recording, trial: int) -> Slice | None:
-    """A trial on the device, ``span_ns`` long, gaps before its layers; None without a device."""
+    """Lay out a trial on the device, with the gaps before its layers; None without a device."""
     if recording.gap_ns is None or recording.span_ns is None:
         return None
     calls = _Calls(recording, recording.self_ns[trial].tolist())
@@ -127,7 +138,8 @@ def lay_out_device(recording: Recording, trial: int) -> Slice | None:
     for outermost, gap in zip(calls.outermost, recording.gap_ns[trial].tolist(), strict=True):
         before[outermost] += max(0, gap)
     span = int(recording.span_ns[trial])
-    return calls.laid(calls.gaps(before.values()), max(0, wall_ns(recording)[trial] - span), span)
+    begin = max(0, wall_ns(recording)[trial] - span)
+    return calls.lay_out(calls.gaps(before.values()), begin, span)
 
 
 #: For each phase: the time before it, and the times before each of its calls and after the last.
@@ -135,7 +147,10 @@ _Gaps = list[tuple[int, list[int]]]
 
 
 class _Calls:
-    """The calls of a trial as slices: the outermost ones by phase, others in those around them."""
+    """The calls of a trial as slices: outermost calls in phases, nested calls in outer calls.
+
+    ``own_ns`` are the self times of the layers in the trial, (layers,).
+    """
 
     def __init__(self, recording: Recording, own_ns: Sequence[int]) -> None:
         self._layers, self.own_ns = recording.layers, own_ns
@@ -160,28 +175,34 @@ class _Calls:
         ]
 
     def gaps(self, before_ns: Iterable[int]) -> _Gaps:
-        """Gaps with these times before the outermost calls."""
+        """Make gaps from the time before each outermost call."""
         times = iter(before_ns)
         return [(next(times), [0, *islice(times, len(part.inner) - 1), 0]) for part in self._parts]
 
     def gaps_by_phase(self, phases_ns: Mapping[str, int], outside_ns: int) -> _Gaps:
-        """The time of each phase spread within it, and the rest between the phases or calls."""
+        """Spread the framework time of each phase within it, and ``outside_ns`` between phases.
+
+        Without times of phases, spread ``outside_ns`` between all outermost calls.
+        """
         if not phases_ns:
             return self.gaps(evenly(outside_ns, 1 + sum(len(part.inner) for part in self._parts)))
         seen = {part.name for part in self._parts}
         self._parts += [Slice(PHASE, phase) for phase in phases_ns if phase not in seen]
-        places = Counter[str]()
+        n_gaps = Counter[str]()
         for part in self._parts:
-            places[part.name] += len(part.inner) + 1
-        within = {phase: iter(evenly(spent, places[phase])) for phase, spent in phases_ns.items()}
+            n_gaps[part.name] += len(part.inner) + 1
+        within = {phase: iter(evenly(spent, n_gaps[phase])) for phase, spent in phases_ns.items()}
         outside = evenly(outside_ns, len(self._parts) + 1)
         return [
             (before, list(islice(within.get(part.name, repeat(0)), len(part.inner) + 1)))
             for part, before in zip(self._parts, outside, strict=False)
         ]
 
-    def laid(self, gaps: _Gaps, begin_ns: int, length_ns: int) -> Slice:
-        """The trial, longer than it was only in a damaged recording."""
+    def lay_out(self, gaps: _Gaps, begin_ns: int, length_ns: int) -> Slice:
+        """Place all calls after their gaps, and return the trial with its phases and links.
+
+        The trial is longer than ``length_ns`` only if the recording is damaged.
+        """
         at = begin_ns
         for part, (before, within) in zip(self._parts, gaps, strict=True):
             part.calls_ns = sum(call.calls_ns for call in part.inner)
@@ -196,21 +217,24 @@ class _Calls:
         return Slice(TRIAL, self._name, begin_ns, end_ns, calls_ns=calls_ns, inner=self._parts)
 
     def _place(self, calls: Iterable[Slice], at: int, before: Sequence[int]) -> int:
-        """Place calls one after the other, each after a gap; return the end of the last one."""
+        """Place calls one after another from ``at``, each after a gap; return the last end."""
         for call, gap in zip(calls, before, strict=False):
             call.begin_ns = at + gap
             at = call.end_ns = call.begin_ns + call.calls_ns
         return at
 
     def _in_links(self, calls: Iterable[Slice], holder: str = "") -> list[Slice]:
-        """Calls in the links that lead to them, from the path of the call that they lie in."""
+        """Put calls into slices of the links on their paths, and return the outermost slices.
+
+        ``holder`` is the path of the call around them; the links are those below it.
+        """
         slices: list[Slice] = []
         opened: list[Slice] = []
         for call in calls:
             chain = links_below(self._layers[call.layer or 0].path, holder)
             # Time between nested calls belongs to the outer call, and to no link.
-            kept = 0 if holder else common_length([link.name for link in opened], chain)
-            del opened[kept:]
+            shared = 0 if holder else common_length([link.name for link in opened], chain)
+            del opened[shared:]
             for name in chain[len(opened) :]:
                 link = Slice(LINK, name, call.begin_ns)
                 (opened[-1].inner if opened else slices).append(link)

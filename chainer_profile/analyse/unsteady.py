@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from chainer_profile.analyse.counted import trial_counters
 from chainer_profile.analyse.findings import NOTE, WARNING, Finding, bracketed, option
-from chainer_profile.analyse.grouping import place_of_most
+from chainer_profile.analyse.grouping import majority_label
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.threads import blas_threads
 from chainer_profile.basics.describe import MIN_TRIALS, Statistics, halves_differ
@@ -23,16 +23,16 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.record.parts import BUSY_CORES
 
-#: Half width of the median trial's 95 % interval, as a fraction of it, from which it is wide.
+#: The 95 % interval of the median trial is wide if its half width exceeds this fraction of it.
 WIDE_INTERVAL = 0.02
-#: More trials than these are never advised; runs that vary more need a quieter machine.
+#: Largest number of trials to advise; runs that vary more need a quieter machine.
 MOST_TRIALS = 20_000
-#: pyperf's limit: a standard deviation of this part of the mean is called unstable.
+#: pyperf's limit: trials are unstable from this standard deviation, as a fraction of the mean.
 UNSTABLE = 0.10
-#: Change of the mean over the run, and of the first trials against the others, worth a finding.
+#: Smallest relative changes that are findings: drift of the mean, and slower first trials.
 DRIFT = 0.05
 SLOW_START = 0.05
-#: Fraction of the wall time in which the thread did not run, worth a finding.
+#: Fraction of the wall time in which the thread did not run, from which that is a finding.
 MUCH_OFF = 0.05
 #: A mean of trials is far off above this multiple of the headline, or below its inverse.
 FAR = 3.0
@@ -45,7 +45,7 @@ class Evidence:
     """One sign of an unsteady machine."""
 
     text: str  #: A main clause without a full stop: ``other programs kept 1.3 of 2 cores busy``.
-    off: float  #: Relative error that it may cause in the headline.
+    off: float  #: Relative error of the headline that it may cause.
     advice: str = "Close other programs and run again."
 
 
@@ -165,7 +165,7 @@ def _slow_start(summary: Summary) -> Evidence | None:
         return None
     count = min(50, max(5, len(walls) // 20))
     excess = float(np.median(walls[:count]) / np.median(walls[count:]) - 1)
-    # One slow trial is chance; most of the first ones above nearly all others are not.
+    # One slow trial is chance, but not if most of the first trials exceed nearly all others.
     high = np.quantile(walls[count:], 0.9)
     if excess < SLOW_START or (walls[:count] > high).mean() <= 0.5:
         return None
@@ -180,7 +180,7 @@ def _slow_start(summary: Summary) -> Evidence | None:
 
 
 def _many_trials(summary: Summary) -> NDArray[np.int64] | None:
-    """The profiled trials, if they are enough to compare one part with another."""
+    """Times of the profiled trials in ns, if there are enough to compare two parts of the run."""
     walls = summary.recording.trial_ns
     few = walls is None or len(walls) < 2 * MIN_TRIALS or not np.median(walls)
     return None if few else walls
@@ -217,7 +217,7 @@ def _preempted(summary: Summary) -> Evidence | None:
 
 
 def _much_off(summary: Summary) -> bool:
-    """Whether the thread did not run for much of the counters pass."""
+    """Whether the thread did not run during a large part of the counters pass."""
     trial = trial_counters(summary.recording)
     # With several threads the calling one waits for the others.
     return (
@@ -234,7 +234,7 @@ def waiting(summary: Summary) -> Iterator[Finding]:
     if trial is None or not _much_off(summary) or trial.preemptions >= trial.waits:
         return
     off_s, mostly = (layers["counted_s"] - layers["cpu_s"]).clip(lower=0), ""
-    row = place_of_most(off_s, trial.wall_s - trial.cpu_s)
+    row = majority_label(off_s, trial.wall_s - trial.cpu_s)
     if row is not None:
         mostly = f"; most of that in {layers['label'][row]} ({format_duration(off_s[row])})"
     yield Finding(

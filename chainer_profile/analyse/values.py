@@ -1,4 +1,4 @@
-"""Findings on the numbers in a network: NaN, infinite and denormal ones change what it costs."""
+"""Findings on numbers in a network that change its time: NaN, infinite and denormal numbers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from chainer_profile.record.recording import Denormals, Recording
 
 #: Codes of the findings on numbers.
 VALUES = ("not-finite", "denormal-numbers")
-#: Names of arrays in a finding at most.
+#: Largest number of arrays that a finding names.
 MOST_NAMED = 3
-#: Part of a trial that layers with denormal numbers take, from which they are a finding.
+#: Denormal numbers are a finding if layers with them take at least this fraction of a trial.
 MUCH_DENORMAL = 0.05
-#: Sets the denormal numbers of all parameters to zero.
+#: Code that sets the denormal numbers of all parameters to zero.
 _TO_ZERO = "for p in model.params(): p.array[abs(p.array) < np.finfo(p.dtype).tiny] = 0"
 
 
@@ -65,7 +65,7 @@ def denormal_numbers(summary: Summary) -> Iterator[Finding]:
 
 
 def denormal_share(summary: Summary) -> float:
-    """The part of a trial that layers with denormal numbers take."""
+    """The fraction of a trial in layers with denormal numbers."""
     return part_of_whole(summary, summary.layers["mean_s"][has_denormals(summary.recording)].sum())
 
 
@@ -73,12 +73,12 @@ def has_denormals(recording: Recording) -> NDArray[np.bool_]:
     """Whether each layer gets denormal numbers, (layers,)."""
     found = np.zeros(len(recording.layers), bool)
     for each in recording.conditions.denormals:
-        found |= _with(recording, each)
+        found |= _uses(recording, each)
     return found
 
 
-def _with(recording: Recording, denormals: Denormals) -> NDArray[np.bool_]:
-    """Whether each layer gets this array."""
+def _uses(recording: Recording, denormals: Denormals) -> NDArray[np.bool_]:
+    """Whether each layer gets this array, (layers,)."""
     wanted = denormals.function, denormals.phase
     return np.array(
         [
@@ -92,10 +92,10 @@ def _with(recording: Recording, denormals: Denormals) -> NDArray[np.bool_]:
 
 
 def _ranked(summary: Summary) -> list[Denormals]:
-    """The arrays with denormal numbers, in the order of their layers' time."""
+    """The arrays with denormal numbers; layers that get the first one take the most time."""
     mean_s, recording = summary.layers["mean_s"].to_numpy(float), summary.recording
     return sorted(
-        recording.conditions.denormals, key=lambda each: -mean_s[_with(recording, each)].sum()
+        recording.conditions.denormals, key=lambda each: -mean_s[_uses(recording, each)].sum()
     )
 
 

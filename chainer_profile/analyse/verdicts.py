@@ -18,7 +18,7 @@ from chainer_profile.record.recording import Recording
 
 FAULTS = "page faults"
 DENORMAL = "denormal numbers"
-#: Far from both limits, without a known large part.
+#: Far from both limits, for an unknown reason.
 BELOW = "unknown"
 #: A part of a layer's time that is large enough to be named.
 MUCH = 0.25
@@ -33,14 +33,18 @@ _WINDOWS = ("Convolution2D", "Deconvolution2D")
 def verdicts(
     recording: Recording, columns: Mapping[str, Any], inside: InsideParts | None = None
 ) -> list[str]:
-    """The verdict on every layer; empty where nothing is known.
+    """The verdict on every layer, the first of these that applies:
 
-    The nearer limit, where a third of it is reached; else the largest part, :data:`FAULTS` or of
-    :data:`.inside.CAUSES`; :data:`BELOW` where limits are known and no part is a quarter. Layers
-    with denormal numbers that reach no limit are :data:`DENORMAL`.
+    - the nearer limit, if the layer reaches a third of it;
+    - :data:`DENORMAL`, if it gets denormal numbers;
+    - the largest part of its time, if that is at least a quarter: :data:`FAULTS` or one of
+      :data:`.inside.CAUSES`;
+    - :data:`BELOW`, if limits are known, and otherwise an empty text.
+
+    ``columns`` are columns of the table of layers.
     """
     measured, estimated = _measured(recording, columns, inside), _estimated(recording, columns)
-    # Measured parts of the pass inside replace estimates.
+    # Parts that the pass inside measured replace estimates.
     seen = ~np.isnan(measured[COPYING])
     names = [*measured, *estimated]
     rows = [*measured.values(), *(np.where(seen, np.nan, row) for row in estimated.values())]
@@ -48,7 +52,7 @@ def verdicts(
     verdicts_by_row = []
     denormal = has_denormals(recording)
     for at, bound in enumerate(columns["bound"]):
-        # Estimates need a limit to be held against.
+        # Estimates count only if the limits are known.
         largest = int(shares[: None if bound else len(measured), at].argmax())
         if bound and columns["reached"][at] >= REACHED:
             verdicts_by_row.append(bound)
@@ -64,9 +68,12 @@ def verdicts(
 def _measured(
     recording: Recording, columns: Mapping[str, Any], inside: InsideParts | None
 ) -> dict[str, NDArray[np.float64]]:
-    """Measured parts of the time of every layer, by name; NaN where not known. They may overlap."""
+    """Measured fractions of the time of every layer, by name; NaN where not known.
+
+    The fractions of a layer may overlap.
+    """
     # A layer that takes little more than reading the counters has no counted parts. A layer with
-    # few samples of the pass inside has the parts of its function.
+    # too few samples of the pass inside has the parts of its function.
     calls = np.array([layer.calls for layer in recording.layers])
     wall = None if recording.counters is None else recording.counters["wall_ns"]
     reading_s = 0.0 if wall is None else _READINGS * wall.window * NS
@@ -74,9 +81,9 @@ def _measured(
     counted_s = np.where(counted_s > reading_s * calls, counted_s, np.nan)
     trial = trial_counters(recording)
     fault_s = float("nan") if trial is None else trial.fault_s
-    # While other programs have its processor a layer does not wait.
-    taken = columns["preemptions"] >= columns["waits"]
-    time_s = np.where(taken & ~np.isnan(counted_s), columns["cpu_s"], counted_s)
+    # A layer does not wait while other programs use its processor.
+    preempted = columns["preemptions"] >= columns["waits"]
+    time_s = np.where(preempted & ~np.isnan(counted_s), columns["cpu_s"], counted_s)
     shares = {FAULTS: columns["page_faults"] * fault_s / time_s}
     shares |= {cause: np.full(len(calls), np.nan) for cause in CAUSES}
     seen_inside = inside or InsideParts((), (), None)
@@ -91,10 +98,13 @@ def _measured(
 
 
 def _estimated(recording: Recording, columns: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
-    """Estimates of parts of the time of every layer, on a CPU under Chainer; NaN likewise."""
-    # The copying of windows: writing and reading a convolution's workspace at the rate of new
-    # memory, where that takes longer than its arithmetic. Call overhead: all of a layer whose
-    # calls take hardly longer than the quickest call.
+    """Estimated fractions of the time of every layer, by name; NaN where not known.
+
+    Only for layers that Chainer runs on a CPU.
+    """
+    # Copying of windows: writing and reading a convolution's workspace at the rate of new memory,
+    # if that takes longer than its arithmetic. Call overhead: all of the time of a layer with calls
+    # that take hardly longer than the quickest call.
     if recording.on_device or recording.settings.engine:
         return {}
     layers, limits = recording.layers, recording.limits

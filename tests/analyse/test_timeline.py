@@ -1,7 +1,7 @@
 """Division of a trial's time; tests/report/pictures/test_traces.py checks the positions."""
 
 from chainer_profile.analyse.grouping import OUTSIDE
-from chainer_profile.analyse.timeline import LINK, bounded, lay_out, lay_out_device
+from chainer_profile.analyse.timeline import LINK, lay_out, lay_out_device, limit_framework
 from tests.conftest import make_training
 from tests.report.working import make_device_recording
 
@@ -12,7 +12,7 @@ def test_framework_time_is_limited_to_the_available_time():
         ({"a": 5, "b": 5, OUTSIDE: -17}, ({"a": 0, "b": 0}, 0)),
         ({"a": -5, "b": 5, OUTSIDE: 7}, ({"a": 0, "b": 5}, 2)),
     ):
-        assert bounded(framework_ns) == parts
+        assert limit_framework(framework_ns) == parts
 
 
 def test_link_spans_contain_their_calls_and_device_ends_with_the_trial():

@@ -75,7 +75,7 @@ def _summed_stacks(summary: Summary) -> Iterator[tuple[str, int, int | None]]:
     recording = summary.recording
     sums = [int(value) for value in recording.self_ns.sum(axis=0)]
     framework = framework_by_phase(recording).items()
-    by_phase, outside = timeline.bounded({phase: int(ns.sum()) for phase, ns in framework})
+    by_phase, outside = timeline.limit_framework({phase: int(ns.sum()) for phase, ns in framework})
     phases = {*(layer.phase for layer in recording.layers), *by_phase}
     root = _frame(recording.settings.model or "network")
     tops = {phase: f"{root};{_frame(phase)}" if len(phases) > 1 else root for phase in phases}
