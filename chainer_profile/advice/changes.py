@@ -226,11 +226,11 @@ class Candidate:
     reason: str  #: Why it could help, in one line.
     keep: str  #: Code or command that keeps the change.
     change: Change
-    #: The change that it is compared with. If this is not :data:`UNCHANGED`, the profiled run
-    #: already has ``change``.
+    #: The change that it is compared with. If ``advise`` compares with another one than
+    #: :data:`UNCHANGED`, the profiled run already has ``change``.
     against: Change = UNCHANGED
     decides: str = CPU  #: The time to compare: :data:`CPU` or :data:`WALL`.
-    alone: bool = True  #: Whether it excludes others, as kernels and engines exclude each other.
+    alone: bool = True  #: Whether it excludes other such changes, as kernels and engines do.
 
 
 def candidate_for_program(change: Change, against: Change) -> Candidate:
@@ -256,7 +256,7 @@ class Capabilities:
 
     missing: Mapping[str, str]  #: From :func:`missing_requirements`.
     threads: int  #: BLAS threads of the run.
-    cores: int  #: BLAS threads by default.
+    cores: int  #: BLAS threads that a process has by default.
     threads_requested: bool = False  #: Whether the user set the run's number of threads.
     export: str = ""  #: The command that exports the run's network.
 
@@ -314,7 +314,7 @@ def _thread_candidates(capabilities: Capabilities) -> Iterator[Candidate | Untri
 
 
 def combine(promising: Sequence[Candidate]) -> list[Candidate]:
-    """Combine the best exclusive change with each change that excludes no other.
+    """Make one candidate of the best exclusive change and all changes that exclude no other.
 
     The candidates must be ranked. Returns an empty list if there is nothing to combine.
     """

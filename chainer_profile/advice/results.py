@@ -92,7 +92,7 @@ class ChangeResult:
 
     @property
     def open(self) -> bool:
-        """Whether a gain is possible, but was not shown in the time that there was."""
+        """Whether a gain is still possible, but was not significant in the available time."""
         if self.helps or self.error or self.gain is None:
             return False
         return not self.gain.high < MISSED
@@ -144,7 +144,7 @@ def helps(gain: Speedup | None) -> bool:
 
 
 def settled(gain: Speedup | None, pairs: int) -> bool:
-    """Whether more pairs would not change the verdict: the gain is precise, or excluded."""
+    """Whether more pairs would not change the verdict: the gain is precise, or too small."""
     if gain is None or pairs < LEAST_PAIRS:
         return False
     narrow = math.log(gain.high / gain.low) / 2 <= PRECISE
@@ -161,14 +161,17 @@ def ranked(tried: Sequence[ChangeResult]) -> tuple[ChangeResult, ...]:
 
 
 def best_of(tried: Sequence[ChangeResult]) -> ChangeResult | None:
-    """The most helpful change; a change that the run already has only if no other helps."""
+    """The most helpful change of ranked results; None if none helps.
+
+    Changes that are not compared with :data:`.changes.UNCHANGED` count only if no other helps.
+    """
     helping = [change for change in tried if change.helps]
     best = next((change for change in helping if change.candidate.against == UNCHANGED), None)
     return best or next(iter(helping), None)
 
 
 def together(tried: Sequence[ChangeResult]) -> ChangeResult | None:
-    """The combination of all changes that help; None if fewer than two do.
+    """The combination of all changes that help, from ranked results; None if fewer than two help.
 
     If it was not measured, its gain is the product of the single gains, without an interval.
     """

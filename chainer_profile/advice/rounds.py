@@ -109,14 +109,17 @@ def _loss_change(before: Sequence[Block], after: Sequence[Block]) -> LossChange 
 
 
 def set_weights(blocks: Sequence[Block]) -> None:
-    """Set the weight of each block from its measures of work; iterations if these are equal."""
+    """Set the weight of each block from its measures of work.
+
+    The weight is the number of iterations if all iterations have equal work.
+    """
     blocks = [block for block in blocks if block.ns]
     for block, weight in zip(blocks, _weights(blocks), strict=True):
         block.weight = float(weight)
 
 
 def _weights(blocks: Sequence[Block]) -> Floats:
-    """Fit the times of blocks by their measures of work and a constant per iteration.
+    """Weights of blocks, from a fit of their times by measures of work and by iterations.
 
     One fit serves all variants, because chance decides which variant does how much work.
     """

@@ -286,7 +286,7 @@ class Experiment:
 
 
 def _layer_gains(groups: Sequence[tuple[Any, Any]]) -> tuple[results.LayerGain, ...]:
-    """Medians over groups of the layers with the largest gains."""
+    """Times of the layers with the largest gains, medians over the groups."""
     times: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for before, after in groups:
         changed = {tuple(key): seconds for *key, seconds in after}

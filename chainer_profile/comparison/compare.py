@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.views import Displayable
-from chainer_profile.comparison.fused import Fusion, engine_name, merged, place, short_name
+from chainer_profile.comparison.fused import Fusion, engine_name, merged, row_number, short_name
 from chainer_profile.comparison.judge import Judge
 from chainer_profile.comparison.programs import (
     WHOLE,
@@ -40,17 +40,18 @@ from chainer_profile.comparison.totals import CPU, PROFILED, totals_of, without_
 from chainer_profile.record.recording import Layer, Recording
 
 MIN_EFFECT = 0.02
-#: Empty windows of the recorder that a difference must exceed.
+#: A difference must exceed this multiple of the time that the recorder measures for no work.
 MIN_WINDOWS = 2
-#: Share of the layers' time from which a layer that is slower fails a gate.
+#: A slower layer fails a gate only if it takes more than this fraction of the layers' time.
 GATE_SHARE = 0.01
 
-# Layers are matched by link path, function and phase; of several such calls the first with the
-# first, and so on. Times are medians, which a few disturbed trials do not move. A program shows
-# means, which add up to its time. A layer is faster or slower if all of this holds: a test says so,
-# corrected for the number of layers (significance.py); the change exceeds the least effect, with
-# and without the part that the machine's own change of speed explains; the 95 % interval of its
-# ratio, that part included, does not contain 1; and the clock resolves the difference.
+# Layers are matched by link path, function and phase; the first such call matches the first one of
+# the other run, and so on. Times are medians, which a few disturbed trials do not change. A program
+# shows means, which add up to its time. A layer is faster or slower if all of this holds: a test
+# says so, corrected for the number of layers (significance.py); the change exceeds the least
+# effect, with and without the part that the machine's own change of speed explains; the 95 %
+# interval of its ratio, that part included, does not contain 1; and the clock resolves the
+# difference.
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,9 @@ class Comparison(Displayable):
         only_after: Layers of the second run without a counterpart in the first.
         differences: Other differences: network, input, machine, versions.
         movements: Changes of the machine's speed and load, as far as they were measured.
-        run_spread: Standard deviation of a layer's ratio from run to run: measured if there are
-            several runs, otherwise estimated from the scatter of the layers.
+        run_spread: Noise of the median layer's ratio from run to run. With several runs, the half
+            width of its 95 % interval; otherwise its standard deviation, estimated from the scatter
+            of the layers.
         fusion: How layers were combined into common rows, since an engine fuses some of them; None
             between runs of Chainer. The runs of both sides have the combined rows.
     """
@@ -114,7 +116,7 @@ class Comparison(Displayable):
 
     @property
     def by_input(self) -> bool:
-        """Whether times are by input, because the batches differ."""
+        """Whether times are per input, because the batch sizes differ."""
         return self.before.inputs != self.after.inputs
 
     @property
@@ -134,7 +136,7 @@ class Comparison(Displayable):
 
     @property
     def same_place(self) -> bool:
-        """Whether the runs are of the same device, machine and BLAS, with as many threads."""
+        """Whether the runs have the same machine, device, BLAS and number of BLAS threads."""
         return not any(difference.of_place for difference in self.differences)
 
     @property
@@ -149,12 +151,12 @@ class Comparison(Displayable):
 
     @property
     def by_means(self) -> bool:
-        """Whether the times of layers are means."""
+        """Whether the times of layers are means of trials, not medians."""
         return self.before.by_means
 
     @property
     def judged(self) -> bool:
-        """Whether there are verdicts, for which trials may be too few."""
+        """Whether the layers have verdicts; False if there are too few trials."""
         return not (self.layers["verdict"] == UNKNOWN).any()
 
     @property
@@ -169,7 +171,10 @@ class Comparison(Displayable):
 
     @property
     def headline(self) -> str:
-        """Name of the total to quote: the whole program, or else the unprofiled trial."""
+        """Name of the first total, which is the one to quote; empty without totals.
+
+        It is the whole program, or else the unprofiled trial if all runs have such trials.
+        """
         return str(self.totals.index[0]) if len(self.totals) else ""
 
     def enough_trials(self, cpu: bool = False) -> bool:
@@ -178,13 +183,16 @@ class Comparison(Displayable):
         return (cpu or self.judged) and not (gated == UNKNOWN).any()
 
     def unclear(self, fraction: float, cpu: bool = False) -> bool:
-        """Whether a total is slower by more than this fraction, but perhaps not by the code."""
+        """Whether a total of a gate is slower by more than this fraction, for an unclear reason.
+
+        The machine may have become slower, or programs ran only once.
+        """
         gated = self._gated(cpu)
         slower = gated["ratio"] > 1 + fraction
         return bool((gated["verdict"].isin((UNCLEAR, ONCE)) & slower).any())
 
     def _gated(self, cpu: bool) -> pd.DataFrame:
-        """The totals that a gate judges: the headline, and of a program its trial as well."""
+        """The totals that a gate judges: the headline and a program's trial, or the CPU time."""
         names = [CPU] if cpu else [self.headline, *[PROFILED] * self.of_programs]
         return self.totals[self.totals.index.isin(names)]
 
@@ -204,8 +212,8 @@ class Comparison(Displayable):
     def slower_than(self, fraction: float, cpu: bool = False) -> list[Slower]:
         """The program, trial and layers that are significantly slower by more than this fraction.
 
-        Layers count that hold more than 1 % of the time in either run; for CPU times the trial
-        counts alone. With too few trials the list is empty.
+        Only layers that take more than 1 % of the time in either run count. For CPU times, only the
+        trial counts. With too few trials the list is empty.
         """
         if not self.enough_trials(cpu):
             return []
@@ -218,8 +226,8 @@ class Comparison(Displayable):
             for row in table[slower].itertuples():
                 name = str(row.Index)
                 if table is not totals:
-                    at = place(row.before_index, row.covers)
-                    name = f"{at}_{short_name(row.function)} at {row.path}"
+                    number = row_number(row.before_index, row.covers)
+                    name = f"{number}_{short_name(row.function)} at {row.path}"
                 failed.append(Slower(name, row.ratio, row.low, row.high))
         return failed
 
@@ -256,7 +264,7 @@ def compare(
         raise ProfileError(_nothing_common(first, second))
     programs = [side.programs for side in sides]
     others = (*program_differences(*programs), *differences(first, second))
-    # The machine's own work, by which its speed is measured, is another on a GPU.
+    # Calibrations measure the machine's speed by other work on a GPU than on a CPU.
     same_work = (first.settings.device == "cpu") == (second.settings.device == "cpu")
     moved = tuple(movements(sides[0].runs, sides[1].runs)) if same_work else ()
     judge = _judge(sides, min_effect, () if any(other.of_place for other in others) else moved)
@@ -305,7 +313,7 @@ def _judge(sides: Sequence[Side], min_effect: float, moved: Sequence[Movement]) 
 def _layers(
     sides: Sequence[Side], indices: Sequence[list[int]], judge: Judge
 ) -> tuple[pd.DataFrame, float]:
-    """The table of matched layers, by their indices on both sides, and their spread by run."""
+    """The table of matched layers, from their indices on both sides, and ``run_spread``."""
     common = [sides[0].runs[0].layers[index] for index in indices[0]]
     layers = pd.DataFrame(
         {
@@ -329,7 +337,7 @@ def _layers(
 
 
 def layer_groups(layers: Sequence[Layer]) -> Groups:
-    """Numbers of the layers' functions, and of their functions with shapes."""
+    """Group layers with the same function and phase, and also with the same input shapes."""
 
     def numbers(names: Sequence[tuple[object, ...]]) -> NDArray[np.int64]:
         number_of = {name: number for number, name in enumerate(dict.fromkeys(names))}

@@ -55,7 +55,7 @@ def short_name(function: str) -> str:
     return f"{first}{JOIN}{format_count(len(others))}"
 
 
-def place(index: int | str, covers: Sequence[int]) -> str:
+def row_number(index: int | str, covers: Sequence[int]) -> str:
     """Format the number of a row: its index, or the indices of its layers (``3-5, 9``)."""
     if not covers:
         return str(index)
@@ -68,8 +68,8 @@ def place(index: int | str, covers: Sequence[int]) -> str:
     return ", ".join("-".join(map(str, run)) for run in runs)
 
 
-# The rows of the result are the smallest groups of Chainer's layers so that each node of each
-# recording lies within one group.
+# The rows of the result are groups of Chainer's layers. They are as small as possible, but each
+# node of each recording lies within one group.
 
 
 def merged(recordings: Sequence[Recording]) -> list[Recording]:

@@ -46,7 +46,7 @@ class Judge:
     """Decides whether times differ; see :mod:`.compare` for the rules."""
 
     min_effect: float  #: The smallest change that matters, as a fraction.
-    #: The smallest and largest ratio of times that the machine's own change may explain.
+    #: The smallest and largest ratio of times that a change of the machine's speed may explain.
     ends: tuple[float, float]
     several: bool  #: Whether a side has several runs.
     window_s: float  #: The smallest difference of a layer's times that the clock can resolve.
@@ -55,12 +55,16 @@ class Judge:
     def layers(
         self, before: Sequence[Ints], after: Sequence[Ints], groups: Groups
     ) -> tuple[pd.DataFrame, float]:
-        """A table of times, ratios and verdicts of layers; the typical spread of log ratios."""
+        """Return a table of times, ratios and verdicts of layers, and the noise from run to run.
+
+        Each side has the samples of its runs, (trials, layers). The noise is
+        :attr:`.compare.Comparison.run_spread`.
+        """
         # The machine may explain the change that layers of one function and shape share. This part
         # is limited by the change of the calibrations and by the usual differences between runs.
         times = times_ns(before, self.by_means), times_ns(after, self.by_means)
         ratios = log_ratio(*times)
-        common, more = common_part(ratios, groups)
+        common, correction = common_part(ratios, groups)
         low, high = np.log(self.ends)
         if self.several:
             logs = [_run_logs(runs, self.by_means) for runs in (before, after)]
@@ -70,7 +74,7 @@ class Judge:
             usual = t_quantile(len(before) + len(after) - 2) * error
             shift = np.clip(common, np.minimum(low, -usual), np.maximum(high, usual))
             judged = judge_repeated(
-                logs[0] - parts[0], logs[1] - parts[1], shift, groups.function, more
+                logs[0] - parts[0], logs[1] - parts[1], shift, groups.function, correction
             )
             half = (judged.high - judged.low)[np.isfinite(ratios)] / 2
             of_runs = float(np.median(half)) if len(half) else 0.0
@@ -86,7 +90,10 @@ class Judge:
         return table, of_runs
 
     def totals(self, before: Sequence[Ints], after: Sequence[Ints]) -> pd.DataFrame:
-        """The table of one total. The machine explains as much of the change as it can."""
+        """The table of one total, from samples of each run, (trials,).
+
+        The machine's change of speed explains as much of the total's change as possible.
+        """
         before, after = ([samples[:, None] for samples in side] for side in (before, after))
         times = times_ns(before, self.by_means), times_ns(after, self.by_means)
         shift = np.clip(log_ratio(*times), *np.log(self.ends))
@@ -190,7 +197,7 @@ def _run_logs(runs: Sequence[Ints], by_means: bool) -> Floats:
 
 
 def _run_parts(logs: Floats, groups: Groups) -> Floats:
-    """The deviation from the mean of all runs that a run's layers share, (runs, columns)."""
+    """The deviation of each run from the mean run that similar layers share, (runs, columns)."""
     # With few layers, the shared part would be the layer itself.
     if logs.shape[1] < MIN_COMMON:
         return np.zeros_like(logs)

@@ -30,12 +30,12 @@ class Difference:
 
     @property
     def of_machine(self) -> bool:
-        """Whether the runs are of different machines."""
+        """Whether it is a difference between machines."""
         return self.name in _MACHINE
 
     @property
     def of_place(self) -> bool:
-        """Whether the calibrations of the runs cannot be compared."""
+        """Whether it makes the calibrations of the runs incomparable."""
         return self.of_machine or self.name in _PLACE
 
 
@@ -157,7 +157,7 @@ def _delay_factor(recording: Recording) -> float:
 
 
 def allowance(movements: Sequence[Movement]) -> tuple[float, float]:
-    """The smallest ratio, at most 1, and the largest, at least 1, that the machine may explain."""
+    """The smallest and largest ratio of times that the machine may explain; 1 is between them."""
     # Other programs slow the calibration and also occupy cores, so the factors are multiplied.
     low = high = 1.0
     shared = (1.0, 1.0)

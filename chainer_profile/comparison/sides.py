@@ -96,7 +96,7 @@ def is_same(a: Recording, b: Recording) -> bool:
 
 
 def keys(recording: Recording) -> dict[Key, int]:
-    """Map path, function, phase and the number of equal calls before it to a layer's index."""
+    """Map the :data:`Key` of each layer to its index."""
     # The key of a fused row includes Chainer's indices, because an engine may lack equal calls.
     seen: Counter[tuple[str, str, str, tuple[int, ...]]] = Counter()
     keys = {}

@@ -66,14 +66,17 @@ def typical(samples: Any, by_means: bool, axis: int = 0) -> Floats:
 
 
 def block_times(samples_ns: Ints, by_means: bool = False) -> Floats:
-    """Median, or mean, of successive blocks of equal length; the first trials may be left over."""
+    """Medians (or means) of successive blocks of equal length, (blocks, columns).
+
+    Trials that do not fill a block are left out at the beginning.
+    """
     count, columns = samples_ns.shape
     blocks = n_blocks(count)
     if not blocks:
         return np.zeros((0, columns))
     length = count // blocks
-    kept = samples_ns[count - blocks * length :]
-    return typical(kept.reshape(blocks, length, columns), by_means, axis=1)
+    used = samples_ns[count - blocks * length :]
+    return typical(used.reshape(blocks, length, columns), by_means, axis=1)
 
 
 def log_intervals(before: Floats, after: Floats, by_means: bool = False) -> tuple[Floats, Floats]:
@@ -175,12 +178,12 @@ def common_part(logs: Floats, groups: Groups) -> tuple[Floats, Floats]:
     if finite.sum() < _FEW:
         return np.where(finite, logs, 0.0), np.ones(len(logs))
     common = np.full(len(logs), np.median(logs[finite]))
-    more = np.full(len(logs), 1 + 2 / finite.sum())
+    correction = np.full(len(logs), 1 + 2 / finite.sum())
     for numbers in (groups.function, groups.shape):
         for inside in _large_groups(numbers, finite):
             common[inside] = np.median(logs[inside & finite])
-            more[inside] = 1 + 2 / (inside & finite).sum()
-    return common, more
+            correction[inside] = 1 + 2 / (inside & finite).sum()
+    return common, correction
 
 
 def spread(log_ratios: Floats, groups: Groups, times_ns: Floats, moved: float = 0.0) -> Floats:
@@ -201,12 +204,12 @@ def spread(log_ratios: Floats, groups: Groups, times_ns: Floats, moved: float = 
     most = np.sqrt(MOST_SPREAD**2 + (_SHORT_NS / np.maximum(times_ns, 1.0)) ** 2 + moved**2)
     deviations = most.copy()
     finite = np.isfinite(log_ratios)
-    common, more = common_part(log_ratios, groups)
-    distances = np.abs(log_ratios - common) * np.sqrt(more)
+    common, correction = common_part(log_ratios, groups)
+    distances = np.abs(log_ratios - common) * np.sqrt(correction)
     for inside in _large_groups(groups.function, finite):
         deviations[inside] = _MAD * np.median(distances[inside & finite])
-    kept: Floats = np.clip(deviations, LEAST_SPREAD, most)
-    return kept
+    limited: Floats = np.clip(deviations, LEAST_SPREAD, most)
+    return limited
 
 
 def _large_groups(numbers: Ints, finite: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
@@ -231,7 +234,15 @@ class Judged:
 def judge_runs(
     before_ns: Ints, after_ns: Ints, run_spread: Floats, shift: Floats, by_means: bool = False
 ) -> Judged:
-    """Compare one run with another, by the medians or the means of their trials."""
+    """Compare one run with another, by the medians or the means of their trials.
+
+    Args:
+        before_ns: Samples of the first run, (trials, columns).
+        after_ns: Samples of the second run.
+        run_spread: Standard deviation of each log ratio from run to run, (columns,).
+        shift: The part of each log ratio that the machine may explain, (columns,).
+        by_means: Whether to compare means.
+    """
     # Two tests must both find a difference, so the larger p-value counts. The Mann-Whitney test on
     # blocks considers noise within the runs. Student's t-test on the log ratio without the
     # machine's part considers the sum of the bootstrap variance and the variance between runs.
@@ -257,16 +268,23 @@ def judge_repeated(
     after: Floats,
     shift: Floats,
     kinds: Ints | None = None,
-    more: Floats | float = 1.0,
+    correction: Floats | float = 1.0,
 ) -> Judged:
     """Compare several runs with several: the variance from run to run is measured.
 
     Student's t-test on the logarithms of the runs' medians. With few runs, the variance of a layer
     is poorly known. So it is moderated by the variance of all layers of its kind, or of all layers
     if there are few of its kind.
+
+    Args:
+        before: Logarithms of the times of the first side, (runs, columns).
+        after: Logarithms of the times of the second side.
+        shift: The part of each log ratio that the machine may explain, (columns,).
+        kinds: The number of each layer's kind, (columns,); None for one kind.
+        correction: Factor of the variances, from :func:`common_part`.
     """
     degrees = len(before) + len(after) - 2
-    variance = repeated_variance(before, after) * more
+    variance = repeated_variance(before, after) * correction
     finite = np.isfinite(variance)
     moderated, total = np.empty((2, len(variance)))
     everywhere = np.ones(len(variance), bool)

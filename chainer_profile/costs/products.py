@@ -46,7 +46,7 @@ def _local_convolution(c: Call) -> int:
 
 
 def _product_forward(macs: Count) -> Formula:
-    """Make a forward formula for a product; adds a third input, the bias, to each element."""
+    """Make a forward formula for a product. It adds a third input, the bias, to each element."""
     return lambda c: c.work(2 * macs(c) + (c.y.size if len(c.inputs) > 2 else 0), macs=macs(c))
 
 

@@ -16,6 +16,7 @@ __all__ = ["ArraySpec", "Call", "Work", "backward_work", "forward_work", "regist
 
 _FUNCTIONS = ("chainer.function_node.FunctionNode", "chainer.function.Function")
 FormulaT = TypeVar("FormulaT", bound=Callable[[Any], Any])
+#: Formulas that the user registered, by phase and class.
 _users: dict[tuple[str, type], Callable[[Any], Any]] = {}
 
 
@@ -35,19 +36,22 @@ def backward_work(
     return _work(BACKWARD, formulas.BACKWARD, Call(inner(function), inputs, outputs, needed))
 
 
-def _work(phase: str, chainers: Mapping[str, Formula], call: Call) -> Work | None:
-    formula = find(phase, type(call.function), chainers)
+def _work(phase: str, of_chainer: Mapping[str, Formula], call: Call) -> Work | None:
+    formula = find(phase, type(call.function), of_chainer)
     result = formula and formula(call)
     return result if result is None or isinstance(result, Work) else call.work(int(result))
 
 
-def find(phase: str, cls: type, chainers: Mapping[str, Any]) -> Any:
-    """Find the formula of a class or of its nearest base; formulas of the user come first."""
+def find(phase: str, cls: type, of_chainer: Mapping[str, Any]) -> Any:
+    """Find the formula of a class or of its nearest base; None without one.
+
+    A formula that the user registered for a class replaces Chainer's, from ``of_chainer``.
+    """
     for base in cls.__mro__:
         if (phase, base) in _users:
             return _users[phase, base]
-        if base.__module__.startswith("chainer.") and base.__name__ in chainers:
-            return chainers[base.__name__]
+        if base.__module__.startswith("chainer.") and base.__name__ in of_chainer:
+            return of_chainer[base.__name__]
     return None
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from chainer_profile.basics import units
 from chainer_profile.comparison import significance
 from chainer_profile.comparison.compare import Comparison
-from chainer_profile.comparison.fused import place, short_name
+from chainer_profile.comparison.fused import row_number, short_name
 from chainer_profile.comparison.programs import WHOLE
 from chainer_profile.record.budget import REST
 from chainer_profile.report import document as doc
@@ -33,7 +33,7 @@ _MARKS = {significance.SLOWER: doc.SLOWER, significance.FASTER: doc.FASTER}
 
 
 def _place(layer: Any, index: int) -> str:
-    return shorten(place(index, layer.covers), _MAX_PLACE)
+    return shorten(row_number(index, layer.covers), _MAX_PLACE)
 
 
 def _function(layer: Any) -> str:

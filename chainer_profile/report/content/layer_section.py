@@ -13,7 +13,7 @@ from chainer_profile.analyse.shares import whole
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.words import DEFAULT_DEPTH, SELF_TIME, TOTAL_TIME
-from chainer_profile.comparison.fused import place
+from chainer_profile.comparison.fused import row_number
 from chainer_profile.report import unit
 from chainer_profile.report.columns import (
     ABOUT,
@@ -325,7 +325,7 @@ def by_node(summary: Summary) -> Iterator[Block]:
     nodes = summary.recording.layers
 
     def covers(row: Any) -> str:
-        return place(units.NOT_KNOWN, nodes[row.Index].covers)
+        return row_number(units.NOT_KNOWN, nodes[row.Index].covers)
 
     columns = [
         Column("index", "#", unit.PLAIN, field="Index"),
