@@ -26,7 +26,7 @@ from chainer_profile.basics.words import (
     run_words,
     same_command_with_try,
 )
-from chainer_profile.cli import PROFILE, asked
+from chainer_profile.cli import PROFILE, from_options
 from chainer_profile.cli.arguments.advise import add_own_options
 from chainer_profile.cli.main import Context
 from chainer_profile.cli.options import settings_of
@@ -37,24 +37,24 @@ if TYPE_CHECKING:
     from chainer_profile.advice.changes import Capabilities
     from chainer_profile.record.recording import Recording
 
-#: Trials of the profile of the network as it is, and the part of the budget that it may take.
+#: Trials of the profile of the unchanged network, and the part of the budget that it may take.
 _MAX_PROFILE_TRIALS, _PROFILE_PART = 300, 0.12
-#: Part of it in which the number of threads is chosen, where the profile did not.
+#: Part of the budget in which the number of threads is chosen, if the profile did not choose it.
 _CHOOSING_THREADS_PART = 0.1
-#: Seconds of the budget that are kept for the reports.
+#: Seconds of the budget that are reserved for the reports.
 _REPORTS_S = 5.0
-#: What a process takes beside the network, and the part of the free memory that all may take.
+#: Memory of a process without its network, and the part of the free memory for all processes.
 _PROCESS_NBYTES, _MAX_MEMORY_PART = 400 << 20, 0.7
-#: The variable that tells a process of ours what it is to run.
+#: The environment variable with the job of a process that measures a change.
 _WORKER = "CHAINER_PROFILE_ADVISE"
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Profile a network, or take a run of one, and try the changes that its profile proposes."""
-    if job := os.environ.get(_WORKER):
+    """Try the changes that a network's profile proposes; an existing run replaces the profile."""
+    if job := os.environ.get(_WORKER):  # started by _start() in another process
         return _work(json.loads(job), context)
     begin = time.monotonic()
-    # The other words are arguments of a profile.
+    # All words but the options of ``advise`` itself are arguments of a profile.
     own = Parser()
     add_own_options(own)
     words = own.parse_known_args(context.argv)[1]
@@ -63,22 +63,25 @@ def run(args: argparse.Namespace, context: Context) -> int:
         if words or args.out is not None:
             option = words[0] if words else "--out"
             raise UsageError(f"{args.run} has its own network and folder: leave out {option}")
-        folder, words = _taken_over(args)
+        folder, words = _existing_run(args)
     else:
-        folder = args.out or _free_folder(args, context)
+        folder = args.out or _new_folder(args, context)
         if code := _profile(args, words, folder, context):
             return code
     return _advise(args, words, folder, begin, context)
 
 
-def _free_folder(args: argparse.Namespace, context: Context) -> Path:
-    source = asked.find_source(args, context)
-    settings = asked.settings_for(source, asked.read_input(args, source), args, context)
-    return next(filter(is_free, numbered(asked.place_of(settings, "advise-"))))
+def _new_folder(args: argparse.Namespace, context: Context) -> Path:
+    """The first of the default folder, and of the same name with -2, -3, ..., that is free."""
+    source = from_options.find_source(args, context)
+    settings = from_options.settings_for(
+        source, from_options.read_input(args, source), args, context
+    )
+    return next(filter(is_free, numbered(from_options.default_folder(settings, "advise-"))))
 
 
 def _profile(args: argparse.Namespace, words: list[str], folder: Path, context: Context) -> int:
-    """A short run of the network as it is; its reports come with the advice."""
+    """Profile the unchanged network for a short time, without reports; returns the exit code."""
     from chainer_profile.cli import profile
 
     seconds = max(1.0, _PROFILE_PART * args.budget)
@@ -90,8 +93,8 @@ def _profile(args: argparse.Namespace, words: list[str], folder: Path, context: 
     )
 
 
-def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
-    """The folder of a run that there is, and the words that it was started with."""
+def _existing_run(args: argparse.Namespace) -> tuple[Path, list[str]]:
+    """Return the folder of the user's run, and its arguments for this version; refuse others."""
     from chainer_profile.measure.progress import ProgressBar
     from chainer_profile.record.budget import ADVICE
     from chainer_profile.runs.folder import load_run
@@ -113,19 +116,20 @@ def _taken_over(args: argparse.Namespace) -> tuple[Path, list[str]]:
         raise UsageError(f"{args.run} is a file; name the folder of the run")
     if (folder / ADVICE).exists() and not args.force:
         raise UsageError(f"{args.run} contains advice already; replace it with --force")
-    words, gone = _of_today(words)
-    if gone:
-        taken = f"{args.run} is taken without {shlex.join(gone)}"
-        ProgressBar(args.quiet).warn(f"{taken}: this version has no such option")
+    words, removed = _update_words(words)
+    if removed:
+        problem = f"{args.run} is taken without {shlex.join(removed)}"
+        ProgressBar(args.quiet).warn(f"{problem}: this version has no such option")
     return folder, words
 
 
-def _of_today(words: list[str]) -> tuple[list[str], list[str]]:
-    """The words of a run by any version, and those among them that have no place any more."""
-    before = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for option in ("--input-size", "--index", "--format"):  # no change writes the run's files
-        before.add_argument(option)
-    given, words = before.parse_known_args(words)
+def _update_words(words: list[str]) -> tuple[list[str], list[str]]:
+    """Replace old options in a run's arguments; also return the arguments that remain unknown."""
+    old = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    # --format is dropped, because no process that measures a change writes files.
+    for option in ("--input-size", "--index", "--format"):
+        old.add_argument(option)
+    given, words = old.parse_known_args(words)
     words += [f"--input-shape={given.input_size}"] if given.input_size else []
     words += [f"--input=cifar10:{given.index}"] if given.index else []
     return words, parser_of(PROFILE).parse_known_args(words)[1]
@@ -134,13 +138,13 @@ def _of_today(words: list[str]) -> tuple[list[str], list[str]]:
 def _advise(
     args: argparse.Namespace, words: list[str], folder: Path, begin: float, context: Context
 ) -> int:
-    """Try the changes, write what came of them, and print it."""
-    # Not for the processes in which they are tried.
+    """Try the changes, write the advice and the reports, and print it; returns the exit code."""
+    # Not at the top: the processes that measure changes do not need these modules.
     from chainer_profile.advice.changes import Candidate, propose
     from chainer_profile.advice.results import Advice, promising, write_json
     from chainer_profile.advice.trying import Experiment
     from chainer_profile.analyse.summaries import summarise
-    from chainer_profile.cli.shown import first_screen, say_written, show
+    from chainer_profile.cli.output import first_screen_hint, say_written, show
     from chainer_profile.measure.progress import ProgressBar
     from chainer_profile.record.budget import ADVICE
     from chainer_profile.record.recording import COMPLETE
@@ -157,14 +161,14 @@ def _advise(
 
     def new_experiment(candidates: list[Candidate], seconds: float) -> Experiment:
         start = partial(_start, words, capabilities.threads, stop)
-        at_once = _at_once(recording)
+        at_once = _max_processes(recording)
         return Experiment(candidates, start, seconds=seconds, at_once=at_once, stop=stop, say=say)
 
     with context.interrupts.measuring():
         if capabilities.threads > 1 and not (
             capabilities.threads_requested or len(recording.probe_ns)
         ):
-            # The profile had no time to choose them. Other changes use the better number.
+            # The profile had no time to choose threads. Other changes use the better number.
             fewer = [
                 each for each in propose(summary, capabilities)[0] if each.change == one_thread
             ]
@@ -173,8 +177,10 @@ def _advise(
             ):
                 capabilities = replace(capabilities, threads=1)
         candidates, untried = propose(summary, capabilities)
-        trial = new_experiment(candidates, args.budget - (time.monotonic() - begin) - _REPORTS_S)
-        tried, undone = trial.run()
+        experiment = new_experiment(
+            candidates, args.budget - (time.monotonic() - begin) - _REPORTS_S
+        )
+        tried, undone = experiment.run()
     advice = Advice(
         tried,
         (*undone, *untried),
@@ -182,36 +188,36 @@ def _advise(
         environment=recording.environment,
         budget_s=args.budget,
         took_s=time.monotonic() - begin,
-        ended=trial.ended or COMPLETE,
+        ended=experiment.ended or COMPLETE,
     )
     write(folder, {ADVICE: write_json(advice)})
     try:
         files = [ADVICE, *(path.name for path in write_reports(folder, summary))]
     finally:
-        show(section(advice), args.quiet, hint=first_screen(args))
+        show(section(advice), args.quiet, hint=first_screen_hint(args))
     say_written(folder, files, args.quiet)
     return context.interrupts.code
 
 
 def _capabilities(recording: Recording) -> Capabilities:
-    """Libraries and threads of this machine that changes need."""
+    """Find the missing libraries and the numbers of threads, on which changes depend."""
     from chainer_profile.advice.changes import Capabilities, missing_requirements
     from chainer_profile.measure import environment
 
-    def most(libraries: Any) -> int:
+    def most_threads(libraries: Any) -> int:
         return max((library.threads for library in libraries), default=1)
 
-    cores = most(environment.blas_libraries())
+    cores = most_threads(environment.blas_libraries())
     return Capabilities(
         missing_requirements(),
-        threads=min(most(recording.environment.blas), cores),
+        threads=min(most_threads(recording.environment.blas), cores),
         cores=cores,
         threads_requested=recording.settings.threads is not None,
     )
 
 
-def _at_once(recording: Recording) -> int:
-    """How many processes memory holds at a time."""
+def _max_processes(recording: Recording) -> int:
+    """Number of processes, each with the network, that fit into the free memory together."""
     memory = recording.memory
     network = 0 if memory is None else (memory.there_nbytes or 0) + memory.high_water_nbytes
     free = _MAX_MEMORY_PART * (free_nbytes() or 0)
@@ -219,6 +225,7 @@ def _at_once(recording: Recording) -> int:
 
 
 def _start(words: list[str], threads: int, stop: Callable[[], str], change: Change) -> Worker:
+    """Start a process that measures the network of ``words`` with a change."""
     from chainer_profile.runs.executors import PROGRAM
 
     job = {"words": words, "threads": threads, "change": asdict(change)}
@@ -226,16 +233,16 @@ def _start(words: list[str], threads: int, stop: Callable[[], str], change: Chan
 
 
 def _work(job: dict[str, Any], context: Context) -> int:
-    """Run the process that :func:`_start` starts: measure the network with a change."""
+    """Measure the network with a change, in a process that :func:`_start` has started."""
     from chainer_profile.advice.network import network_with_change
 
     args = parser_of(PROFILE).parse_known_args(job["words"])[0]
 
     def build(batchsize: int) -> tuple[Any, Arguments]:
         other = argparse.Namespace(**{**vars(args), "batchsize": batchsize})
-        source = asked.find_source(other, context)
-        batch = asked.read_input(other, source)
-        return asked.build(source, other), asked.arguments_of(batch)
+        source = from_options.find_source(other, context)
+        batch = from_options.read_input(other, source)
+        return from_options.build(source, other), from_options.arguments_of(batch)
 
     settings = settings_of(args, model=args.model, threads=job["threads"])
     serve_standard_streams(

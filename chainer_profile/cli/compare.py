@@ -13,7 +13,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError
 from chainer_profile.basics.words import PROG
 from chainer_profile.cli import FAILED
 from chainer_profile.cli.main import Context, printing
-from chainer_profile.cli.shown import ALL_ROWS, first_screen, row_limit, say_written, show
+from chainer_profile.cli.output import ALL_ROWS, first_screen_hint, row_limit, say_written, show
 from chainer_profile.comparison.compare import Comparison, compare
 from chainer_profile.comparison.sides import Side
 from chainer_profile.report import page
@@ -30,7 +30,7 @@ from chainer_profile.runs.write import program_of
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Compare the runs; the exit code is 3 where the gate fails."""
+    """Compare the runs; the exit code is 3 if the gate fails."""
     if args.out is not None:
         refuse_foreign(args.out, _is_ours, "comparison", (args.out / content.CSV).exists())
     before, *others = map(_side, args.runs)
@@ -53,20 +53,21 @@ def run(args: argparse.Namespace, context: Context) -> int:
         if len(comparisons) > 1:
             show([Heading(2, comparison.after.name)])
         blocks = content.compared(comparison, hint=ALL_ROWS, limit=row_limit(args), **shown)
-        show(blocks, hint=first_screen(args))
+        show(blocks, hint=first_screen_hint(args))
     if written:
         say_written(args.out, [path.name for path in written], args.quiet)
-    return 0 if gate is None else _judge(comparisons, gate)
+    return 0 if gate is None else _check_gate(comparisons, gate)
 
 
 def _side(text: str) -> Side:
-    """The runs of a side, joined by commas unless a folder has that very name."""
+    """Load the runs of a side: a folder or file, or several of them separated by commas."""
+    # A folder may have a comma in its name.
     names = [text] if "," not in text or Path(text).exists() else text.split(",")
     if not all(names):
         raise UsageError(f"{text!r}: name a folder before and after each comma")
-    places = list(map(Path, names))
-    runs = tuple(map(load_run, places))
-    programs = [program_of(place, run) for place, run in zip(places, runs, strict=True)]
+    paths = list(map(Path, names))
+    runs = tuple(map(load_run, paths))
+    programs = [program_of(path, run) for path, run in zip(paths, runs, strict=True)]
     budgets = tuple(program.budget for program in programs if program is not None)
     return Side(text, runs, budgets if len(budgets) == len(runs) else ())
 
@@ -74,7 +75,7 @@ def _side(text: str) -> Side:
 def _write(
     comparisons: Sequence[Comparison], args: argparse.Namespace, shown: dict[str, Any]
 ) -> list[Path]:
-    """Write everything into a folder; returns the files."""
+    """Write tables, plots and page into the --out folder; returns the files."""
     from chainer_profile.report.pictures.comparison import pictures  # which loads Matplotlib
 
     drawn, plots = pictures(comparisons), ["comparison.png"]
@@ -82,16 +83,16 @@ def _write(
         plots = [f"comparison-{at}.png" for at in range(1, 1 + len(comparisons))]
     rows = 20 if args.limit is None else args.limit or None
     blocks = content.report(comparisons, plots, limit=rows, **shown)
-    of_page = content.report(comparisons, [*drawn], everything=True)
+    page_blocks = content.report(comparisons, [*drawn], everything=True)
     contents: dict[str, str | bytes] = {
         content.CSV: to_csv(COLUMNS, file_rows(comparisons)),
         **{name: plot.png() for name, plot in zip(plots, drawn.values(), strict=True)},
         "comparison.md": markdown.write(blocks),
-        "comparison.html": page.page(of_page, "Comparison", drawn),
+        "comparison.html": page.page(page_blocks, "Comparison", drawn),
     }
     is_replaced = (args.out / content.CSV).exists()
     written = write(args.out, contents)
-    if is_replaced:  # perhaps by a comparison of fewer runs
+    if is_replaced:  # the old comparison may have had more runs, and so more plots
         remove(args.out, lambda name: _is_ours(name) and name not in contents)
     return written
 
@@ -101,8 +102,11 @@ def _is_ours(name: str) -> bool:
     return re.fullmatch(r"comparison\.(csv|md|html)|comparison(-\d+)?\.png", name) is not None
 
 
-def _judge(comparisons: Sequence[Comparison], gate: Gate) -> int:
-    """Say on the standard error what the gate fails for, a line each; returns the exit code."""
+def _check_gate(comparisons: Sequence[Comparison], gate: Gate) -> int:
+    """Print each reason why the gate fails on standard error; returns the exit code.
+
+    Raises ProfileError if nothing fails, but a comparison cannot be judged.
+    """
     failed = False
     for comparison in comparisons:
         where = f"{printable(comparison.after.name)}: " if len(comparisons) > 1 else ""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import PROG
-from chainer_profile.cli import WRONG, asked
+from chainer_profile.cli import WRONG, from_options
 from chainer_profile.cli.main import Context, Interrupts
 from chainer_profile.engines import race
 from chainer_profile.engines.catalogue import BASELINE
@@ -29,16 +29,16 @@ _MAX_LAYER_TRIALS = 200
 def run(args: argparse.Namespace, context: Context) -> int:
     """Run a network under the engines; the exit code is 4 if an engine's outputs are wrong."""
     contestants = race.make_contestants(args.engines)
-    source = asked.find_source(args, context)
-    batch = asked.read_input(args, source)
-    given = Arguments(asked.arrays_by_position(batch), {})
-    settings = asked.settings_for(source, batch, args, context, clean_trials=args.trials)
+    source = from_options.find_source(args, context)
+    batch = from_options.read_input(args, source)
+    given = Arguments(from_options.arrays_by_position(batch), {})
+    settings = from_options.settings_for(source, batch, args, context, clean_trials=args.trials)
     if args.load_engine is not None:
         race.load_from(args.load_engine, contestants)
-    default = asked.place_of(settings, "engines-")
+    default = from_options.default_folder(settings, "engines-")
     names = [contestant.name for contestant in contestants]
-    with run_folder.take_engines_folder(args.out, default, args.force, names) as place:
-        model = asked.build(source, args)
+    with run_folder.take_engines_folder(args.out, default, args.force, names) as folder:
+        model = from_options.build(source, args)
         loading.check_arguments(model, given.args, {})
         clock = HOST_CLOCK
         if args.gpu >= 0:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
             measuring=context.interrupts.measuring(),
             bar=ProgressBar(args.quiet, args.max_seconds),
         )
-        _write(results, recordings, place, args, context.interrupts)
+        _write(results, recordings, folder, args, context.interrupts)
         if failure is not None:
             raise failure
         return _exit_code(results, args, context.interrupts)
@@ -64,28 +64,32 @@ def run(args: argparse.Namespace, context: Context) -> int:
 def _write(
     run: EnginesRun,
     recordings: Mapping[str, Recording],
-    place: Path,
+    folder: Path,
     args: argparse.Namespace,
     interrupts: Interrupts,
 ) -> None:
-    """Write everything and print the table."""
-    # After the trials, as pandas is: see cli/profile.py.
+    """Write results and reports, and print the tables. After an interrupt, there may be none."""
+    # Imported after the trials, because they load pandas: see cli/profile.py.
+    from chainer_profile.cli.output import say_written
     from chainer_profile.cli.report import show_engines
-    from chainer_profile.cli.shown import say_written
 
     if any(len(engine.clean_ns) for engine in run.engines):
         try:
-            run_folder.write_run(place, run, recordings)
-            files = ["engines.json", *run_folder.write_reports(place, run, recordings)]
-            files += run_folder.write_engine_reports(place, run, recordings)
+            run_folder.write_run(folder, run, recordings)
+            files = ["engines.json", *run_folder.write_reports(folder, run, recordings)]
+            files += run_folder.write_engine_reports(folder, run, recordings)
         finally:
             show_engines(run, recordings, args)
-        say_written(place, files, args.quiet)
+        say_written(folder, files, args.quiet)
     elif interrupts.signum:
         print(f"{PROG}: {interrupts.reason()}: no trial was made", file=sys.stderr)
 
 
 def _exit_code(run: EnginesRun, args: argparse.Namespace, interrupts: Interrupts) -> int:
+    """Print the engines with wrong outputs; return the exit code.
+
+    Raises ProfileError if none of the engines that the user named could run.
+    """
     from chainer_profile.report.content.engine_texts import other_line, wrong_lines
 
     if interrupts.signum:

@@ -9,7 +9,7 @@ from pathlib import Path
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import write_file
 from chainer_profile.basics.units import format_nbytes, format_scientific
-from chainer_profile.cli import WRONG, asked
+from chainer_profile.cli import WRONG, from_options
 from chainer_profile.cli.main import Context, printing
 from chainer_profile.engines.catalogue import ENGINES
 from chainer_profile.engines.equality import TOLERANCE, difference, host_copies, other_inputs
@@ -24,7 +24,7 @@ from chainer_profile.networks import loading
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Write the file; the exit code is 4 if the outputs are not Chainer's."""
+    """Write the file, unless its outputs differ from Chainer's: then the exit code is 4."""
     path: Path = args.file
     entry = ENGINES["onnxruntime"]
     if lacks := entry.why_unavailable():
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     with tempfile.TemporaryDirectory(prefix="chainer-profile-") as folder:
         part = Path(folder, path.name)
         try:
-            largest, batch = _write(network, part, any_batch=args.batchsize is None)
+            largest, batch = _write_and_compare(network, part, any_batch=args.batchsize is None)
         except ProfileError as error:
             raise ProfileError(f"{path}: {str(error).replace(str(part), path.name)}") from error
         outputs = f"outputs differ by at most {format_scientific(largest.relative)} of the largest"
@@ -51,10 +51,10 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 
 def _network(args: argparse.Namespace, context: Context) -> Network:
-    """The network of ``--model`` with its input."""
-    source = asked.find_source(args, context)
-    inputs = asked.arrays_by_position(asked.read_input(args, source))
-    model = asked.build(source, args)
+    """Build the network of ``--model`` with its input, and find its layers."""
+    source = from_options.find_source(args, context)
+    inputs = from_options.arrays_by_position(from_options.read_input(args, source))
+    model = from_options.build(source, args)
     loading.check_arguments(model, inputs, {})
     step = ForwardStep(model, inputs)
     with step.configured():
@@ -65,8 +65,13 @@ def _network(args: argparse.Namespace, context: Context) -> Network:
     return Network(source.name, model, inputs, layers)
 
 
-def _write(network: Network, path: Path, any_batch: bool) -> tuple[OutputDifference, str]:
-    """Write a network into a file and read it; returns its difference, and its batch in words."""
+def _write_and_compare(
+    network: Network, path: Path, any_batch: bool
+) -> tuple[OutputDifference, str]:
+    """Export a network, load the file again, and compare its outputs with Chainer's.
+
+    Returns the largest difference, and a text about the batch sizes that the file accepts.
+    """
     writer, reader, chainer = OnnxRuntimeEngine(), OnnxRuntimeEngine(), ChainerEngine()
     writer.prepare(network)
     batch = f"for a batch of {network.inputs[0].shape[0]}"
@@ -82,7 +87,7 @@ def _write(network: Network, path: Path, any_batch: bool) -> tuple[OutputDiffere
         raise ProfileError(f"cannot be written ({error.strerror})") from error
     reader.load(network, path)
     chainer.prepare(network)
-    # Other inputs show constants that the file holds of the first.
+    # Other inputs show whether the file contains constants that depend on the first ones.
     differences = [
         difference(host_copies(chainer.run(inputs)), reader.run(inputs))
         for inputs in (network.inputs, other_inputs(network.inputs))

@@ -6,7 +6,7 @@ import argparse
 
 from chainer_profile.basics.units import format_shape
 from chainer_profile.cli.main import Context
-from chainer_profile.cli.shown import show
+from chainer_profile.cli.output import show
 from chainer_profile.engines.catalogue import EngineEntry, all_entries
 from chainer_profile.report import unit
 from chainer_profile.report.columns import properties

@@ -9,13 +9,13 @@ from threadpoolctl import threadpool_limits
 from chainer_profile.basics import units
 from chainer_profile.basics.parsing import named_device
 from chainer_profile.cli.main import Context
-from chainer_profile.cli.shown import show
+from chainer_profile.cli.output import show
 from chainer_profile.measure import environment, machine
 from chainer_profile.report.columns import properties
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Print the limits, kept ones or measured now."""
+    """Print the limits; measure them unless they are stored, or with ``--machine again``."""
     refresh = args.machine == "again"
     device = machine.find_device(named_device(args.gpu))
     with threadpool_limits(args.threads, "blas"):  # None changes nothing

@@ -1,4 +1,4 @@
-"""Finds a command and runs it; turns errors, signals and closed pipes into lines and exit codes."""
+"""Finds a command and runs it; turns errors and signals into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from chainer_profile.integrations.numpy_changes import OldNames
 
 
 class Interrupted(BaseException):
-    """A signal ended the program; ``hint`` is what the user can do now, to end a message with."""
+    """A signal ended the program. ``hint`` ends the message: what the user can do now."""
 
     hint = ""
 
@@ -33,9 +33,9 @@ class Interrupted(BaseException):
 
 
 class Interrupts:
-    """Handles SIGINT and SIGTERM within its ``with``, and restores the handlers after it.
+    """Handles SIGINT and SIGTERM within its ``with`` block, and then restores the handlers.
 
-    ``signum`` is the signal that ended the trials, or 0.
+    ``signum`` is the signal that ended the trials; 0 if there was none.
     """
 
     def __init__(self) -> None:
@@ -54,8 +54,8 @@ class Interrupts:
             signal.signal(signum, signal.SIG_DFL if handler is None else handler)
 
     @contextmanager
-    def as_before(self) -> Iterator[None]:
-        """Restores the handlers of before within its block."""
+    def with_previous_handlers(self) -> Iterator[None]:
+        """Restore the previous handlers within the context."""
         self.__exit__()
         try:
             yield
@@ -63,14 +63,14 @@ class Interrupts:
             self.__enter__()
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        # The first signal waits for the end of the running trial, a second does not.
+        # After the first signal the running trial still ends; a second signal ends it at once.
         if not self._measuring or self.signum:
             raise Interrupted(signum)
         self.signum = signum
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
-        """Within its block a signal does not raise, but gives :meth:`reason` a text."""
+        """Within the context, the first signal only sets :meth:`reason`; the second one raises."""
         self._measuring = True
         try:
             yield
@@ -89,11 +89,11 @@ class Interrupts:
 
 @dataclass(frozen=True)
 class Context:
-    """Whatever a command needs beside its options."""
+    """Everything that a command needs beside its options."""
 
     argv: list[str]  #: The arguments after the command's word.
     command: str  #: The whole command line, for recordings.
-    interrupts: Interrupts  #: Handles signals: the first ends the trials in good order.
+    interrupts: Interrupts  #: Handles signals: after the first, trials end and are saved.
     #: Networks by the names that ``--model`` takes.
     registry: Mapping[str, Any] = field(default_factory=dict)
 
@@ -102,7 +102,8 @@ def main(argv: list[str], registry: Mapping[str, Any]) -> int:
     """Run a command; returns the exit code."""
 
     def command(interrupts: Interrupts) -> int:
-        from chainer_profile.cli.parsers import parser_of  # an error in it is one of a command
+        # Not at the top, so that its errors become messages.
+        from chainer_profile.cli.parsers import parser_of
 
         word, words = _split(argv)
         args = parser_of(word).parse_args(words)
@@ -120,7 +121,7 @@ def main(argv: list[str], registry: Mapping[str, Any]) -> int:
 
 @contextmanager
 def _old_names(quiet: bool) -> Iterator[None]:
-    """Restore names that NumPy has removed, for the user's networks, and say which they use."""
+    """Restore names that NumPy has removed, within the context; print which the network used."""
     with OldNames() as names:
         try:
             yield
@@ -130,7 +131,7 @@ def _old_names(quiet: bool) -> Iterator[None]:
 
 
 def _split(argv: list[str]) -> tuple[str, list[str]]:
-    """The command, and the arguments after its word."""
+    """Split arguments into the command and its own arguments; without a word it is ``profile``."""
     first = argv[0] if argv else "-"
     if first in COMMANDS:
         return first, argv[1:]
@@ -149,7 +150,7 @@ def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]
     with Interrupts() as interrupts:
         try:
             code = command(interrupts)
-            with printing():  # at Python's end the error would be no line, and the exit code 120
+            with printing():  # Python's own flush at exit would print a traceback
                 sys.stdout.flush()
             return code
         except Interrupted as interrupt:
@@ -168,19 +169,20 @@ def run_command(prog: str, argv: list[str], command: Callable[[Interrupts], int]
 
 
 def _message(error: Exception) -> str:
+    """Describe an error in one line; raise it again if a module of this package is missing."""
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
         if package in ("", "chainer_profile"):
             raise error
         return f"the package {package} is not installed: python -m pip install {REQUIREMENTS}"
-    if isinstance(error, OSError):  # of a file whose errors are handled nowhere else
+    if isinstance(error, OSError):  # from a file, and handled nowhere else
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or one_line(error)}"
     return str(error)
 
 
 def _open_streams() -> None:
-    """Open closed standard streams (``>&-``), since files would get their descriptors."""
+    """Open the null device for closed standard streams (``>&-``), so no file gets their number."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
@@ -188,7 +190,7 @@ def _open_streams() -> None:
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """Turns errors of writing to the standard output into one line."""
+    """Turn errors of writing to the standard output into ProfileErrors, except a closed pipe."""
     try:
         yield
     except BrokenPipeError:

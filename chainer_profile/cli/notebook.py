@@ -48,7 +48,7 @@ except ImportError as error:
     ) from None
 
 NAME = "layerprofile"
-#: Fewer than on the command line, since somebody waits.
+#: Fewer than on the command line, because the user waits in the notebook.
 DEFAULT_TRIALS, DEFAULT_WARMUPS = 100, 10
 _ABOUT = """Profiles a Chainer network layer by layer.
 
@@ -76,7 +76,7 @@ def load_ipython_extension(ipython: Any) -> None:
 
 
 def unload_ipython_extension(ipython: Any) -> None:
-    """Take the magics away again."""
+    """Remove the magics."""
     for kind in ("line", "cell"):
         ipython.magics_manager.magics[kind].pop(NAME, None)
 
@@ -85,7 +85,7 @@ def run_magic(ipython: Any, line: str, cell: str | None) -> None:
     """Profile a magic's call or cell, and show its summary, also after Ctrl-C."""
     __tracebackhide__ = True
     try:
-        args, code = _options(line)
+        args, code = _parse_line(line)
         if args.help:
             print(f"{_ABOUT}\n{_parser().format_help()}")
             return
@@ -98,18 +98,18 @@ def run_magic(ipython: Any, line: str, cell: str | None) -> None:
         _show(ipython, args, recording)
     except ProfileError as error:
         raise ShownError(str(error)) from None
-    except BaseException as error:  # the user's code raised it: show it without our frames
+    except BaseException as error:  # raised by the user's code: hide the frames of this package
         kept = getattr(error, "recording", None) if isinstance(error, KeyboardInterrupt) else None
         if kept is not None:
             _show(ipython, args, kept)
-        own = without_our_frames(error.__traceback__) or error.__traceback__
-        # Those of a SyntaxError are all of the compiler.
-        shown = None if isinstance(error, SyntaxError) else own
-        raise error.with_traceback(shown)  # noqa: B904  (it is the same one)
+        frames = without_our_frames(error.__traceback__) or error.__traceback__
+        if isinstance(error, SyntaxError):
+            frames = None  # all of them are the compiler's
+        raise error.with_traceback(frames)  # noqa: B904  (it is the same error)
 
 
 def _show(ipython: Any, args: argparse.Namespace, recording: Recording) -> None:
-    """Show a recording's summary, and keep it in a variable if asked to."""
+    """Show a recording's summary unless quiet, and store it in the variable of ``--output``."""
     summary = summarise(recording, args.hotspots)
     if args.output:
         ipython.user_ns[args.output] = summary
@@ -152,24 +152,24 @@ def _variable(text: str) -> str:
     return text
 
 
-def _options(line: str) -> tuple[argparse.Namespace, str]:
-    """The options, and the rest of the line as it was written."""
+def _parse_line(line: str) -> tuple[argparse.Namespace, str]:
+    """Parse the options of a magic; also return the code after them, with its spaces."""
     words = list(re.finditer(r"\S+", line))
     args = _parser().parse_args([word[0] for word in words])
     code = args.code[1:] if args.code[:1] == ["--"] else args.code
     return args, line[words[-len(code)].start() :].strip() if code else ""
 
 
-# -- a line
+# -- the line magic
 
 _GATHER = ast.parse("lambda *args, **kwargs: (args, kwargs)", mode="eval").body
 
 
 def _profile_call(ipython: Any, args: argparse.Namespace, line: str, code: str) -> Recording:
-    model, given = _called(ipython, code)
+    model, given = _network_and_arguments(ipython, code)
     phase = args.phase or PHASES[0]
-    whole = model.function if isinstance(model, FunctionLink) else model
-    with preserved_state(whole, given.args, given.kwargs):
+    original = model.function if isinstance(model, FunctionLink) else model
+    with preserved_state(original, given.args, given.kwargs):
         device = only_device_of(model)
         settings = replace(
             _settings(args, f"%{NAME} {line}", given),
@@ -181,8 +181,11 @@ def _profile_call(ipython: Any, args: argparse.Namespace, line: str, code: str) 
         return _run(step, settings, clock_of(device), args)
 
 
-def _called(ipython: Any, code: str) -> tuple[Any, Arguments]:
-    """The network, or function, and the arguments of a call such as ``model(x)``."""
+def _network_and_arguments(ipython: Any, code: str) -> tuple[Any, Arguments]:
+    """Evaluate the network or function and the arguments of a call such as ``model(x)``.
+
+    Raises UsageError for other code, and for a call without an array.
+    """
     hint = f"give a call of a network, such as %{NAME} model(x), or use %%{NAME} for any code"
     if not code:
         raise UsageError(hint)
@@ -193,7 +196,7 @@ def _called(ipython: Any, code: str) -> tuple[Any, Arguments]:
     if not isinstance(call, ast.Call):
         raise UsageError(f"{code[:60]!r} is not a call: {hint}")
     name = ipython.compile.cache(code, ipython.execution_count, raw_code=code)
-    # The same call, of a function that returns its arguments, the called one first.
+    # Replace the called function by one that returns all arguments; its own is the first of them.
     gathering = ast.Expression(ast.Call(_GATHER, [call.func, *call.args], call.keywords))
     gather = compile(ast.fix_missing_locations(gathering), name, "eval")
     (model, *inputs), keywords = eval(gather, ipython.user_ns)
@@ -203,23 +206,24 @@ def _called(ipython: Any, code: str) -> tuple[Any, Arguments]:
     return as_network(model, given.arrays), given
 
 
-# -- a cell
+# -- the cell magic
 
 
 def _profile_cell(ipython: Any, args: argparse.Namespace, line: str, cell: str) -> Recording:
     if args.phase:
         raise UsageError(f"--phase is for %{NAME}: a trial of %%{NAME} is the cell")
-    code = _compiled(ipython, cell)
+    code = _compile_cell(ipython, cell)
     first = FirstRun(code, ipython.user_ns)
     if not first.calls:
         raise ProfileError("the cell calls no Chainer function, so there is nothing to profile")
+    only_arguments = first.arguments[0] if len(first.arguments) == 1 else None
     settings = replace(
-        _settings(args, f"%%{NAME} {line}", first.given[0] if len(first.given) == 1 else None),
-        model=first.called[0] if len(set(first.called)) == 1 else "a cell",
+        _settings(args, f"%%{NAME} {line}", only_arguments),
+        model=first.networks[0] if len(set(first.networks)) == 1 else "a cell",
         train_mode=first.train_mode,
         device=device_name(first.device),
     )
-    inputs = tuple(array for given in first.given for array in given.arrays)
+    inputs = tuple(array for given in first.arguments for array in given.arrays)
     step = Cell(code, ipython.user_ns, inputs)
     try:
         recording = _run(step, settings, clock_of(first.device), args, by_link=True)
@@ -229,15 +233,15 @@ def _profile_cell(ipython: Any, args: argparse.Namespace, line: str, cell: str) 
     except KeyboardInterrupt as interrupt:
         kept = getattr(interrupt, "recording", None)
         if kept is not None:
-            interrupt.recording = step.described(kept)  # type: ignore[attr-defined]
+            interrupt.recording = step.with_settings(kept)  # type: ignore[attr-defined]
         raise
     if step.error is not None:
         raise step.error
-    return step.described(recording)
+    return step.with_settings(recording)
 
 
-def _compiled(ipython: Any, cell: str) -> Any:
-    """A cell as IPython compiles it, magics and shell commands included."""
+def _compile_cell(ipython: Any, cell: str) -> Any:
+    """Compile a cell as IPython does, magics and shell commands included."""
     source = ipython.transform_cell(cell)
     # Under this name IPython finds the lines that a traceback shows.
     name = ipython.compile.cache(source, ipython.execution_count, raw_code=cell)
@@ -246,14 +250,14 @@ def _compiled(ipython: Any, cell: str) -> Any:
 
 
 class Cell(Loop):
-    """Runs a cell's code. Its networks and optimizers are those in the user's variables."""
+    """Runs a cell's code; finds its networks and optimizers in the user's variables."""
 
     def __init__(
         self, code: CodeType, namespace: dict[str, Any], inputs: tuple[Any, ...] = ()
     ) -> None:
         super().__init__(networks(namespace), optimizers(namespace, code.co_names))
         self.inputs = inputs
-        #: Raised by the cell.
+        #: The exception that the cell raised.
         self.error: BaseException | None = None
         self._code, self._namespace = code, namespace
 
@@ -264,29 +268,29 @@ class Cell(Loop):
             self.error = error
             raise
 
-    def described(self, recording: Recording) -> Recording:
-        """The recording with what its trials turned out to be."""
-        seen = self.settings(recording.layers)
-        settings = replace(recording.settings, phase=seen.phase, optimizer=seen.optimizer)
+    def with_settings(self, recording: Recording) -> Recording:
+        """Add the phase and the optimizer of the trials to a recording's settings."""
+        cell = self.settings(recording.layers)
+        settings = replace(recording.settings, phase=cell.phase, optimizer=cell.optimizer)
         return replace(recording, settings=settings)
 
     @contextmanager
     def configured(self) -> Iterator[None]:
-        """Discards the cell's output; the configuration is the user's."""
+        """Discard the cell's output within the context; Chainer's configuration is the user's."""
         with open(os.devnull, "w", errors="replace") as nowhere, redirect_stdout(nowhere):
             yield
 
 
 class FirstRun:
-    """Runs a cell as if it were not profiled, its output shown, and notes its calls."""
+    """Runs a cell once without profiling, shows its output, and notes its calls of functions."""
 
     def __init__(self, code: CodeType, namespace: dict[str, Any]) -> None:
-        # Number of functions called; mode and device of the first.
+        # Number of calls of functions; mode and device of the first call.
         self.calls, self.train_mode = 0, False
         self.device: Any = chainer.get_device("@numpy")
-        # Classes of the outermost links, in the order of their calls, and the calls' arguments.
-        self.called: list[str] = []
-        self.given: list[Arguments] = []
+        # Class and arguments of each call of an outermost link, in order.
+        self.networks: list[str] = []
+        self.arguments: list[Arguments] = []
         self.thread = get_ident()
         with WalkHook(lambda function, arrays, *_: self._note(arrays)), patches.observing(self):
             exec(code, namespace)
@@ -304,21 +308,21 @@ class FirstRun:
     def begin_operation(self, operation: str, owner: Any, args: tuple[Any, ...]) -> None:
         if operation == observers.NETWORK:
             positional, keywords = args
-            self.called.append(type(owner).__name__)
-            self.given.append(Arguments(tuple(positional), dict(keywords)))
+            self.networks.append(type(owner).__name__)
+            self.arguments.append(Arguments(tuple(positional), dict(keywords)))
 
     def begin_elsewhere(self, operation: str) -> None:
-        """Other threads have no part in the cell."""
+        """Ignore operations of other threads."""
 
     def fail(self, error: Exception) -> None:
-        """The calls so far are enough."""
+        """Ignore an error: the calls until then are enough."""
 
 
-# -- both
+# -- both magics
 
 
 def _settings(args: argparse.Namespace, command: str, given: Arguments | None) -> Settings:
-    """The settings of the options, with the input unless several links have different ones."""
+    """Make settings from the options, and from the arguments if the code has one outermost call."""
     inputs = given if given is not None and given.arrays else None
     return settings_of(
         args,
@@ -334,6 +338,7 @@ def _settings(args: argparse.Namespace, command: str, given: Arguments | None) -
 def _run(
     step: Any, settings: Settings, clock: Clock, args: argparse.Namespace, by_link: bool = False
 ) -> Recording:
+    """Run the trials with a progress bar; Ctrl-C ends them early."""
     bar = ProgressBar(args.quiet, args.max_seconds)
     with interrupts_that_stop(any_handler=True) as stop, bar as progress:
         return runner.run(

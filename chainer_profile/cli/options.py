@@ -13,10 +13,10 @@ from chainer_profile.basics.units import parse_percent
 from chainer_profile.basics.words import DEFAULT_MODEL, DTYPES, LOSSES, PHASES, PROG
 from chainer_profile.record.parts import Settings
 
-#: A parser, or a group of its options.
+#: A parser, or a group of its options, to which options can be added.
 Group = argparse._ActionsContainer
 
-#: Help texts that a sweep shows too.
+#: Help texts that ``sweep`` shows, too.
 MODEL_ARGS_HELP = 'literal arguments of your own network: "100, n_out=10"'
 DTYPE_HELP = (
     "data type of parameters and input; mixed16: float16, float32 where precision needs it "
@@ -26,7 +26,7 @@ SKIP_HELP = (
     "leave out passes after the trials: memory (two more trials), counters (a tenth of the trials' "
     "time), machine (its limits, which the first run measures and keeps)"
 )
-#: Help of ``--threads`` where a run chooses their number.
+#: Help of ``--threads`` for commands that choose the number of threads.
 CHOSEN_THREADS_HELP = (
     "BLAS threads (default: one, or as many as BLAS chooses where these are faster)"
 )
@@ -46,7 +46,7 @@ def add_model_options(group: Group) -> None:
 
 
 def add_network_options(parser: argparse.ArgumentParser) -> Group:
-    """Add a group of the network's options; returns it for further ones."""
+    """Add a group of the network's options; returns it for further options."""
     group = parser.add_argument_group("network")
     add_model_options(group)
     group.add_argument("--classes", metavar="N", type=parsing.whole(1), help="number of outputs")
@@ -127,7 +127,7 @@ def check_input(args: argparse.Namespace) -> None:
 
 
 def add_trial_options(parser: argparse.ArgumentParser) -> None:
-    """Add a group of the options that say what a trial is."""
+    """Add a group of the options that define a trial: phase, loss and mode."""
     group = parser.add_argument_group("what a trial is")
     about = (
         "forward: inference; forward-backward: with a loss and its backward; train: also the "
@@ -144,9 +144,9 @@ def add_trial_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_count_options(group: Group, trials: int, warmups: int, *, clean_trials: bool) -> None:
-    """Add the numbers of trials, with these defaults, and their limits.
+    """Add the numbers of trials, with these defaults, and the limits that end the trials early.
 
-    ``clean_trials``: whether ``--clean-trials`` is one of them.
+    ``clean_trials`` is whether to add ``--clean-trials``.
     """
     about = "profiled trials (default: %(default)s)"
     group.add_argument(
@@ -171,21 +171,21 @@ def add_count_options(group: Group, trials: int, warmups: int, *, clean_trials: 
     group.add_argument("--until-ci", metavar="PCT", type=parse_percent, help=about)
 
 
-def skipped(*parts: str) -> Callable[[str], tuple[str, ...]]:
-    """Make a parser of ``--skip`` for these parts of a run."""
+def skip_parser(*parts: str) -> Callable[[str], tuple[str, ...]]:
+    """Make a parser of the value of ``--skip``, a list of these parts of a run."""
 
-    def read(text: str) -> tuple[str, ...]:
+    def parse(text: str) -> tuple[str, ...]:
         names = parsing.split_names(text)
         for name in names:
             if name not in parts:
                 raise UsageError(f"{name!r} cannot be skipped: choose {', '.join(parts)}")
         return tuple(names)
 
-    return read
+    return parse
 
 
-#: Reads ``--skip`` of a profile or of a sweep's case.
-skipped_passes = skipped("memory", "counters", "machine")
+#: Parses ``--skip`` of a profile or of a sweep's case.
+parse_skipped_passes = skip_parser("memory", "counters", "machine")
 
 
 # -- the device
@@ -216,16 +216,16 @@ def add_device_options(
     )
 
 
-# -- what the options set
+# -- settings
 
-#: Settings that do not have the value of the option of their name, which is looked up first.
-_LOOKED_UP = ("model", "input", "input_shape", "loss")
+#: Settings that differ from the option of the same name: the command finds them with its value.
+_NOT_COPIED = ("model", "input", "input_shape", "loss")
 
 
 def settings_of(args: argparse.Namespace, **others: Any) -> Settings:
-    """The settings of the options, each with the value of the option of its name; and others."""
+    """Make settings: copy each option to the setting of the same name; ``others`` override them."""
     given: dict[str, Any] = {"device": parsing.named_device(args.gpu)} if "gpu" in args else {}
-    for name in (field.name for field in fields(Settings) if field.name not in _LOOKED_UP):
+    for name in (field.name for field in fields(Settings) if field.name not in _NOT_COPIED):
         if getattr(args, name, None) is not None:
             given[name] = getattr(args, name)
     return Settings(**{**given, **others})

@@ -26,7 +26,7 @@ def add_output_options(
     out_help: str,
     force_help: str = "replace a run in the --out folder, or write beside other files there",
 ) -> Group:
-    """Add a group with the folder of the results; returns it for further options."""
+    """Add a group with ``--out`` and ``--force``; returns it for further options."""
     group = parser.add_argument_group("output")
     group.add_argument("-o", "--out", metavar="DIR", type=folder, help=out_help)
     group.add_argument("--force", action="store_true", help=force_help)
@@ -34,7 +34,7 @@ def add_output_options(
 
 
 def check_folder(args: argparse.Namespace) -> None:
-    """Refuse ``--force`` without ``--out``, which would name a new folder."""
+    """Refuse ``--force`` without ``--out``: the default folder is always new."""
     if args.force and args.out is None:
         raise UsageError("--force replaces the run in a folder: name it with --out")
 
@@ -73,7 +73,7 @@ def add_hotspots_option(group: Group) -> None:
     )
 
 
-def add_shown_options(parser: argparse.ArgumentParser) -> None:
+def add_table_options(parser: argparse.ArgumentParser) -> None:
     """Add a group of the options of a run's tables on the terminal."""
     group = parser.add_argument_group("what is shown")
     views = group.add_mutually_exclusive_group()
@@ -100,7 +100,7 @@ def add_shown_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _layer_columns(text: str) -> tuple[str, ...]:
-    """Names of columns of the layer table."""
+    """Parse names of columns of the layer table; an unknown name is an error that lists all."""
     from chainer_profile.report.columns import LAYER_COLUMNS
     from chainer_profile.report.tables import choose
 

@@ -1,4 +1,4 @@
-"""The command without a word: measures a network, and reports."""
+"""``profile``, the default command: measures a network, and reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from chainer_profile.basics.errors import ProfileError, one_line
 from chainer_profile.basics.units import format_count, plural
 from chainer_profile.basics.words import PROG, TYPED
-from chainer_profile.cli import asked
+from chainer_profile.cli import from_options
 from chainer_profile.cli.main import Context, Interrupted, Interrupts
 from chainer_profile.measure import calibration, configuration, runner
 from chainer_profile.measure import clock as clocks
@@ -27,18 +27,18 @@ from chainer_profile.runs.formats import trace_trial
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Make a run: take its folder, build the network, measure, write and print."""
-    trace_trial(args.formats, args.trials)  # which refuses others
-    source = asked.find_source(args, context)
-    batch = asked.read_input(args, source)
+    """Make a run: take a folder, build the network, measure, write and print."""
+    trace_trial(args.formats, args.trials)  # refuse a trace of a trial that is not made
+    source = from_options.find_source(args, context)
+    batch = from_options.read_input(args, source)
     usual = runner.default_clean_trials(args.trials)
     clean = usual if args.clean_trials is None else args.clean_trials
-    settings = asked.settings_for(source, batch, args, context, clean_trials=clean)
-    given = asked.arguments_of(batch)
-    with take_folder(args.out, asked.place_of(settings), args.force) as folder:
+    settings = from_options.settings_for(source, batch, args, context, clean_trials=clean)
+    given = from_options.arguments_of(batch)
+    with take_folder(args.out, from_options.default_folder(settings), args.force) as folder:
         try:
             with configuration.configured(settings):
-                model = asked.build(source, args)
+                model = from_options.build(source, args)
                 loading.check_arguments(model, given.args, given.kwargs)
                 given = given.with_floats(configuration.input_dtype())
                 return _measure(model, given, settings, folder, args, context.interrupts)
@@ -56,7 +56,10 @@ def _measure(
     args: argparse.Namespace,
     interrupts: Interrupts,
 ) -> int:
-    """Make the trials; write the recording also if they failed or were interrupted."""
+    """Make the trials, write and print; also if the trials failed or were interrupted.
+
+    Returns the exit code. Raises ProfileError, with advice, if the trials or the writing failed.
+    """
     clock = clocks.HOST_CLOCK
     if args.gpu >= 0:
         given, clock = move_to_gpu(model, given, args.gpu)
@@ -113,8 +116,8 @@ def _measure(
 
 
 def _save(recording: Recording, folder: RunFolder, args: argparse.Namespace) -> None:
-    """Write a recording and its reports, and print its tables whether that works or not."""
-    # After the trials, because glibc keeps memory that the import of pandas frees, and the trials
+    """Write a recording and its reports, and print its tables even if the writing fails."""
+    # Imported after the trials: glibc keeps memory that the import of pandas frees, and the trials
     # would use it.
     from chainer_profile.cli.report import show_run
 

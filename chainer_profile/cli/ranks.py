@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.cli.shown import ALL_ROWS, first_screen, row_limit, say_written, show
+from chainer_profile.cli.output import ALL_ROWS, first_screen_hint, row_limit, say_written, show
 from chainer_profile.ranks.merging import merge
 from chainer_profile.report import page
 from chainer_profile.report.content import rank_tables
@@ -31,7 +31,7 @@ def report_ranks(folder: Path, args: argparse.Namespace) -> None:
         ranks = merge(recordings, problems, outcomes)
     except ProfileError as error:
         raise ProfileError(printable(f"{folder}: {error}")) from error
-    show(content.merged(ranks, row_limit(args), ALL_ROWS), args.quiet, hint=first_screen(args))
+    show(content.merged(ranks, row_limit(args), ALL_ROWS), args.quiet, hint=first_screen_hint(args))
     contents = {
         "ranks.md": markdown.write(content.report(ranks)),
         "ranks.html": page.page(content.page(ranks, _MAX_ROWS), "Ranks"),

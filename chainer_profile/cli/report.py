@@ -1,4 +1,4 @@
-"""``report``: makes the reports of a run from its recording; a run itself uses this too."""
+"""``report``: makes the reports of a run from its recording. ``profile`` uses it, too."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.words import DEFAULT_DEPTH, run_words
 from chainer_profile.cli.main import Context, printing
+from chainer_profile.cli.output import ALL_ROWS, FULL, row_limit, say_report, say_written, show
 from chainer_profile.cli.output_options import SORT_KEYS
-from chainer_profile.cli.shown import ALL_ROWS, FULL, row_limit, say_report, say_written, show
 from chainer_profile.engines.results import RESULTS, EnginesRun
 from chainer_profile.record.recording import Recording
 from chainer_profile.report.content.first_screen import first_screen
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         content = "the ranks of a training" if of_ranks else "a run of several engines"
         raise UsageError(f"{run} contains {content}; use --format with one of its folders")
     if of_ranks:
-        from chainer_profile.cli.ranks import report_ranks  # which needs SciPy
+        from chainer_profile.cli.ranks import report_ranks  # not at the top: it loads SciPy
 
         report_ranks(run, args)
         return 0
@@ -49,24 +49,24 @@ def run(args: argparse.Namespace, context: Context) -> int:
         say_written(run, files, args.quiet)
         return 0
     if not run.is_dir():
-        _refuse_reports(run)
+        _refuse_other_reports(run)
     recording = load_run(run)
     prints = not _asks_for_title_alone(args)
-    _keep_title(args, recording.settings.command)
+    _restore_title(args, recording.settings.command)
     trace_trial(args.formats, recording.n_trials)  # refuse a trial that does not exist
     show_run(recording, run if run.is_dir() else run.parent, args, prints=prints)
     return 0
 
 
 def _asks_for_title_alone(args: argparse.Namespace) -> bool:
-    """Whether options give a title, author or course, and none of them asks for tables."""
-    of_tables = (args.columns, args.full, args.group_by, args.tree, args.limit)
-    is_asked = any(value not in (None, False) for value in of_tables)
+    """Whether options set only the title, author or course, so that no tables are printed."""
+    table_options = (args.columns, args.full, args.group_by, args.tree, args.limit)
+    is_asked = any(value not in (None, False) for value in table_options)
     return any((args.title, args.author, args.course)) and not is_asked
 
 
-def _refuse_reports(file: Path) -> None:
-    """Refuse to replace reports that may not belong to a recording outside of a run's folder."""
+def _refuse_other_reports(file: Path) -> None:
+    """Raise UsageError if reports beside a recording's file may be those of another run."""
     reports = sorted(path.name for path in file.parent.iterdir() if is_report(path.name))
     if file.name != RECORDING and reports and "layers.csv" not in reports:
         raise UsageError(
@@ -75,8 +75,8 @@ def _refuse_reports(file: Path) -> None:
         )
 
 
-def _keep_title(args: argparse.Namespace, command: str) -> None:
-    """Take title, author and course from the run's command line unless they are given."""
+def _restore_title(args: argparse.Namespace, command: str) -> None:
+    """Set title, author and course from the run's command line unless ``args`` has them."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("title", "author", "course"):
         parser.add_argument(f"--{name}", nargs="?")
@@ -92,12 +92,15 @@ def show_run(
     *,
     prints: bool = True,
 ) -> None:
-    """Write a recording's reports if there is a folder for them, and print its tables."""
+    """Write a recording's reports if there is a folder for them, and print its tables.
+
+    ``written`` is a file that the caller has written into the folder, to be named with the others.
+    """
     summary = summarise(recording, args.hotspots)
     if folder is not None:
         summary = with_folder_name(summary, folder)
     files = []
-    # Files come first: a reader of the output that goes away (`| head`) does not prevent them.
+    # Files are written first, because printing fails if the reader of the output ends (`| head`).
     try:
         if folder is not None:
             title = ReportTitle(args.title, args.author, args.course)
@@ -120,10 +123,10 @@ def show_run(
 
 
 def _print(
-    summary: Summary, of_folder: RelatedResults | None, args: argparse.Namespace, quiet: bool
+    summary: Summary, related: RelatedResults | None, args: argparse.Namespace, quiet: bool
 ) -> None:
     """Print the tables that the options ask for."""
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "sort": args.sort,
         "limit": row_limit(args),
         "tree": args.tree is not None,
@@ -133,15 +136,15 @@ def _print(
         **({"group_by": args.group_by} if args.group_by else {}),
     }
     if args.full:
-        show(overview(summary, of_folder, **asked), quiet)
+        show(overview(summary, related, **options), quiet)
     elif args.group_by:
-        show(groups(summary, TableOptions(**asked)), quiet)
+        show(groups(summary, TableOptions(**options)), quiet)
     else:
-        show(first_screen(summary, of_folder, TableOptions(**asked), tables=_tables(args)), quiet)
+        show(first_screen(summary, related, TableOptions(**options), tables=_tables(args)), quiet)
 
 
 def _tables(args: argparse.Namespace) -> tuple[str, ...]:
-    """The tables of a first screen, by the options."""
+    """Names of the tables on the first screen, as the options ask for them."""
     asks_for_layers = args.limit is not None or args.columns or args.sort != SORT_KEYS[0]
     tables: tuple[str, ...] = ("functions", "slowest")
     if args.tree is not None or asks_for_layers:
@@ -153,7 +156,7 @@ def show_engines(
     run: EnginesRun, recordings: Mapping[str, Recording], args: argparse.Namespace
 ) -> None:
     """Print the tables of a run of several engines."""
-    # Not at the top: it compares, and with that SciPy is loaded.
+    # Not at the top: it loads SciPy, for comparisons.
     from chainer_profile.report.content import engines
 
     show(engines.overview(run, recordings), args.quiet, hint="" if args.full else FULL)

@@ -15,18 +15,19 @@ def run(args: argparse.Namespace, context: Context) -> int:
     kind = scripts.MODULE if args.module else scripts.TEXT if args.text else scripts.FILE
     name, *words = args.program[args.program[0] == "--" :]
     script = Script(name, tuple(words), kind)
-    with context.interrupts.as_before():
+    with context.interrupts.with_previous_handlers():
         if args.compat_only:
             outcome = scripts.run(script)
             if not args.quiet:
                 outcome.print_advice()
         else:
-            outcome = _watched(args, script, context)
+            outcome = _run_profiled(args, script, context)
     return outcome.exit()
 
 
-def _watched(args: argparse.Namespace, script: Script, context: Context) -> Outcome:
-    from chainer_profile.integrations.script_run import ScriptRun  # not with --compat-only
+def _run_profiled(args: argparse.Namespace, script: Script, context: Context) -> Outcome:
+    """Run a program with the profiler, and write its reports unless this process is a fork."""
+    from chainer_profile.integrations.script_run import ScriptRun  # not needed with --compat-only
 
     with ScriptRun(
         script,

@@ -33,7 +33,7 @@ from chainer_profile.basics.words import COMMAND, DEFAULT_MODEL, DTYPES, PHASES,
 from chainer_profile.cli.arguments.sweep import add_case_options
 from chainer_profile.cli.main import Context, Interrupted, printing
 from chainer_profile.cli.options import settings_of
-from chainer_profile.cli.shown import show
+from chainer_profile.cli.output import show
 from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.networks.inputs import make_arguments
 from chainer_profile.networks.loading import find_model
@@ -53,8 +53,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-#: Gives a network's name for folders, and the usual shape of its input, by the user's words: its
-#: name, number of classes and arguments.
+#: Finds a network by the values of --model, --classes and --model-args; returns its name for
+#: folders, and the usual shape of its input.
 FindModel = Callable[[str, "int | None", str], tuple[str, "tuple[int, ...] | None"]]
 #: The values of options by name: texts, numbers, or lists of them.
 Options = Mapping[str, Any]
@@ -62,7 +62,7 @@ Options = Mapping[str, Any]
 _MAX_CASES = 10_000
 #: Options that take a list. Each combination of the lists' entries is a case.
 LISTS = ("model", "input-shape", "batchsize", "device", "phase")
-#: All options of cases. The others hold for every case.
+#: All options of cases. Those that are not in LISTS have one value for all cases.
 OPTIONS = (
     *LISTS,
     *("model-args", "classes", "weights", "trials", "warmups", "threads", "seed", "dtype"),
@@ -73,8 +73,8 @@ _DEFAULTS |= {"trials": 1000, "warmups": 50, "threads": 1, "seed": 0, "dtype": D
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Run the cases that are not done, or list them; the exit code is 1 where one failed."""
-    name, given = _cases(args, context.registry)
+    """Run the cases that are not done, or list all. Raises ProfileError if a case failed."""
+    name, given = _read_cases(args, context.registry)
     counts = Counter(given)
     cases = [*counts]
     if repeated := len(given) - len(cases):
@@ -88,9 +88,10 @@ def run(args: argparse.Namespace, context: Context) -> int:
         folder = SweepFolder(path, cases, args.force)
         with printing():
             for case in cases:
-                place = folder.names[case]
-                words = [*COMMAND, *case.words, "--out", str(path / place)]
-                print(f"{place}{' (done)' if folder.finished(case) else ''}\n  {shlex.join(words)}")
+                folder_name = folder.names[case]
+                words = [*COMMAND, *case.words, "--out", str(path / folder_name)]
+                done = " (done)" if folder.finished(case) else ""
+                print(f"{folder_name}{done}\n  {shlex.join(words)}")
         return 0
     results: dict[Case, CaseResult] = {}
     with take_sweep(path, cases, args.force) as folder:
@@ -110,7 +111,9 @@ def run(args: argparse.Namespace, context: Context) -> int:
 # -- the cases
 
 
-def _cases(args: argparse.Namespace, registry: Mapping[str, Any]) -> tuple[str, list[Case]]:
+def _read_cases(args: argparse.Namespace, registry: Mapping[str, Any]) -> tuple[str, list[Case]]:
+    """Find the name of the sweep and its cases, from the options or from the file."""
+
     @cache
     def find(model: str, classes: int | None, words: str) -> tuple[str, tuple[int, ...] | None]:
         source = find_model(model, registry, classes, words)
@@ -136,7 +139,7 @@ def _cases(args: argparse.Namespace, registry: Mapping[str, Any]) -> tuple[str, 
 
 
 def cases_of(options: Options, find: FindModel, where: str = "") -> list[Case]:
-    """A case for each combination; the networks vary last. Errors begin with ``where``."""
+    """Make a case for each combination; the network varies slowest. Errors begin with ``where``."""
     given = {**_DEFAULTS, **options}
     values = {name: _entries(given[name], name, where) for name in OPTIONS if name in given}
     count = math.prod(map(len, values.values()))
@@ -150,13 +153,13 @@ def cases_of(options: Options, find: FindModel, where: str = "") -> list[Case]:
         for combination in itertools.product(*choices):
             words = list(itertools.chain(*combination))
             args = argparse.Namespace(input_shape=None, classes=None, model_args="")
-            # Joined, so that a value may begin with a dash.
+            # Joined by =, so that a value may begin with a dash.
             parser.parse_args(list(map("=".join, words)), args)
             check_names(args.input_shape)
             network, usual_shape = find(args.model, args.classes, args.model_args)
             shape = _batch_shape(args, usual_shape)
             settings = settings_of(args, model=network, input_shape=shape)
-            arguments = _arguments(args)
+            arguments = _describe_arguments(args)
             cases.append(Case(args.model, settings, tuple(itertools.chain(*words)), arguments))
     except UsageError as error:
         raise UsageError(f"{where}{error}") from None
@@ -164,7 +167,7 @@ def cases_of(options: Options, find: FindModel, where: str = "") -> list[Case]:
 
 
 def _option(name: str, entry: Any) -> list[tuple[str, str]]:
-    """An option with its value; a list has the shapes of several arguments."""
+    """Pair an option with its value; a list of shapes gives a pair for each argument."""
     is_list = name == "input-shape" and isinstance(entry, list)
     return [(f"--{name}", str(value)) for value in (entry if is_list else [entry])]
 
@@ -177,8 +180,8 @@ def _batch_shape(args: argparse.Namespace, usual: tuple[int, ...] | None) -> tup
     return (args.batchsize, *input_shape(args, usual))
 
 
-def _arguments(args: argparse.Namespace) -> str:
-    """The part of a case's arguments that its settings do not say."""
+def _describe_arguments(args: argparse.Namespace) -> str:
+    """Describe the options of a case that its settings do not contain, such as the classes."""
     words = [args.model_args] if args.model_args else []
     words += [f"{args.classes} classes"] if args.classes else []
     words += list(map(str, args.input_shape)) if asks_for_more(args) else []
@@ -186,10 +189,10 @@ def _arguments(args: argparse.Namespace) -> str:
 
 
 def _entries(value: Any, name: str, where: str) -> list[Any]:
-    """Split an option's list into its entries; any other option has its value as the only one."""
+    """Split the value of an option in :data:`LISTS` into entries; others have a single entry."""
     if name not in LISTS:
         return [value]
-    if name == "input-shape" and isinstance(value, tuple):  # one option for each argument
+    if name == "input-shape" and isinstance(value, tuple):  # given for each argument
         lists = [split_names(entries) for entries in value]
         return list(map(list, itertools.product(*lists))) if len(lists) > 1 else lists[0]
     entries = split_names(value) if isinstance(value, str) else value
@@ -201,13 +204,15 @@ def _entries(value: Any, name: str, where: str) -> list[Any]:
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
+    """The content of a sweep's TOML file."""
+
     name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][\w.+-]{0,99}$")] = ""
     common: dict[str, Any] = {}
     cases: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)] | None = None
 
 
 def read_toml(path: Path) -> tuple[str, list[tuple[str, Options]]]:
-    """The name of a sweep, and the options of each group of cases with their place in the file."""
+    """Read the name of a sweep, and its groups of cases: a prefix for errors, and the options."""
     try:
         content = msgspec.convert(tomllib.loads(read_regular(path).decode("utf-8")), _File)
     except OSError as error:
@@ -230,7 +235,7 @@ def read_toml(path: Path) -> tuple[str, list[tuple[str, Options]]]:
 
 
 def _table(content: Options, where: str) -> dict[str, Any]:
-    """The options in a table of a file, whose keys may have _ in place of -."""
+    """Check the options in a table of a file. Their names may have _ in place of -."""
     table: dict[str, Any] = {}
     for key, value in content.items():
         name = key.replace("_", "-")
@@ -253,6 +258,7 @@ def _run(
     results: dict[Case, CaseResult],
     args: argparse.Namespace,
 ) -> None:
+    """Run the cases that are not done. Each result is added to ``results`` and to sweep.csv."""
     results |= {case: done for case in cases if (done := folder.finished(case))}
     todo = [case for case in cases if case not in results]
     if not todo:
@@ -265,13 +271,13 @@ def _run(
                 results[case] = result
                 in_order = [results[case] for case in cases if case in results]
                 write(folder.path, {"sweep.csv": to_csv(content.COLUMNS, in_order)})
-                progress.ended(result)
+                progress.report(result)
 
 
 def _write(
     name: str, results: Sequence[CaseResult], planned: int, command: str, path: Path
 ) -> Iterable[str]:
-    """Write the table and the plots; returns the names of the files."""
+    """Write the tables, the page and the plots; returns the names of the files."""
     drawn = sweep_plot.pictures(results)
     blocks = content.report(name, results, planned, command, list(drawn))
     files: dict[str, str | bytes] = {
@@ -286,7 +292,7 @@ def _write(
 
 
 def _show(results: Sequence[CaseResult], files: Iterable[str], path: Path, quiet: bool) -> int:
-    """Print the table; a case that failed is an error."""
+    """Print the table; raise ProfileError if a case failed. Returns the exit code."""
     written = text(f"Written to {path}: {', '.join(files)}")
     show([*content.overview(results), written], quiet)
     failed = [f"{result.name} ({result.error})" for result in results if result.error]
@@ -300,7 +306,7 @@ def _show(results: Sequence[CaseResult], files: Iterable[str], path: Path, quiet
 
 
 class _Progress:
-    """The progress of a sweep on standard error, a line for each case."""
+    """Prints the progress of a sweep on standard error, a line for each case."""
 
     def __init__(self, quiet: bool, total: int, done: int) -> None:
         self._total, self._done, self._n_done_before = total, done, done
@@ -311,8 +317,8 @@ class _Progress:
     def say(self, text: str) -> None:
         self._say(printable(text))
 
-    def ended(self, result: CaseResult) -> None:
-        """Say how a case ended, and about how long the others will take."""
+    def report(self, result: CaseResult) -> None:
+        """Print the result of a case, and the approximate time until all cases are done."""
         self._done += 1
         outcome = f"failed: {result.error}"
         if not result.error:

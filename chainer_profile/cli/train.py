@@ -61,7 +61,7 @@ N_SYNTHETIC = 3 * len(_PERIODS) + 1
 
 
 class Defaults(NamedTuple):
-    """The defaults of training on a set, and its number of classes."""
+    """The defaults of training on a data set, and its number of classes."""
 
     classes: int
     epochs: int
@@ -69,8 +69,8 @@ class Defaults(NamedTuple):
     learning_rate: float
 
 
-#: The sets by their names. CIFAR has 64,000 iterations, as He et al. trained; the synthetic set is
-#: too small for large batches and rates.
+#: The data sets by their names. CIFAR has 64,000 iterations, as He et al. trained; the synthetic
+#: set is too small for large batches and rates.
 DATASETS = {
     "cifar10": Defaults(10, 164, 128, 0.1),
     "cifar100": Defaults(100, 164, 128, 0.1),
@@ -79,10 +79,10 @@ DATASETS = {
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    """Make a training, or continue from the newest snapshot in its folder."""
+    """Train a network, or continue from the newest snapshot in the folder."""
     dataset, _ = args.dataset
     classes = DATASETS[dataset].classes
-    # A user's own network has a number of classes, which a first batch shows.
+    # The number of classes of a user's own network is checked by _try_network().
     is_own = args.model not in context.registry
     source = loading.find_model(
         args.model, context.registry, None if is_own else classes, args.model_args
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 
 def _check_folder(out: Path, args: argparse.Namespace) -> None:
-    """Refuse a folder whose files would be replaced without --force, or that has no snapshot."""
+    """Refuse to replace files without --force, and --resume in a folder without a snapshot."""
 
     def is_of_training(name: str) -> bool:
         return name in FILES or name.startswith(SNAPSHOT)
@@ -175,7 +175,7 @@ def train(args: argparse.Namespace, source: Any, out: Path, context: Context) ->
             iterations = epochs * len(train) / batchsize
             probe = _probe_threads(network, batch, iterations, interrupts.reason)
         if probe.threads is not None:
-            console.write(f"{_faster(probe)}\n")
+            console.write(f"{_why_one_thread(probe)}\n")
         with limit_blas_threads(probe.threads):
             _run(trainer, out, interrupts)
     if interrupts.signum:
@@ -194,7 +194,7 @@ def train(args: argparse.Namespace, source: Any, out: Path, context: Context) ->
 
 
 def _probe_threads(network: Any, batch: Any, iterations: float, stop: Callable[[], str]) -> Probe:
-    """Try all BLAS threads and one in a few iterations, which do not change the network."""
+    """Compare one BLAS thread with all in a few iterations, and restore the network after them."""
     threads = default_blas_threads(environment.collect())
     step = make_step("forward-backward", network, (batch,), loss="softmax_cross_entropy")
     if threads < 2:
@@ -209,8 +209,8 @@ def _probe_threads(network: Any, batch: Any, iterations: float, stop: Callable[[
         return probe_threads(step, now_ns, threads, trial_s=trial_s, most_s=most_s, stop=stop)
 
 
-def _faster(probe: Probe) -> str:
-    """The line that says why one BLAS thread is used."""
+def _why_one_thread(probe: Probe) -> str:
+    """Explain by the times of a probe why one BLAS thread is used."""
     times_ns: dict[int, list[int]] = {}
     for _, wall_ns, threads in probe.trials:
         times_ns.setdefault(threads, []).append(wall_ns)
@@ -246,7 +246,7 @@ def _extend(
 def _run(trainer: Any, out: Path, interrupts: Any) -> None:
     """Train until the last epoch or a signal, and write a snapshot of the last iteration."""
 
-    def last() -> str:
+    def last_snapshot() -> str:
         files = snapshots(out)
         return f"the last snapshot is {files[-1]}" if files else "there is no snapshot yet"
 
@@ -257,24 +257,24 @@ def _run(trainer: Any, out: Path, interrupts: Any) -> None:
             np.errstate(over="ignore", invalid="ignore"),
             warnings.catch_warnings(),
         ):
-            # A snapshot may be of a run without the progress bar or LayerProfile, which then warn.
+            # The progress bar and LayerProfile warn if the loaded snapshot was made without them.
             warnings.filterwarnings("ignore", "The previous value of", UserWarning)
             trainer.run(show_loop_exception_msg=False)
             iteration = trainer.updater.iteration
             if iteration and not (out / f"{SNAPSHOT}{iteration}").exists():
                 trainer.get_extension("snapshot")(trainer)
     except Interrupted as interrupt:
-        interrupt.hint = f"; {last()}"
+        interrupt.hint = f"; {last_snapshot()}"
         raise
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         raise ProfileError(
             f"training failed after iteration {trainer.updater.iteration}: {one_line(error)}; "
-            f"{last()}"
+            f"{last_snapshot()}"
         ) from error
 
 
 def _try_network(network: Any, images: Any, classes: int, name: str) -> None:
-    """Refuse a network that takes no such images, or gives no row of floats for each."""
+    """Refuse a network that fails on these images, or does not return floats (images, classes)."""
     refusal = f"{name} cannot be trained on images of {' x '.join(map(str, images.shape[1:]))}"
     try:
         with chainer.using_config("train", False), chainer.no_backprop_mode():
@@ -295,13 +295,13 @@ def _try_network(network: Any, images: Any, classes: int, name: str) -> None:
 
 
 class Until:
-    """Ends training after so many epochs, or when there is a reason."""
+    """A stop trigger: fires after a number of epochs, or when ``reason()`` is not empty."""
 
     def __init__(self, epochs: int, reason: Callable[[], str]) -> None:
         self._epochs, self._reason = epochs, reason
 
-    # Chainer's own trigger fires at the end of an epoch: a training that is resumed after the last
-    # would never end.
+    # Chainer's own trigger fires only at the end of an epoch: a training that is resumed after the
+    # last epoch would never end.
     def __call__(self, trainer: training.Trainer) -> bool:
         return bool(self._reason()) or trainer.updater.epoch >= self._epochs
 
@@ -310,7 +310,7 @@ class Until:
 
 
 def _weighted(classifier: chainer.Link) -> Callable[[Any, Any], None]:
-    """Weights the Evaluator's batches by their images, since the last may be smaller."""
+    """Make the Evaluator weight batches by their number of images: the last may be smaller."""
 
     def evaluate(x: Any, t: Any) -> None:
         observation: dict[str, Any] = {}
@@ -322,7 +322,7 @@ def _weighted(classifier: chainer.Link) -> Callable[[Any, Any], None]:
 
 
 class Console:
-    """A stream whose closing does not end training; codes of terminals go to terminals alone."""
+    """A text stream that ignores errors of writing, and writes control codes only to terminals."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self.is_terminal = stream, stream.isatty()
@@ -337,7 +337,7 @@ class Console:
 
 
 def snapshots(folder: Path) -> list[Path]:
-    """The snapshots in a folder, the newest last."""
+    """Find the snapshots in a folder, the newest last."""
     return sorted(folder.glob(f"{SNAPSHOT}*"), key=lambda path: path.stat().st_mtime)
 
 
@@ -345,16 +345,16 @@ def snapshots(folder: Path) -> list[Path]:
 
 
 def load(name: str, data_dir: Path | None, synthetic_size: int, seed: int) -> tuple[Any, Any]:
-    """The training and the test set: float32 images from 0 to 1, int32 labels."""
+    """Load or make the training and the test set: float32 images from 0 to 1, int32 labels."""
     if name != "synthetic":
         return load_cifar(name, data_dir)
     rng = np.random.default_rng(seed)
-    # The test set is half as large.
+    # The synthetic test set is half as large.
     return synthetic(synthetic_size, rng), synthetic(max(1, synthetic_size // 2), rng)
 
 
 def synthetic(count: int, rng: np.random.Generator) -> Any:
-    """Grey stripes in three directions and three widths, under noise; and noise alone.
+    """Make ``count`` images of 10 classes: grey stripes of 3 directions x 3 widths, or none; noise.
 
     The classes differ in texture, and not in colour: the mean colour of a batch of few images would
     depend on their classes, and batch normalization subtracts it.
@@ -377,7 +377,7 @@ def synthetic(count: int, rng: np.random.Generator) -> Any:
 def prepared(
     images: Any, mean: Sequence[float] | None, std: Sequence[float] | None, crop_seed: int | None
 ) -> Any:
-    """A set normalised by channel; with a seed, images are cropped and flipped at random."""
+    """Normalise a set by channel; with a seed, also crop and flip its images at random."""
     shift = np.array(0.0 if mean is None else mean, np.float32).reshape(-1, 1, 1)
     scale = np.array(1.0 if std is None else std, np.float32).reshape(-1, 1, 1)
     rng = None if crop_seed is None else np.random.default_rng(crop_seed)
@@ -392,7 +392,7 @@ def prepared(
 
 
 def cropped(image: Any, rng: np.random.Generator) -> Any:
-    """An image padded by black pixels, cropped to its size at random, every second one flipped."""
+    """Pad an image by black pixels, crop it at random to its size, and flip one in two images."""
     _, height, width = image.shape
     padded = np.pad(image, ((0, 0), (PAD, PAD), (PAD, PAD)))
     top, left = rng.integers(0, 2 * PAD + 1, 2)

@@ -8,7 +8,7 @@ import pytest
 
 from chainer_profile.analyse.findings import steps_to_do
 from chainer_profile.analyse.summaries import summarise
-from chainer_profile.cli.shown import FULL
+from chainer_profile.cli.output import FULL
 from chainer_profile.record.recording import Recording
 from chainer_profile.report import unit
 from chainer_profile.report.document import Heading, text

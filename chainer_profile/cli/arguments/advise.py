@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_own_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command itself; a profile takes the others."""
+    """Add the options of ``advise`` that a profile does not take."""
     trying = parser.add_argument_group("trying")
     about = f"total time, such as 90s or 3m (default: {ADVISE_SECONDS / 60:.0f}m)"
     trying.add_argument(
@@ -41,6 +41,6 @@ def add_own_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    if not args.run:  # with a run, the command itself refuses options
+    if not args.run:  # with a run, advise.run() refuses options
         output_options.check_folder(args)
         options.check_input(args)

@@ -1,4 +1,4 @@
-"""Arguments of the command without a word."""
+"""Arguments of ``profile``, the default command."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_seed_option(measuring)
     results = "folder of the results (default: the next free reports/MODEL-DEVICE-bBATCH)"
     output_options.add_output_options(parser, results)
-    output_options.add_shown_options(parser)
+    output_options.add_table_options(parser)
     output_options.add_report_options(parser)
 
 
@@ -51,7 +51,11 @@ def _add_passes(group: options.Group) -> None:
     )
     group.add_argument("--counters", action="store_true", default=None, help=about)
     group.add_argument(
-        "--skip", metavar="A,B", type=options.skipped_passes, default=(), help=options.SKIP_HELP
+        "--skip",
+        metavar="A,B",
+        type=options.parse_skipped_passes,
+        default=(),
+        help=options.SKIP_HELP,
     )
     about = (
         "show this machine's limits and exit: those of the first time, which are kept (default), "
@@ -81,7 +85,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def _add_commands(parser: argparse.ArgumentParser) -> None:
-    """Describe the program, and list its commands above the options."""
+    """Add the description of the program, the list of its commands, and the help options."""
     parser.usage = f"{PROG} [options]\n       {PROG} COMMAND [options]"
     parser.description = (
         "Profiles a Chainer network layer by layer and writes tables, plots and a report."

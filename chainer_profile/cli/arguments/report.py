@@ -19,5 +19,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="DIR", type=folder, help=about)
     about = "write the files of ranks into this folder (default: DIR)"
     parser.add_argument("-o", "--out", metavar="DIR", type=folder, help=about)
-    output_options.add_shown_options(parser)
+    output_options.add_table_options(parser)
     output_options.add_report_options(parser)

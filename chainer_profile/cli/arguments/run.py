@@ -36,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "are left), samples (of the main thread, 100 times a second, which name Python functions)"
     )
     parser.add_argument(
-        "--skip", metavar="A,B", type=options.skipped("layers", "samples"), default=(), help=about
+        "--skip",
+        metavar="A,B",
+        type=options.skip_parser("layers", "samples"),
+        default=(),
+        help=about,
     )
     output_options.add_format_option(parser)
     about = "print nothing but the program's own output"

@@ -11,7 +11,7 @@ from chainer_profile.cli import options, output_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments; the values of a case stay texts, which :func:`add_case_options` reads."""
+    """Add the arguments. Values of cases stay text: :func:`add_case_options` parses each case."""
     parser.description = (
         "Profiles each combination of the lists in a process of its own, and writes one table and "
         "plots. The same command goes on with an interrupted sweep."
@@ -61,7 +61,7 @@ def _add_settings(group: options.Group) -> None:
 
 
 def add_case_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of one case, as ``profile`` reads them."""
+    """Add the options of one case, with the parsers of ``profile``."""
     parser.add_argument("--model")
     parser.add_argument("--input-shape", type=parsing.parse_input, action="append")
     parser.add_argument("--batchsize", type=parsing.whole(1))
@@ -77,4 +77,4 @@ def add_case_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=parsing.whole(0))
     parser.add_argument("--dtype", choices=DTYPES)
     parser.add_argument("--max-seconds", type=parsing.positive_seconds)
-    parser.add_argument("--skip", type=options.skipped_passes)
+    parser.add_argument("--skip", type=options.parse_skipped_passes)

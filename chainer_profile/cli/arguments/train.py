@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     training.add_argument("-l", "--learning-rate", metavar="RATE", type=rate, help=about)
     about = "seed of the weights, the order, the crops and the synthetic set (default: %(default)s)"
     options.add_seed_option(training, about)
-    # -d is the data's.
+    # Without -d for --device: here it means --dataset.
     options.add_device_options(training, options.CHOSEN_THREADS_HELP, short_device=False)
     options.add_fast_option(training)
     about = "profile every iteration, into OUT/profile"
@@ -61,7 +61,7 @@ def _add_data(group: options.Group) -> None:
 
 
 def _dataset(text: str) -> tuple[str, int]:
-    """``cifar10``, ``cifar100`` or ``synthetic``, and the number of images of the last one."""
+    """Parse ``cifar10``, ``cifar100`` or ``synthetic:N``; return the name and N (default: 1000)."""
     name, colon, size = text.partition(":")
     if name not in ("cifar10", "cifar100", "synthetic") or (colon and name != "synthetic"):
         raise UsageError(f"{text[:40]!r} is no data set: choose cifar10, cifar100 or synthetic:N")

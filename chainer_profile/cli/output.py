@@ -1,4 +1,4 @@
-"""Printing, as wide as the terminal."""
+"""Prints documents on the terminal, in its width."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from chainer_profile.cli.main import printing
 from chainer_profile.report.document import Block, text
 from chainer_profile.report.writers import terminal
 
-#: Hints for the rest of a first screen, and of a table.
+#: Hints how to print the rest of a first screen, and of a table.
 FULL, ALL_ROWS = "--full shows all", "--limit 0 shows all"
-#: Files that are named when they are written.
+#: Most files that a message names.
 _MAX_FILES_NAMED = 4
 
 
 def show(blocks: Iterable[Block], quiet: bool = False, *, hint: str = "") -> None:
     """Print a document on the standard output, in colour on a terminal.
 
-    With a ``hint`` only its first screen, and the hint.
+    With a ``hint``, print only the first screen, and the hint if something is left out.
     """
     if quiet:
         return
@@ -31,19 +31,19 @@ def show(blocks: Iterable[Block], quiet: bool = False, *, hint: str = "") -> Non
 
 
 def row_limit(args: argparse.Namespace) -> int | None:
-    """Rows of the longest table by ``--limit`` and ``--full``; None for all."""
+    """Most rows of a table, from ``--limit`` and ``--full``; None for all."""
     if args.limit is not None:
         return args.limit or None
     return 20 if args.full else 10
 
 
-def first_screen(args: argparse.Namespace) -> str:
-    """The hint of :func:`show`; empty if options ask for a longer output."""
+def first_screen_hint(args: argparse.Namespace) -> str:
+    """The ``hint`` for :func:`show`; empty if the options ask for a longer output."""
     return "" if args.full or getattr(args, "limit", None) is not None else FULL
 
 
 def say_report(folder: Path, names: Sequence[str], quiet: bool = False) -> None:
-    """``Report: reports/net/report.html    every layer: --limit 0``; other files without it."""
+    """Print the path of report.html, or all ``names`` if it is not among them."""
     if "report.html" not in names:
         say_written(folder, names, quiet)
         return
@@ -51,8 +51,8 @@ def say_report(folder: Path, names: Sequence[str], quiet: bool = False) -> None:
 
 
 def say_written(folder: Path, names: Sequence[str], quiet: bool = False) -> None:
-    """``Written to reports/net: report.html, report.md and 7 more files``."""
-    # Files that --format names go before those of every run.
+    """Print ``Written to reports/net: report.html, report.md and 7 more files``."""
+    # Pages come first, then files of --format, then files of every run.
     usual = (".csv", ".png", ".svg", ".npz")
     pages = (".html", ".md")
     ordered = sorted(names, key=lambda name: (not name.endswith(pages), name.endswith(usual)))

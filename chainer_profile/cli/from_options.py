@@ -23,12 +23,12 @@ from chainer_profile.record.parts import Settings
 
 
 def find_source(args: argparse.Namespace, context: Context) -> ModelSource:
-    """The network that ``--model`` names."""
+    """Find the network that ``--model`` names, without building it."""
     return loading.find_model(args.model, context.registry, args.classes, args.model_args)
 
 
 def build(source: ModelSource, args: argparse.Namespace) -> Any:
-    """The network, with the weights of ``--weights``."""
+    """Build the network, and load the weights of ``--weights``."""
     model = loading.build_model(source, args.seed)
     if args.weights:
         weights.load_weights(model, args.weights)
@@ -36,7 +36,7 @@ def build(source: ModelSource, args: argparse.Namespace) -> Any:
 
 
 def read_input(args: argparse.Namespace, source: ModelSource) -> InputBatch:
-    """The batch that ``--input`` and ``--input-shape`` describe."""
+    """Make the batch that ``--input`` and ``--input-shape`` describe, or read it from a file."""
     if is_file_of_arrays(args.input):
         return load_arguments(Path(args.input))
     batchsize = args.batchsize or 1
@@ -56,7 +56,7 @@ def read_input(args: argparse.Namespace, source: ModelSource) -> InputBatch:
 
 
 def arrays_by_position(batch: InputBatch) -> tuple[Any, ...]:
-    """The arrays of a batch for an engine, which takes neither names nor lists of sequences."""
+    """Return the arrays of a batch for an engine; refuse named arguments and lists of sequences."""
     if batch.kwargs or any(isinstance(value, list) for value in batch.args):
         raise UsageError(
             "engines take arrays by position: give --input-shape without a name, and no sequences"
@@ -65,7 +65,7 @@ def arrays_by_position(batch: InputBatch) -> tuple[Any, ...]:
 
 
 def arguments_of(batch: InputBatch) -> Arguments:
-    """The arguments of the network in a batch."""
+    """Convert a batch to the arguments of the network."""
     return Arguments(batch.args, dict(batch.kwargs), batch.typed)
 
 
@@ -76,7 +76,7 @@ def settings_for(
     context: Context,
     **others: Any,
 ) -> Settings:
-    """The settings of a run of this network on this batch."""
+    """Make the settings of a run of this network on this batch; ``others`` override options."""
     return settings_of(
         args,
         model=source.name,
@@ -88,10 +88,10 @@ def settings_for(
     )
 
 
-def place_of(settings: Settings, kind: str = "") -> Path:
-    """The default folder of a run of these settings."""
+def default_folder(settings: Settings, prefix: str = "") -> Path:
+    """The folder of a run with these settings if the user names none; it may exist."""
     phase = "" if settings.phase == "forward" else f"-{settings.phase}"
     if settings.fast:
         phase += "-fast" if settings.fast == "numpy" else f"-{settings.fast}"
     device = settings.device.replace(":", "")
-    return Path("reports") / f"{kind}{settings.model}-{device}-b{settings.batchsize}{phase}"
+    return Path("reports") / f"{prefix}{settings.model}-{device}-b{settings.batchsize}{phase}"
