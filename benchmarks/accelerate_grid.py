@@ -16,7 +16,7 @@ import chainer.functions as F
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from chainer_profile.kernels.accelerate import accelerate, kernels_named
+from chainer_profile.kernels.accelerate import accelerate, import_kernels
 from chainer_profile.kernels.memory import keeping_memory
 
 #: The least ratio that ``accelerate()`` promises.
@@ -65,7 +65,7 @@ class Ratio:
 def measure(kernels: str, count: int, seed: int) -> Iterator[Ratio]:
     """Measure ``count`` convolutions, and a sixth as many calls of each other function."""
     rng = np.random.default_rng(seed)
-    module = kernels_named(kernels)
+    module = import_kernels(kernels)
     with threadpool_limits(1), keeping_memory():
         if hasattr(module, "set_threads"):
             module.set_threads(1)

@@ -157,7 +157,7 @@ def applied(change: Change, guard: Guard) -> Iterator[None]:
     """Apply a change to this process, with a fallback for each method that it replaces."""
     from chainer import using_config
 
-    from chainer_profile.kernels.accelerate import kernels_named
+    from chainer_profile.kernels.accelerate import import_kernels
     from chainer_profile.kernels.functions import replacements
     from chainer_profile.kernels.memory import keeping_memory
 
@@ -169,7 +169,7 @@ def applied(change: Change, guard: Guard) -> Iterator[None]:
         for name in change.config:
             stack.enter_context(using_config(name, _CONFIG[name].value))
         if change.kernels:
-            kernels = kernels_named(change.kernels)
+            kernels = import_kernels(change.kernels)
             if change.threads and hasattr(kernels, "set_threads"):
                 stack.callback(kernels.set_threads, kernels.threads())
                 kernels.set_threads(change.threads)

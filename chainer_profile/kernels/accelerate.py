@@ -1,4 +1,4 @@
-"""``accelerate()``: faster kernels under Chainer's own functions, until it is undone."""
+"""``accelerate()``: replaces the code of Chainer's functions by faster kernels, until undone."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from chainer_profile.kernels.functions import replacements
 
 KERNELS = {"numpy": "numpy_kernels", "torch": "torch_kernels"}
 _ACTIVE: list[Accelerated] = []
-#: PyTorch's threads before the first of them changed the number.
+#: PyTorch's threads before the first of :data:`_ACTIVE` changed the number.
 _threads_before: int | None = None
 _LOCK = threading.RLock()
 
 
 def kernels_now() -> str:
-    """The kernels under Chainer's functions now; empty if they are Chainer's own."""
+    """Name of the kernels that replace Chainer's functions now; empty if none do."""
     return _ACTIVE[-1].kernels if _ACTIVE else ""
 
 
@@ -52,11 +52,14 @@ def accelerate(
 
 
 class Accelerated:
-    """The result of :func:`accelerate`, with ``kernels`` and ``keeps_memory``."""
+    """The result of :func:`accelerate`: undoes the replacement. A context manager.
+
+    ``kernels`` is the name of the kernels, ``keeps_memory`` whether glibc keeps freed memory.
+    """
 
     def __init__(self, kernels: str, keep_memory: bool, threads: int | None) -> None:
         self.kernels, self.keeps_memory = kernels, False
-        self._module = kernels_named(kernels)
+        self._module = import_kernels(kernels)
         self._threads = threads if hasattr(self._module, "set_threads") else None
         self._replacements = Replacements()
         try:
@@ -79,7 +82,7 @@ class Accelerated:
         """Let Chainer's own code run again; another call does nothing."""
         try:
             self._end()
-        finally:  # an interrupt may have cut the first short
+        finally:  # repeated, because an interrupt may have cut the first call short
             self._end()
 
     def _end(self) -> None:
@@ -99,7 +102,7 @@ class Accelerated:
 
 
 def _choose_threads(torch: ModuleType) -> None:
-    """Set PyTorch's threads to the latest choice, or to those of before if none is left."""
+    """Set PyTorch's threads to the latest active choice; without one, to the original number."""
     global _threads_before
     if _threads_before is None:
         _threads_before = torch.threads()
@@ -109,8 +112,8 @@ def _choose_threads(torch: ModuleType) -> None:
         _threads_before = None
 
 
-def kernels_named(name: str) -> ModuleType:
-    """The module of kernels of this name, as :func:`accelerate` takes it."""
+def import_kernels(name: str) -> ModuleType:
+    """Import the module of kernels with this name; raise UsageError if that is impossible."""
     if name not in KERNELS:
         raise UsageError(f"unknown kernels {name!r}: choose {' or '.join(KERNELS)}")
     try:

@@ -1,8 +1,8 @@
-"""Chainer's functions over kernels, each of which falls back to Chainer's own code.
+"""Methods that replace those of Chainer's functions, and call kernels.
 
-A function here checks that a kernel takes its arrays, calls it, and runs Chainer's own code where
-it does not or where the kernel returns None. A kernel of PyTorch calls the NumPy kernel for shapes
-for which NumPy is faster. docs/accelerate.md has a table of what runs when.
+A method checks whether a kernel accepts its arrays, and calls the kernel. If it does not, or if the
+kernel returns None, Chainer's own method runs. A kernel of PyTorch calls the NumPy kernel if NumPy
+is faster for the shapes. docs/accelerate.md has a table of what runs when.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ from chainer_profile.kernels.windows import Sizes, Windows
 
 #: A method of a Chainer function.
 Method = Callable[..., Any]
+#: Class or module, name of the method, and a function that makes the new one from Chainer's.
 Replacement = tuple[Any, str, Callable[[Method], Method]]
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 _INTEGERS = {int, np.int32, np.int64}
-#: Sizes below which the checks here take longer than a kernel gains: numbers in the columns of a
-#: convolution, multiply-adds of a deconvolution, normalised numbers, and their gradients.
+#: Sizes below which the checks take longer than a kernel gains: numbers in the columns of a
+#: convolution, multiply-adds of a deconvolution, numbers to normalise, and numbers in the backward
+#: of a normalisation.
 _FEW_COLUMNS, _FEW_MACS, _FEW_NORMALIZED, _FEW_GRADIENTS = 1 << 14, 1 << 16, 1 << 14, 1 << 13
 
 
 def replacements(kernels: ModuleType) -> Iterator[Replacement]:
-    """The replaced methods: owner, name, and a function from Chainer's method to the new one."""
+    """Yield the replacements of Chainer's methods by methods that call these kernels."""
     for wrap, two, several in (
         (_convolution, convolution_2d.Convolution2DFunction, convolution_nd.ConvolutionND),
         (_gradient_w, convolution_2d.Convolution2DGradW, convolution_nd.ConvolutionNDGradW),
@@ -72,8 +74,11 @@ def replacements(kernels: ModuleType) -> Iterator[Replacement]:
     yield embed_id.EmbedIDGrad, "forward", partial(_embedding_gradient, kernels)
 
 
-def _over(compute: Callable[..., Any]) -> Callable[[ModuleType, Method], Method]:
-    """Make a method that computes by kernels, or by Chainer's method where that returns None."""
+def _with_fallback(compute: Callable[..., Any]) -> Callable[[ModuleType, Method], Method]:
+    """Decorate ``compute(kernels, ...)``: Chainer's method runs if it returns None.
+
+    The result makes the new method from the module of kernels and Chainer's method.
+    """
 
     def wrap(kernels: ModuleType, stock: Method) -> Method:
         @wraps(stock)
@@ -86,8 +91,8 @@ def _over(compute: Callable[..., Any]) -> Callable[[ModuleType, Method], Method]
     return wrap
 
 
-def _plain(*arrays: Any) -> bool:
-    """Whether all but None are non-empty NumPy arrays of one type, which kernels take."""
+def _are_accepted(*arrays: Any) -> bool:
+    """Whether kernels accept arrays: NumPy arrays of one float type, not empty; None is ignored."""
     given = [array for array in arrays if array is not None]
     dtypes = {array.dtype for array in given}
     return (
@@ -98,7 +103,10 @@ def _plain(*arrays: Any) -> bool:
 
 
 def _windows(function: Any, ksize: Any, dims: Any, outs: Any = None) -> Windows | None:
-    """The windows of a convolution or pooling; None if Chainer's code is to run."""
+    """Make the windows of a function with a kernel; None if Chainer's code must run.
+
+    ``dims`` are the sizes of the image; ``outs``, for a deconvolution, the numbers of windows.
+    """
     if getattr(function, "_use_ideep", False):
         return None
     if hasattr(function, "stride"):
@@ -113,15 +121,15 @@ def _windows(function: Any, ksize: Any, dims: Any, outs: Any = None) -> Windows 
     cover_all = has_cover_all and function.cover_all
     # Chainer keeps the size of a deconvolution's output as the user gave it, perhaps as a list.
     dims = tuple(dims)
-    # In the cache 2.0 would be the same key as 2, but Chainer raises an error.
+    # The cache would take 2.0 for 2, but Chainer raises an error for it.
     if not {*map(type, (*ksize, *stride, *pad, *dilate, *dims, groups))} <= _INTEGERS:
         return None
-    return _usual(ksize, stride, pad, dilate, dims, outs, bool(cover_all), groups)
+    return _cached_windows(ksize, stride, pad, dilate, dims, outs, bool(cover_all), groups)
 
 
-# Computing windows takes a while.
+# Cached, because computing windows takes a while.
 @lru_cache(maxsize=1024)
-def _usual(
+def _cached_windows(
     ksize: Sizes,
     stride: Sizes,
     pad: Sizes,
@@ -146,22 +154,22 @@ def _usual(
 # -- convolutions of two or of any number of axes
 
 
-def _computed(kernel: Callable[..., Any], x: Any, w: Any, *given: Any) -> Any:
-    """The result of a kernel; None if Chainer's code is to run."""
+def _run_kernel(kernel: Callable[..., Any], x: Any, w: Any, *given: Any) -> Any:
+    """Return a kernel's result as a tuple; None if Chainer's code must run."""
     y = kernel(x, w, *given)
     if y is None:
         return None
     # Kernels and Chainer multiply different elements of w by the zeros of padding, which gives NaN
-    # for an infinite element. Such a w shows in the result too, so the smaller of both is checked;
-    # but not a w of a single element, a factor that BLAS skips if it is 0.
+    # for an infinite element. An infinite w also makes the result not finite, so the smaller of the
+    # two is checked; but never a w of a single element, because BLAS skips a factor of 0.
     return (y,) if np.isfinite(w if 1 < w.size < y.size else y).all() else None
 
 
-@_over
+@_with_fallback
 def _convolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: Any) -> Any:
     if x.size * prod(w.shape[2:]) < _FEW_COLUMNS:
         return None
-    windows = _windows(self, w.shape[2:], x.shape[2:]) if _plain(x, w, b) else None
+    windows = _windows(self, w.shape[2:], x.shape[2:]) if _are_accepted(x, w, b) else None
     if (
         windows is None
         or x.shape[1] != w.shape[1] * windows.groups
@@ -169,16 +177,16 @@ def _convolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: Any
         or not (b is None or len(b) == len(w))
     ):
         return None
-    return _computed(kernels.convolution, x, w, b, windows)
+    return _run_kernel(kernels.convolution, x, w, b, windows)
 
 
-@_over
+@_with_fallback
 def _gradient_w(kernels: ModuleType, self: Any, x: Any, gy: Any, *_: Any) -> Any:
     ksize = self.W_shape[2:] if hasattr(self, "W_shape") else self.ksize
     if x.size * prod(ksize) < _FEW_COLUMNS:
         return None
-    plain = _plain(x, gy) and x.dtype == self.W_dtype
-    windows = _windows(self, ksize, x.shape[2:]) if plain else None
+    accepted = _are_accepted(x, gy) and x.dtype == self.W_dtype
+    windows = _windows(self, ksize, x.shape[2:]) if accepted else None
     if (
         windows is None
         or windows.outs != gy.shape[2:]
@@ -188,15 +196,15 @@ def _gradient_w(kernels: ModuleType, self: Any, x: Any, gy: Any, *_: Any) -> Any
     ):
         return None
     of_w = gy.shape[1], x.shape[1] // windows.groups, *ksize
-    return _computed(kernels.convolution_gradient_w, x, gy, of_w, windows)
+    return _run_kernel(kernels.convolution_gradient_w, x, gy, of_w, windows)
 
 
-@_over
+@_with_fallback
 def _deconvolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: Any) -> Any:
     if x.size * w.size < _FEW_MACS * len(w):
         return None
     dims = self.outs if hasattr(self, "outs") else (self.outh, self.outw)
-    windows = _windows(self, w.shape[2:], dims, x.shape[2:]) if _plain(x, w, b) else None
+    windows = _windows(self, w.shape[2:], dims, x.shape[2:]) if _are_accepted(x, w, b) else None
     if (
         windows is None
         or x.shape[1] != len(w)
@@ -204,25 +212,25 @@ def _deconvolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: A
         or not (b is None or len(b) == w.shape[1] * windows.groups)
     ):
         return None
-    return _computed(kernels.deconvolution, x, w, b, windows)
+    return _run_kernel(kernels.deconvolution, x, w, b, windows)
 
 
 # -- batch normalisation
 
 
 def _by_channel(axis: Any, x: Any, gamma: Any) -> bool:
-    """Whether statistics are by channel, the axis after the batch."""
+    """Whether batch normalisation over these axes has statistics for every channel (axis 1)."""
     over = tuple(axis) == (0, *range(2, x.ndim))
     return bool(x.ndim > 2 and gamma.ndim == 1 and over and x.size)
 
 
-@_over
+@_with_fallback
 def _batch_normalization(
     kernels: ModuleType, self: Any, x: Any, running_mean: Any, running_var: Any, **named: Any
 ) -> Any:
     gamma, beta, decay = named["gamma"], named["beta"], named["decay"]
     kept = () if running_mean is None else (running_mean, running_var)
-    if not _plain(x, gamma, beta) or not _by_channel(named["axis"], x, gamma):
+    if not _are_accepted(x, gamma, beta) or not _by_channel(named["axis"], x, gamma):
         return None
     if any(type(array) is not np.ndarray for array in kept):
         return None
@@ -236,57 +244,57 @@ def _batch_normalization(
     return y, named["x_layout"], running_mean, running_var, mean, var, inv_std, None
 
 
-@_over
+@_with_fallback
 def _batch_normalization_gradients(kernels: ModuleType, self: Any, *given: Any) -> Any:
     axis, gamma, gy, x, _, _, _, mean, inv_std, *_ = given
     if x.size < _FEW_GRADIENTS:
         return None
-    if not _plain(x, gy, gamma, mean, inv_std) or not _by_channel(axis, x, gamma):
+    if not _are_accepted(x, gy, gamma, mean, inv_std) or not _by_channel(axis, x, gamma):
         return None
-    if not np.isfinite(gamma).all():  # by which the kernel multiplies in another order
+    if not np.isfinite(gamma).all():  # the kernel multiplies by gamma in another order
         return None
     gx, ggamma, gbeta = kernels.batch_normalization_gradients(x, gy, gamma, mean, inv_std)
     return gx, None, ggamma, gbeta
 
 
-@_over
+@_with_fallback
 def _normalized(kernels: ModuleType, xp: Any, *given: Any) -> Any:
     if given[0].size < _FEW_NORMALIZED:
         return None
-    return kernels.normalized(*given) if _plain(*given) else None
+    return kernels.normalized(*given) if _are_accepted(*given) else None
 
 
 # -- pooling
 
 
-@_over
+@_with_fallback
 def _max_pooling(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     (x,) = inputs
-    windows = _windows(self, self.ksize, x.shape[2:]) if _plain(x) else None
+    windows = _windows(self, self.ksize, x.shape[2:]) if _are_accepted(x) else None
     if windows is None:
         return None
     y, indexes = kernels.max_pooling(x, windows)
-    if np.isnan(y).any():  # Chainer returns the place of the first NaN
+    if np.isnan(y).any():  # for NaN, Chainer returns the index of the first one
         return None
     self._in_shape, self._in_dtype, self.indexes = x.shape, x.dtype, indexes
     return (y,)
 
 
-@_over
+@_with_fallback
 def _max_pooling_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     (gy,), pool = inputs, self.func
-    plain = _plain(gy) and gy.dtype == pool._in_dtype and type(pool.indexes) is np.ndarray
-    windows = _windows(pool, pool.ksize, pool._in_shape[2:]) if plain else None
-    # The kernel multiplies gradients of other places by 0.
+    accepted = _are_accepted(gy) and gy.dtype == pool._in_dtype and type(pool.indexes) is np.ndarray
+    windows = _windows(pool, pool.ksize, pool._in_shape[2:]) if accepted else None
+    # The kernel multiplies gradients of other offsets by 0: NaN for those that are infinite.
     if windows is None or gy.shape != pool.indexes.shape or not np.isfinite(gy).all():
         return None
     return (kernels.max_pooling_gradient(gy, pool.indexes, windows),)
 
 
-@_over
+@_with_fallback
 def _average_pooling(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     (x,) = inputs
-    windows = _windows(self, (self.kh, self.kw), x.shape[2:]) if _plain(x) else None
+    windows = _windows(self, (self.kh, self.kw), x.shape[2:]) if _are_accepted(x) else None
     if windows is None:
         return None
     self._in_shape, self._in_dtype = x.shape, x.dtype
@@ -295,11 +303,11 @@ def _average_pooling(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     return (y,)
 
 
-@_over
+@_with_fallback
 def _average_pooling_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     (gy,) = inputs
     ksize = self.kh, self.kw
-    windows = _windows(self, ksize, self._in_shape[2:]) if _plain(gy) else None
+    windows = _windows(self, ksize, self._in_shape[2:]) if _are_accepted(gy) else None
     if windows is None or windows.outs != gy.shape[2:]:
         return None
     gx = kernels.sum_pooling_gradient(gy, windows)
@@ -310,12 +318,12 @@ def _average_pooling_gradient(kernels: ModuleType, self: Any, inputs: Any) -> An
 # -- embeddings
 
 
-@_over
+@_with_fallback
 def _embedding_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     words, gy = inputs
     if (
         words.size < FEWEST_WORDS
-        or not _plain(gy)
+        or not _are_accepted(gy)
         or type(words) is not np.ndarray
         or len(self.w_shape) != 2
     ):
@@ -326,7 +334,7 @@ def _embedding_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     if self.ignore_label is not None:
         counted = flat != self.ignore_label
         flat, rows = flat[counted], rows[counted]
-    # Chainer raises errors for words without a row, and takes rows from the end for those below 0.
+    # Chainer raises errors for words without a row; negative words count from the last row.
     if flat.size < FEWEST_WORDS or flat.min() < 0 or flat.max() >= self.w_shape[0]:
         return None
     self.retain_inputs((0,))

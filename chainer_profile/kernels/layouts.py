@@ -1,4 +1,4 @@
-"""Orders of a batch in memory, in which one product of matrices serves one image or many."""
+"""Orders in which a batch lies in memory, for a product of matrices for each image or for many."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chainer_profile.kernels.windows import Array, Windows
 
 
 class Order(Enum):
-    """The place of the axis of images in memory; one product serves many unless it is first."""
+    """Where the axis of images lies in memory; unless it is first, a product is for many images."""
 
     FIRST = "before channels, as in Chainer"
     MIDDLE = "between channels and pixels"
@@ -22,48 +22,51 @@ class Order(Enum):
 
 @dataclass(frozen=True)
 class Layout:
-    """How arrays (images, channels, ...) lie in memory, for a convolution of these windows."""
+    """An order in memory of arrays (images, channels, ...), for a convolution of these windows."""
 
     order: Order
     windows: Windows
 
     @property
     def joins_images(self) -> bool:
-        """Whether the images are one matrix, or a matrix each."""
+        """Whether one matrix has the pixels of all images, and not a matrix for each image."""
         return self.order is not Order.FIRST
 
     def _axes(self, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The axes of an array (images, channels, ...) in memory, and back."""
-        return _axes(ndim, ndim - (len(self.windows.dims) if self.order is Order.MIDDLE else 0))
+        """Permutations of the axes of an array into this order, and back."""
+        n_after = len(self.windows.dims) if self.order is Order.MIDDLE else 0
+        return _permutations(ndim, ndim - n_after)
 
     def empty(self, shape: Sequence[int], dtype: np.dtype) -> Array:
-        """An array in this layout, without values."""
+        """Make an uninitialised array in this layout; ``shape`` is (images, channels, ...)."""
         if not self.joins_images:
             return np.empty(shape, dtype)
         axes, back = self._axes(len(shape))
         return np.empty([shape[axis] for axis in axes], dtype).transpose(back)
 
-    def of(self, array: Array) -> Array:
-        """An array in this layout: itself, or a copy if it lies otherwise."""
+    def arrange(self, array: Array) -> Array:
+        """Return an array in this layout: itself, or a copy if its order in memory differs."""
         if not self.joins_images:
             return np.ascontiguousarray(array)
         axes, back = self._axes(array.ndim)
         return np.ascontiguousarray(array.transpose(axes)).transpose(back)
 
-    def matrices(self, array: Array, places: int = 1) -> Array:
-        """A view of an array in this layout, with channels (and places) as rows, pixels as columns.
+    def matrices(self, array: Array, n_offsets: int = 1) -> Array:
+        """View an array in this layout as matrices: channels are rows, pixels are columns.
 
-        (groups, rows of a group, pixels of all images), or (images, groups, ...) for each image.
+        The matrices are (groups, rows of a group, pixels of all images) if images are joined, or
+        else (images, groups, rows, pixels). Columns of windows have a row for each channel and each
+        of the ``n_offsets``.
         """
         groups = self.windows.groups
-        shape = groups, array.shape[1] * places // groups, -1
+        shape = groups, array.shape[1] * n_offsets // groups, -1
         if not self.joins_images:
             return array.reshape(len(array), *shape)
         return array.transpose(self._axes(array.ndim)[0]).reshape(shape)
 
 
 @lru_cache(maxsize=64)
-def _axes(ndim: int, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The axes with the first one moved before that of ``place``, and the axes that undo it."""
-    axes = (*range(1, place), 0, *range(place, ndim))
+def _permutations(ndim: int, before: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The permutation that moves the first axis before axis ``before``, and its inverse."""
+    axes = (*range(1, before), 0, *range(before, ndim))
     return axes, tuple(map(axes.index, range(ndim)))

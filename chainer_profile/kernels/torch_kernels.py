@@ -1,4 +1,7 @@
-"""Chainer's CPU functions on PyTorch's kernels, with which arrays are shared."""
+"""Chainer's CPU functions on PyTorch's kernels, with the names and arguments of the NumPy kernels.
+
+Arrays are shared with PyTorch, not copied.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,15 @@ sum_pooling_gradient = numpy_kernels.sum_pooling_gradient
 threads, set_threads = torch.get_num_threads, torch.set_num_threads
 
 
-def _serves(windows: Windows) -> bool:
-    """Whether PyTorch takes windows: all are within the padded image and meet the image."""
+def _accepts(windows: Windows) -> bool:
+    """Whether PyTorch accepts windows: all lie in the padded image, and cover some of the image."""
     sizes = zip(windows.covered, windows.dims, windows.pad, strict=True)
     fit = all(covered <= n + 2 * p for covered, n, p in sizes)
     return len(windows.dims) <= 3 and fit and windows.meet_image
 
 
 def _finite(*arrays: Array) -> bool:
-    """Whether all numbers of some small arrays are finite."""
+    """Whether all numbers of arrays are finite; the arrays are small, because they are copied."""
     return bool(np.isfinite(np.concatenate(arrays, axis=None)).all())
 
 
@@ -37,27 +40,28 @@ def _tensor(array: Array) -> Any:
     return torch.from_numpy(array)
 
 
-#: Channels up to which oneDNN is faster with the channels last in memory.
+#: With at most these channels, oneDNN is faster if the channels are last in memory.
 _MAX_CHANNELS_LAST = 64
-#: Multiply-adds of an image from which the gradient of W is faster by BLAS.
+#: From these multiply-adds of an image on, the gradient of W is faster by BLAS.
 _MIN_BLAS_MACS = 1 << 25
-#: Multiply-adds of a convolution from which PyTorch outweighs what a call of it costs.
+#: With fewer multiply-adds, a convolution gains less than a call of PyTorch costs.
 _MIN_MACS = 1 << 21
-#: Pixels of all outputs with fewer of which oneDNN takes too long to reorder the weights.
+#: With fewer pixels in all outputs, oneDNN takes too long to reorder the weights.
 _MIN_PIXELS = 128
-#: Channels of an image, in a group, with fewer of which oneDNN computes its gradient slowly.
+#: With fewer channels of an image in a group, oneDNN computes its gradient slowly.
 _MIN_CHANNELS = 16
-#: Numbers from which batch normalisation is faster: given statistics, statistics, gradients.
+#: From these numbers on, batch normalisation is faster: with given statistics, in training, and its
+#: gradients.
 _MIN_NORMALIZED, _MIN_STATISTICS, _MIN_GRADIENTS = 1 << 16, 1 << 20, 1 << 14
 
 
 def _is_faster(n: int, w_shape: Sizes, windows: Windows) -> bool:
     """Whether PyTorch is faster for a convolution or its gradient of W (out, in / groups, ...)."""
     macs = n * prod(w_shape) * prod(windows.outs)
-    # Otherwise the time is that of writing the output.
+    # Otherwise most of the time is spent on writing the output.
     is_dense = 3 * prod(w_shape[1:]) >= w_shape[0] // windows.groups
     is_large = macs >= _MIN_MACS and n * prod(windows.outs) >= _MIN_PIXELS
-    return _serves(windows) and is_large and is_dense
+    return _accepts(windows) and is_large and is_dense
 
 
 def _is_faster_deconvolution(n: int, w_shape: Sizes, windows: Windows) -> bool:
@@ -65,11 +69,11 @@ def _is_faster_deconvolution(n: int, w_shape: Sizes, windows: Windows) -> bool:
     macs = n * prod(w_shape) * prod(windows.outs)
     has_windows = prod(windows.ksize) > 1 and w_shape[1] >= _MIN_CHANNELS
     is_large = macs >= _MIN_MACS and n * prod(windows.outs) >= _MIN_PIXELS
-    return _serves(windows) and is_large and has_windows
+    return _accepts(windows) and is_large and has_windows
 
 
-def _format(windows: Windows, *channels: int) -> Any:
-    """The order in memory in which a convolution is computed, and its result returned."""
+def _memory_format(windows: Windows, *channels: int) -> Any:
+    """Choose PyTorch's memory format for the arrays and the result of a convolution."""
     last = len(windows.dims) == 2 and max(channels) <= _MAX_CHANNELS_LAST
     return torch.channels_last if last else torch.contiguous_format
 
@@ -84,7 +88,7 @@ def _geometry(windows: Windows) -> tuple[Any, ...]:
 def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array | None:
     if not _is_faster(len(x), w.shape, windows):
         return numpy_kernels.convolution(x, w, b, windows)
-    order = _format(windows, x.shape[1], len(w))
+    order = _memory_format(windows, x.shape[1], len(w))
     return torch.ops.aten.convolution(
         _tensor(x).contiguous(memory_format=order),
         _tensor(w).contiguous(memory_format=order),
@@ -93,8 +97,9 @@ def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array 
     ).numpy()
 
 
-def _gradients(gy: Array, x: Any, w: Any, windows: Windows, of_x: bool) -> Array:
-    order = _format(windows, x.shape[1], len(w))
+def _gradient(gy: Array, x: Any, w: Any, windows: Windows, of_x: bool) -> Array:
+    """The gradient of a convolution's x, or of its W if not ``of_x``; the shape of both counts."""
+    order = _memory_format(windows, x.shape[1], len(w))
     gradients = torch.ops.aten.convolution_backward(
         *(tensor.contiguous(memory_format=order) for tensor in (_tensor(gy), x, w)),
         None,
@@ -105,24 +110,24 @@ def _gradients(gy: Array, x: Any, w: Any, windows: Windows, of_x: bool) -> Array
 
 
 def convolution_gradient_w(x: Array, gy: Array, w_shape: Sizes, windows: Windows) -> Array | None:
-    """The gradient of a convolution's W, in the memory order of W."""
+    """The gradient of a convolution's W; contiguous, as W is."""
     by_blas = prod(w_shape) * prod(windows.outs) >= _MIN_BLAS_MACS
     if by_blas or not _is_faster(len(x), w_shape, windows):
         return numpy_kernels.convolution_gradient_w(x, gy, w_shape, windows)
     image = _tensor(x)
     w = image.new_empty(tuple(w_shape))
-    return np.ascontiguousarray(_gradients(gy, image, w, windows, of_x=False))
+    return np.ascontiguousarray(_gradient(gy, image, w, windows, of_x=False))
 
 
 def deconvolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array | None:
-    """A deconvolution: the gradient of a convolution's input."""
+    """A deconvolution, computed as the gradient of a convolution's input."""
     if not _is_faster_deconvolution(len(x), w.shape, windows):
         return numpy_kernels.deconvolution(x, w, b, windows)
     matrix = _tensor(w)
-    order = _format(windows, w.shape[1] * windows.groups, len(w))
+    order = _memory_format(windows, w.shape[1] * windows.groups, len(w))
     size = len(x), w.shape[1] * windows.groups, *windows.dims
     image = torch.empty(size, dtype=matrix.dtype, memory_format=order)
-    y = _gradients(x, image, matrix, windows, of_x=True)
+    y = _gradient(x, image, matrix, windows, of_x=True)
     if b is not None:
         y += b.reshape(-1, *(1,) * len(windows.dims))
     return y
@@ -146,7 +151,7 @@ def batch_normalization(
     count = x.size // gamma.size
     if not numpy_kernels.has_many_pixels(x) or x.size < _MIN_STATISTICS:
         return numpy_kernels.batch_normalization(x, gamma, beta, eps)
-    # With a momentum of 1 its running averages are this batch's own, the variance unbiased.
+    # With a momentum of 1 the running averages are those of this batch; the variance is unbiased.
     mean, var = np.zeros_like(gamma), np.zeros_like(gamma)
     y, _, inv_std = torch.ops.aten.native_batch_norm(
         *map(_tensor, (x, gamma, beta, mean, var)), True, 1.0, eps
@@ -160,7 +165,7 @@ def batch_normalization(
 def batch_normalization_gradients(
     x: Array, gy: Array, gamma: Array, mean: Array, inv_std: Array
 ) -> tuple[Array, Array, Array]:
-    """Its gradients of x, gamma and beta."""
+    """Gradients of batch normalisation in training: of x, gamma and beta."""
     if not numpy_kernels.has_many_pixels(x) or x.size < _MIN_GRADIENTS:
         return numpy_kernels.batch_normalization_gradients(x, gy, gamma, mean, inv_std)
     gx, ggamma, gbeta = torch.ops.aten.native_batch_norm_backward(

@@ -1,4 +1,8 @@
-"""The windows of a convolution or pooling, and where they lie in an image."""
+"""The windows of a convolution or pooling, and where they lie in an image.
+
+An offset is the position of an element in a window: one index for each axis, below ``ksize``.
+Properties with "slices" in their names have an item for each offset, in order.
+"""
 
 from __future__ import annotations
 
@@ -22,65 +26,71 @@ _ALL = slice(None), slice(None)
 
 @dataclass(eq=False)
 class Windows:
-    """Where the windows of a convolution or pooling lie in an image, along every axis."""
+    """The windows of a convolution or pooling. Each of the sizes has a number for every axis."""
 
     ksize: Sizes
     stride: Sizes
     pad: Sizes
     dilate: Sizes
-    dims: Sizes
-    outs: Sizes
-    groups: int = 1
+    dims: Sizes  #: Size of the image, without padding.
+    outs: Sizes  #: Number of windows.
+    groups: int = 1  #: Groups of channels of a convolution.
 
     def __post_init__(self) -> None:
         sizes = zip(self.outs, self.ksize, self.stride, self.dilate, strict=True)
-        #: Size of the image that the windows cover, padding included.
+        #: Size of the padded image, as far as windows cover it.
         self.covered = tuple((o - 1) * s + (k - 1) * d + 1 for o, k, s, d in sizes)
         single = prod(self.ksize) == 1 and prod(self.stride) == 1
-        #: Whether each pixel of the image is a window.
+        #: Whether every pixel of the image is a window, in order.
         self.is_image = single and not any(self.pad) and self.outs == self.dims
-        #: Whether the one window is the image.
+        #: Whether there is one window, the whole image.
         self.is_whole = prod(self.outs) == 1 and not any(self.pad) and self.ksize == self.dims
 
     @cached_property
-    def places(self) -> list[tuple[Index, Index]]:
-        """For each place of a window its indexes in columns and in the padded image."""
+    def padded_slices(self) -> list[tuple[Index, Index]]:
+        """For each offset, the indexes of its values in the columns and in the padded image."""
         return [
             (
-                (*_ALL, *place),
+                (*_ALL, *offset),
                 (
                     *_ALL,
                     *(
                         slice(k * d, k * d + s * (o - 1) + 1, s)
                         for k, d, s, o in zip(
-                            place, self.dilate, self.stride, self.outs, strict=True
+                            offset, self.dilate, self.stride, self.outs, strict=True
                         )
                     ),
                 ),
             )
-            for place in product(*map(range, self.ksize))
+            for offset in product(*map(range, self.ksize))
         ]
 
     @cached_property
-    def along(self) -> list[list[tuple[slice, slice]]]:
-        """For each axis its places in a window, each with its slices of image and windows."""
+    def axis_slices(self) -> list[list[tuple[slice, slice]]]:
+        """For each offset along each axis, where it lies on the image, and in which windows."""
         axes = zip(
             self.ksize, self.stride, self.pad, self.dilate, self.dims, self.outs, strict=True
         )
-        return [[_along(place * d, s, p, n, o) for place in range(k)] for k, s, p, d, n, o in axes]
+        return [
+            [_axis_slices(offset * d, s, p, n, o) for offset in range(k)]
+            for k, s, p, d, n, o in axes
+        ]
 
     @cached_property
-    def within(self) -> list[tuple[Index, Index, Index]]:
-        """For each place its indexes in columns, in the windows, and in the image itself."""
+    def image_slices(self) -> list[tuple[Index, Index, Index]]:
+        """For each offset, the indexes of its values in the columns, the windows and the image.
+
+        Values in the padding are left out.
+        """
         indexes = []
-        for place in product(*map(range, self.ksize)):
-            image, which = zip(*map(list.__getitem__, self.along, place), strict=True)
-            indexes.append(((*_ALL, *place, *which), (*_ALL, *which), (*_ALL, *image)))
+        for offset in product(*map(range, self.ksize)):
+            image, which = zip(*map(list.__getitem__, self.axis_slices, offset), strict=True)
+            indexes.append(((*_ALL, *offset, *which), (*_ALL, *which), (*_ALL, *image)))
         return indexes
 
     @cached_property
     def meet_image(self) -> bool:
-        """Whether each window, and each place of a window, lies on the image and not on padding."""
+        """Whether each window, and each offset in some window, lies on a pixel of the image."""
         for k, s, p, d, size, n in zip(
             self.ksize, self.stride, self.pad, self.dilate, self.dims, self.outs, strict=True
         ):
@@ -91,8 +101,8 @@ class Windows:
         return True
 
     @cached_property
-    def inner(self) -> tuple[Index, Index]:
-        """Indexes of the covered image where the image lies, and of the image that lies there."""
+    def unpadded(self) -> tuple[Index, Index]:
+        """Where the image lies in the covered image, and which part of the image lies there."""
         sizes = list(zip(self.pad, self.dims, self.covered, strict=True))
         return (
             (*_ALL, *(slice(p, min(p + size, whole)) for p, size, whole in sizes)),
@@ -101,12 +111,12 @@ class Windows:
 
     @cached_property
     def is_padded(self) -> bool:
-        """Whether some windows lie on padding."""
+        """Whether some windows reach into the padding."""
         return any(self.pad) or any(map(gt, self.covered, self.dims))
 
     @cached_property
     def reversed(self) -> Windows | None:
-        """The windows by which a deconvolution of stride 1 is a convolution; None for others."""
+        """The windows of a convolution that equals the deconvolution; None for strides above 1."""
         pad = tuple(
             (k - 1) * d - p for k, d, p in zip(self.ksize, self.dilate, self.pad, strict=True)
         )
@@ -115,11 +125,11 @@ class Windows:
         return Windows(self.ksize, self.stride, pad, self.dilate, self.outs, self.dims, self.groups)
 
 
-def _along(first_place: int, stride: int, pad: int, size: int, outs: int) -> tuple[slice, slice]:
-    """Slices of an axis and of its windows, where a place of the windows lies on the axis."""
-    first = max(0, -(-(pad - first_place) // stride))
-    last = min(outs, (size - 1 + pad - first_place) // stride + 1)
+def _axis_slices(offset: int, stride: int, pad: int, size: int, outs: int) -> tuple[slice, slice]:
+    """Slices of an image's axis and of the windows along it, where an offset lies on the image."""
+    first = max(0, -(-(pad - offset) // stride))
+    last = min(outs, (size - 1 + pad - offset) // stride + 1)
     if last <= first:
         return slice(0, 0), slice(0, 0)
-    begin = first * stride + first_place - pad
+    begin = first * stride + offset - pad
     return slice(begin, begin + (last - first - 1) * stride + 1, stride), slice(first, last)

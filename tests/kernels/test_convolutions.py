@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from chainer_profile.kernels import convolutions as module
-from chainer_profile.kernels import ways
+from chainer_profile.kernels import cost_model
 from chainer_profile.kernels.accelerate import accelerate
 from chainer_profile.kernels.layouts import Layout, Order
 from chainer_profile.kernels.windows import Windows
@@ -74,32 +74,35 @@ def images(n, channels, pixels):
 def test_images_of_few_pixels_and_many_channels_are_joined(n, inside, outside, pixels, k, order):
     x, y, covers = images(n, inside, pixels), images(n, outside, pixels), windows(pixels, k)
     n_weights = inside * outside * k * k
-    assert ways.layout_for_convolution(x.shape, y.shape, n_weights, covers).order is order
-    assert ways.layout_for_gradient_w(x.shape, y.shape, n_weights, covers).order is order
-    assert ways.layout_for_deconvolution(y.shape, x.shape, n_weights, covers).order is order
+    assert cost_model.layout_for_convolution(x.shape, y.shape, n_weights, covers).order is order
+    assert cost_model.layout_for_gradient_w(x.shape, y.shape, n_weights, covers).order is order
+    assert cost_model.layout_for_deconvolution(y.shape, x.shape, n_weights, covers).order is order
 
 
 def test_single_image_is_not_copied():
     x, covers = images(1, 512, 2), windows(2, 3)
-    assert ways.layout_for_convolution(x.shape, x.shape, 512 * 512 * 9, covers).order is Order.FIRST
+    layout = cost_model.layout_for_convolution(x.shape, x.shape, 512 * 512 * 9, covers)
+    assert layout.order is Order.FIRST
 
 
 def test_results_that_are_larger_than_the_columns_are_left_to_chainer():
     x, y = images(32, 3, 2), images(32, 1024, 2)
-    assert ways.layout_for_convolution(x.shape, y.shape, 3 * 1024, windows(2, 1)) is None
+    assert cost_model.layout_for_convolution(x.shape, y.shape, 3 * 1024, windows(2, 1)) is None
 
 
 def test_small_deconvolutions_are_left_to_chainer():
     x, y = images(2, 4, 3), images(2, 8, 3)
-    assert ways.layout_for_deconvolution(x.shape, y.shape, 4 * 8, windows(3, 1)) is None
+    assert cost_model.layout_for_deconvolution(x.shape, y.shape, 4 * 8, windows(3, 1)) is None
     x, y = images(8, 512, 2), images(8, 512, 2)
-    assert ways.layout_for_deconvolution(x.shape, y.shape, 512 * 512 * 9, windows(2, 3)) is not None
+    n_weights, covers = 512 * 512 * 9, windows(2, 3)
+    assert cost_model.layout_for_deconvolution(x.shape, y.shape, n_weights, covers) is not None
 
 
 def test_windows_are_gathered_where_that_copies_less():
     def gathers(n, inside, outside, pixels, stride=1, k=3):
         x = images(n, inside, pixels)
-        return ways.gathers(x.shape, outside, inside * outside * k * k, windows(pixels, k, stride))
+        n_weights = inside * outside * k * k
+        return cost_model.gathers(x.shape, outside, n_weights, windows(pixels, k, stride))
 
     assert gathers(8, 64, 64, 16)
     assert not gathers(8, 512, 512, 2)  # many weights to reverse
@@ -109,11 +112,11 @@ def test_windows_are_gathered_where_that_copies_less():
 
 
 def test_columns_are_as_many_as_the_weights_that_one_product_reads():
-    many = ways.N_COLUMNS
-    assert ways.images_at_a_time(64, n_columns=many // 4, n_weights=0) == 4
-    assert ways.images_at_a_time(64, n_columns=many // 4, n_weights=8 * many) == 32
-    assert ways.images_at_a_time(64, n_columns=8 * many, n_weights=many) == 1
-    assert ways.images_at_a_time(64, n_columns=1, n_weights=0) == 64
+    many = cost_model.N_COLUMNS
+    assert cost_model.images_at_a_time(64, n_columns=many // 4, n_weights=0) == 4
+    assert cost_model.images_at_a_time(64, n_columns=many // 4, n_weights=8 * many) == 32
+    assert cost_model.images_at_a_time(64, n_columns=8 * many, n_weights=many) == 1
+    assert cost_model.images_at_a_time(64, n_columns=1, n_weights=0) == 64
 
 
 def test_images_lie_last_only_if_many_are_copied_at_a_time():
@@ -121,7 +124,7 @@ def test_images_lie_last_only_if_many_are_copied_at_a_time():
         to = [(size - k) // stride + 1 for size in dims]
         sizes = Windows((k, k), (stride,) * 2, (0, 0), (1, 1), dims, to)
         shapes = (n, inside, *dims), (n, outside, *to)
-        layout = ways.layout_for_convolution(*shapes, inside * outside * k * k, sizes)
+        layout = cost_model.layout_for_convolution(*shapes, inside * outside * k * k, sizes)
         return layout and layout.order
 
     assert order(8, 18, 3, (46, 16), 7, 2) is Order.FIRST  # columns of 2 images at a time

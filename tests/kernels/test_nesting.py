@@ -59,7 +59,7 @@ def process():
     kernels.set_threads = lambda count: setattr(here, "threads", count)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "_glibc", lambda: here)
-        patch.setattr(module, "kernels_named", lambda _: kernels)
+        patch.setattr(module, "import_kernels", lambda _: kernels)
         try:
             yield here
             assert not module._ACTIVE
