@@ -102,7 +102,7 @@ def __dir__() -> list[str]:
 
 
 def _view(path: str) -> Callable[..., Any]:
-    """Wrap a function so that its module is imported at the first call."""
+    """Make a function that imports the module of ``module.function``, and calls the function."""
     module, _, name = path.rpartition(".")
     return lambda *args, **options: getattr(_import(module), name)(*args, **options)
 

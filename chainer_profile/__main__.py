@@ -10,7 +10,7 @@ from types import ModuleType
 
 
 def _load(name: str, path: Path) -> ModuleType:
-    """Import a package from a given file."""
+    """Import a package from its file under a name."""
     spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _models() -> str:
-    """Name of the package of networks: a part of this package, or the clone's ``models`` folder."""
+    """Name of the package of networks; in a clone, load it from the folder ``models`` first."""
     name = "chainer_profile.models"
     in_clone = Path(__file__).parents[1] / "models" / "__init__.py"
     if (

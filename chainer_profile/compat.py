@@ -248,7 +248,7 @@ class _Finder:
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the usual spec with another loader; None for modules that are not in EDITS."""
+        """Find a module of EDITS, with the loader that edits its source; None for other modules."""
         if name not in EDITS:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
@@ -268,6 +268,7 @@ def _functions(module: types.ModuleType) -> Iterator[types.FunctionType]:
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield the code of all functions that are defined within a code."""
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield constant
@@ -330,7 +331,7 @@ class _InChild:
         self._then = then
 
     def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
-        """Pickle to code that does not need this module, which the child might not find."""
+        """Pickle as a call of ``exec``, because the child might not find this module."""
         return exec, (f"{IMPORT_PACKAGE}{self._then}",)
 
 
@@ -341,7 +342,7 @@ def install_in_children(then: str = "") -> None:
     this package, so the import of Chainer would fail.
 
     Args:
-        then: Code that such a process runs after that, before its program.
+        then: Code that such a process runs after patching Chainer, before its program.
     """
     from multiprocessing import forkserver, spawn
 

@@ -89,7 +89,7 @@ GONE_SINCE = {name: version for version, names in _BY_VERSION.items() for name i
 
 @cache
 def value(name: str) -> Any:
-    """Make the object that a removed name stood for."""
+    """Make the object with which a removed name of NumPy is restored."""
     import numpy as np
 
     definitions = _definitions()
@@ -99,7 +99,7 @@ def value(name: str) -> Any:
 
 
 def _definitions() -> dict[str, object]:
-    """Define the objects that differ from the replacement in the table."""
+    """Make the objects for which the replacement in the table is not enough, by their names."""
     import numpy as np
 
     def asfarray(a: Any, dtype: Any = np.float64) -> Any:

@@ -28,7 +28,7 @@ from chainer_profile.basics.units import (
     format_shape,
     plural,
 )
-from chainer_profile.basics.words import BACKWARD, TYPED, run_words, same_command_with_try
+from chainer_profile.basics.words import BACKWARD, TYPED, profile_arguments, same_command_with_try
 from chainer_profile.kernels.numpy_kernels import FEWEST_WORDS, MOST_NUMBERS
 from chainer_profile.record.parts import Shape
 
@@ -58,7 +58,7 @@ def proposed(summary: Summary) -> Proposals:
 
 def _advise_command(summary: Summary, otherwise: str) -> str:
     """The ``advise`` command if our command line made the run, or else ``otherwise``."""
-    ours = run_words(summary.recording.settings.command) is not None
+    ours = profile_arguments(summary.recording.settings.command) is not None
     return f"{TYPED} advise {FOLDER}" if ours else otherwise
 
 
@@ -156,7 +156,7 @@ def _use_of_kernels(summary: Summary, name: str) -> tuple[str, str]:
     typed = summary.recording.settings.command
     if tries := same_command_with_try(typed):
         return "To measure the gain, run.", tries
-    if run_words(typed) is not None:
+    if profile_arguments(typed) is not None:
         return MEASURE, _advise_command(summary, "")
     if summary.recording.of_program:
         advice = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from chainer_profile.basics.words import run_words
+from chainer_profile.basics.words import profile_arguments
 from chainer_profile.record.recording import Settings
 
 #: Severities; see :attr:`Finding.severity`.
@@ -134,7 +134,7 @@ def gain_without(share: float) -> float | None:
 
 def takes_options(settings: Settings) -> bool:
     """Whether our command line made the run, so that advice may name its options."""
-    return run_words(settings.command) is not None and not settings.engine
+    return profile_arguments(settings.command) is not None and not settings.engine
 
 
 def in_python(settings: Settings) -> bool:

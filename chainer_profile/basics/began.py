@@ -9,7 +9,7 @@ BEGAN_NS = time.perf_counter_ns()
 
 
 def process_age_ns() -> int:
-    """Age of the process at :data:`BEGAN_NS`, to 10 ms; 0 if the system does not report it."""
+    """Age of the process at :data:`BEGAN_NS` (+/- 10 ms); 0 if the system does not report it."""
     try:
         with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])

@@ -256,7 +256,7 @@ def _extreme_medians(
 
 @lru_cache(maxsize=64)
 def _ranks_outside(count: int, confidence: float) -> int:
-    """Number of sorted values on either side of the median's interval, of ``count`` in total."""
+    """Rank of each end of the median's interval, from its side; 0 if ``count`` is too small."""
     # The probabilities are 0 at ten standard deviations below the middle.
     first = max(0, int(count / 2 - 5 * sqrt(count)))
     below = range(first, (count + 1) // 2)
@@ -329,7 +329,7 @@ class PreciseEnough:
         return count >= self._next
 
     def reached(self, samples: NDArray[np.int64]) -> bool:
-        """Whether a look is due and shows an interval that is narrow enough.
+        """Look at the trials if a look is due: whether the interval is narrow enough.
 
         ``samples`` are all trials so far in their order, (trials,).
         """

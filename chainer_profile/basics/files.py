@@ -15,14 +15,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
 from itertools import count
-from json import dumps  # a program that is run may replace the module's
+from json import dumps  # now, because a program that is run may replace json.dumps
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from chainer_profile.basics.errors import ProfileError, UsageError
 
 if sys.platform != "win32":
-    import fcntl  # not later: a program that is measured may have a module of that name
+    import fcntl  # now, because a program that is run may have a module of that name
 
 #: The largest file of text that is read at once.
 MOST_NBYTES = 1 << 28
@@ -50,7 +50,7 @@ def lock(
 
 @contextmanager
 def removed_if_empty(folder: Path) -> Iterator[None]:
-    """Make a folder and its parents, and finally remove the new ones that are still empty."""
+    """Make a folder and its parents; after the context, remove the new ones that are empty."""
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         try:
@@ -93,7 +93,7 @@ def is_free(path: Path) -> bool:
 
 
 def numbered(default: Path) -> Iterator[Path]:
-    """Names for a folder without end: ``default``, ``default-2``, ``default-3``, ..."""
+    """Yield endless names for a folder: ``default``, ``default-2``, ``default-3``, ..."""
     yield default
     for number in count(2):
         yield default.with_name(f"{default.name}-{number}")
@@ -107,7 +107,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def as_json(content: Mapping[str, Any]) -> str:
-    """Convert to the text of a JSON file.
+    """Convert a mapping to the text of a JSON file.
 
     Infinity and NaN become strings, and an array of integers a string such as ``1 2 3``.
     """
@@ -218,7 +218,10 @@ def temporary_path(path: Path) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file, and finally move it to ``path`` when it is complete on the disk."""
+    """Open a temporary file; after the context, move it to ``path`` once it is on the disk.
+
+    After an exception ``path`` stays as it was.
+    """
     if not path.parent.is_dir():
         raise ProfileError(f"{path}: cannot be written (there is no folder {path.parent})")
     temporary = temporary_path(path)

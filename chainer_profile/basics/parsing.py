@@ -158,13 +158,13 @@ def is_file_of_arrays(name: str) -> bool:
 
 
 def asks_for_more(args: argparse.Namespace) -> bool:
-    """Whether the options ask for other arguments than one array of floats."""
+    """Whether ``--input-shape`` describes anything but a single plain array of floats."""
     specs = args.input_shape or []
     return len(specs) > 1 or any(spec != InputSpec(spec.shape) for spec in specs)
 
 
 def check_names(specs: Sequence[InputSpec] | None) -> None:
-    """Refuse arguments of a network of which two have the same name."""
+    """Raise UsageError if two arguments of a network have the same name."""
     names = [spec.name for spec in specs or [] if spec.name]
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise UsageError(f"--input-shape {twice}= is given twice: give each argument once")

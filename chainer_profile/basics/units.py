@@ -39,7 +39,7 @@ def format_difference(seconds: float) -> str:
 
 
 def roughly(seconds: float) -> str:
-    """Format a time to the minute: ``35 s``, ``12 min``, ``3 h 20 min``."""
+    """Format a time in whole seconds or, from 90 s on, whole minutes: ``35 s``, ``3 h 20 min``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -49,7 +49,7 @@ def roughly(seconds: float) -> str:
 
 
 def decimals_for(half_width: float, value: float) -> int:
-    """The number of decimals at which a value shows two digits of its half interval.
+    """Number of decimals of a value, so that the half width of its interval has two digits.
 
     Without an interval (NaN), the value has four significant digits, which is also the most.
     """
@@ -91,7 +91,7 @@ def format_ms(seconds: float | None) -> str:
 
 
 def format_significant(value: float, digits: int = DIGITS) -> str:
-    """Format a number with ``digits`` significant digits, and at least all before the point."""
+    """Format a number with ``digits`` significant digits; all digits before the point are kept."""
     if not math.isfinite(value):
         return NOT_KNOWN
     if value == 0:

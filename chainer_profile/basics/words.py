@@ -1,4 +1,7 @@
-"""Constants that several packages share: the command's name, defaults, and values of options."""
+"""Constants that several packages share, and functions on this program's command lines.
+
+The constants are the command's name, defaults, and values of options.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ TRAIN_PROG = "train.py" if PROG == "profile.py" else f"{PROG} train"
 REQUIREMENTS = "-r requirements.txt" if PROG == "profile.py" else "chainer-profile"
 GPU_REQUIREMENTS = "-r requirements-gpu.txt" if PROG == "profile.py" else '"chainer-profile[gpu]"'
 DEFAULT_MODEL = "resnet20"
-#: Levels of links below the network that tables show.
+#: Levels of links below the network that a tree shows by default.
 DEFAULT_DEPTH = 2
 #: Time that ``advise`` may take unless --budget is given.
 ADVISE_SECONDS = 180.0
@@ -74,7 +77,7 @@ def _arguments(command: str) -> list[str] | None:
     return None if name is None else words[name + 1 :]
 
 
-def run_words(command: str) -> list[str] | None:
+def profile_arguments(command: str) -> list[str] | None:
     """Arguments of a command line that profiles a network; None for other commands."""
     arguments = _arguments(command)
     return None if arguments and not arguments[0].startswith("-") else arguments
@@ -104,7 +107,7 @@ def export_command(words: Sequence[str]) -> str:
 
 
 def export_command_of(command: str, batchsize: int | None = None) -> str:
-    """The same for a whole command line, for another batch size if one is given."""
+    """The command that exports the network of a whole command line, perhaps for another batch."""
     words = _arguments(command) or []
     return export_command(words if batchsize is None else [*words, "-b", str(batchsize)])
 
@@ -116,7 +119,7 @@ TRY = "--try"
 
 
 def command_with_try(program: str) -> str:
-    """The command that tries changes in a program, such as ``train.py --epoch 1``."""
+    """The ``run`` command that tries changes in a program, such as ``train.py --epoch 1``."""
     return f"{TYPED} run {TRY} {program}"
 
 

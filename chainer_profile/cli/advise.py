@@ -23,7 +23,7 @@ from chainer_profile.basics.words import (
     COMMAND,
     command_with_try,
     export_command,
-    run_words,
+    profile_arguments,
     same_command_with_try,
 )
 from chainer_profile.cli import PROFILE, from_options
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 
 def _new_folder(args: argparse.Namespace, context: Context) -> Path:
-    """The first of the default folder, and of the same name with -2, -3, ..., that is free."""
+    """The default folder, or its name with -2, -3, ..., whichever is free first."""
     source = from_options.find_source(args, context)
     settings = from_options.settings_for(
         source, from_options.read_input(args, source), args, context
@@ -94,14 +94,17 @@ def _profile(args: argparse.Namespace, words: list[str], folder: Path, context: 
 
 
 def _existing_run(args: argparse.Namespace) -> tuple[Path, list[str]]:
-    """Return the folder of the user's run, and its arguments for this version; refuse others."""
+    """Find the folder and the arguments of the run that the user names.
+
+    Raises UsageError for a run that cannot be changed: of a program, an engine or a GPU.
+    """
     from chainer_profile.measure.progress import ProgressBar
     from chainer_profile.record.budget import ADVICE
     from chainer_profile.runs.folder import load_run
 
     folder = Path(args.run)
     settings = load_run(folder).settings
-    words = run_words(settings.command)
+    words = profile_arguments(settings.command)
     if words is None:
         tried = same_command_with_try(settings.command) or command_with_try("SCRIPT")
         raise UsageError(
@@ -124,7 +127,7 @@ def _existing_run(args: argparse.Namespace) -> tuple[Path, list[str]]:
 
 
 def _update_words(words: list[str]) -> tuple[list[str], list[str]]:
-    """Replace old options in a run's arguments; also return the arguments that remain unknown."""
+    """Replace options of older versions; also return the arguments that this version refuses."""
     old = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     # --format is dropped, because no process that measures a change writes files.
     for option in ("--input-size", "--index", "--format"):
@@ -177,10 +180,8 @@ def _advise(
             ):
                 capabilities = replace(capabilities, threads=1)
         candidates, untried = propose(summary, capabilities)
-        experiment = new_experiment(
-            candidates, args.budget - (time.monotonic() - begin) - _REPORTS_S
-        )
-        tried, undone = experiment.run()
+        tries = new_experiment(candidates, args.budget - (time.monotonic() - begin) - _REPORTS_S)
+        tried, undone = tries.run()
     advice = Advice(
         tried,
         (*undone, *untried),
@@ -188,7 +189,7 @@ def _advise(
         environment=recording.environment,
         budget_s=args.budget,
         took_s=time.monotonic() - begin,
-        ended=experiment.ended or COMPLETE,
+        ended=tries.ended or COMPLETE,
     )
     write(folder, {ADVICE: write_json(advice)})
     try:
@@ -200,7 +201,7 @@ def _advise(
 
 
 def _capabilities(recording: Recording) -> Capabilities:
-    """Find the missing libraries and the numbers of threads, on which changes depend."""
+    """Find what changes depend on: missing libraries, and numbers of threads and cores."""
     from chainer_profile.advice.changes import Capabilities, missing_requirements
     from chainer_profile.measure import environment
 

@@ -76,7 +76,7 @@ def _write(
     comparisons: Sequence[Comparison], args: argparse.Namespace, shown: dict[str, Any]
 ) -> list[Path]:
     """Write tables, plots and page into the --out folder; returns the files."""
-    from chainer_profile.report.pictures.comparison import pictures  # which loads Matplotlib
+    from chainer_profile.report.pictures.comparison import pictures  # loads Matplotlib
 
     drawn, plots = pictures(comparisons), ["comparison.png"]
     if len(comparisons) > 1:

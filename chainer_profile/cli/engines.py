@@ -68,7 +68,7 @@ def _write(
     args: argparse.Namespace,
     interrupts: Interrupts,
 ) -> None:
-    """Write results and reports, and print the tables. After an interrupt, there may be none."""
+    """Write results and reports, and print the tables; without trials, report an interrupt."""
     # Imported after the trials, because they load pandas: see cli/profile.py.
     from chainer_profile.cli.output import say_written
     from chainer_profile.cli.report import show_engines

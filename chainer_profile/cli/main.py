@@ -23,7 +23,7 @@ from chainer_profile.integrations.numpy_changes import OldNames
 
 
 class Interrupted(BaseException):
-    """A signal ended the program. ``hint`` ends the message: what the user can do now."""
+    """A signal ended the program. ``hint`` is the end of the message, with advice for the user."""
 
     hint = ""
 
@@ -70,7 +70,7 @@ class Interrupts:
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
-        """Within the context, the first signal only sets :meth:`reason`; the second one raises."""
+        """Let a first signal set :meth:`reason` instead of raising, within the context."""
         self._measuring = True
         try:
             yield
@@ -89,7 +89,7 @@ class Interrupts:
 
 @dataclass(frozen=True)
 class Context:
-    """Everything that a command needs beside its options."""
+    """Everything that a command needs, except its options."""
 
     argv: list[str]  #: The arguments after the command's word.
     command: str  #: The whole command line, for recordings.

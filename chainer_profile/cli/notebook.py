@@ -196,7 +196,7 @@ def _network_and_arguments(ipython: Any, code: str) -> tuple[Any, Arguments]:
     if not isinstance(call, ast.Call):
         raise UsageError(f"{code[:60]!r} is not a call: {hint}")
     name = ipython.compile.cache(code, ipython.execution_count, raw_code=code)
-    # Replace the called function by one that returns all arguments; its own is the first of them.
+    # Call _GATHER with the called object and its arguments, and so evaluate them without the call.
     gathering = ast.Expression(ast.Call(_GATHER, [call.func, *call.args], call.keywords))
     gather = compile(ast.fix_missing_locations(gathering), name, "eval")
     (model, *inputs), keywords = eval(gather, ipython.user_ns)
@@ -276,7 +276,7 @@ class Cell(Loop):
 
     @contextmanager
     def configured(self) -> Iterator[None]:
-        """Discard the cell's output within the context; Chainer's configuration is the user's."""
+        """Discard the cell's output within the context, and keep the user's configuration."""
         with open(os.devnull, "w", errors="replace") as nowhere, redirect_stdout(nowhere):
             yield
 

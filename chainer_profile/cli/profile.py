@@ -56,10 +56,7 @@ def _measure(
     args: argparse.Namespace,
     interrupts: Interrupts,
 ) -> int:
-    """Make the trials, write and print; also if the trials failed or were interrupted.
-
-    Returns the exit code. Raises ProfileError, with advice, if the trials or the writing failed.
-    """
+    """Make the trials, write and print, even if trials failed; returns the exit code."""
     clock = clocks.HOST_CLOCK
     if args.gpu >= 0:
         given, clock = move_to_gpu(model, given, args.gpu)

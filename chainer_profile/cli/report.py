@@ -11,7 +11,7 @@ from typing import Any
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.words import DEFAULT_DEPTH, run_words
+from chainer_profile.basics.words import DEFAULT_DEPTH, profile_arguments
 from chainer_profile.cli.main import Context, printing
 from chainer_profile.cli.output import ALL_ROWS, FULL, row_limit, say_report, say_written, show
 from chainer_profile.cli.output_options import SORT_KEYS
@@ -66,7 +66,7 @@ def _asks_for_title_alone(args: argparse.Namespace) -> bool:
 
 
 def _refuse_other_reports(file: Path) -> None:
-    """Raise UsageError if reports beside a recording's file may be those of another run."""
+    """Raise UsageError if the reports in the folder of a recording may be from another run."""
     reports = sorted(path.name for path in file.parent.iterdir() if is_report(path.name))
     if file.name != RECORDING and reports and "layers.csv" not in reports:
         raise UsageError(
@@ -80,7 +80,7 @@ def _restore_title(args: argparse.Namespace, command: str) -> None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("title", "author", "course"):
         parser.add_argument(f"--{name}", nargs="?")
-    for name, value in vars(parser.parse_known_args(run_words(command) or [])[0]).items():
+    for name, value in vars(parser.parse_known_args(profile_arguments(command) or [])[0]).items():
         setattr(args, name, getattr(args, name) or value or "")
 
 

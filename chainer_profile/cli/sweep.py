@@ -62,7 +62,7 @@ Options = Mapping[str, Any]
 _MAX_CASES = 10_000
 #: Options that take a list. Each combination of the lists' entries is a case.
 LISTS = ("model", "input-shape", "batchsize", "device", "phase")
-#: All options of cases. Those that are not in LISTS have one value for all cases.
+#: All options of cases. Options outside of LISTS have one value for all cases.
 OPTIONS = (
     *LISTS,
     *("model-args", "classes", "weights", "trials", "warmups", "threads", "seed", "dtype"),

@@ -310,7 +310,7 @@ class Until:
 
 
 def _weighted(classifier: chainer.Link) -> Callable[[Any, Any], None]:
-    """Make the Evaluator weight batches by their number of images: the last may be smaller."""
+    """Make an evaluation that weights batches by their images, because the last may be smaller."""
 
     def evaluate(x: Any, t: Any) -> None:
         observation: dict[str, Any] = {}
@@ -354,7 +354,7 @@ def load(name: str, data_dir: Path | None, synthetic_size: int, seed: int) -> tu
 
 
 def synthetic(count: int, rng: np.random.Generator) -> Any:
-    """Make ``count`` images of 10 classes: grey stripes of 3 directions x 3 widths, or none; noise.
+    """Make ``count`` noisy grey images of 10 classes: stripes in 3 directions and widths, or none.
 
     The classes differ in texture, and not in colour: the mean colour of a batch of few images would
     depend on their classes, and batch normalization subtracts it.
@@ -392,7 +392,7 @@ def prepared(
 
 
 def cropped(image: Any, rng: np.random.Generator) -> Any:
-    """Pad an image by black pixels, crop it at random to its size, and flip one in two images."""
+    """Pad an image by black pixels, crop it at random, and flip it with a probability of 1/2."""
     _, height, width = image.shape
     padded = np.pad(image, ((0, 0), (PAD, PAD), (PAD, PAD)))
     top, left = rng.integers(0, 2 * PAD + 1, 2)

@@ -76,7 +76,7 @@ ENGINES: Mapping[str, EngineEntry] = {
     )
 }
 
-#: Packages that contain an execution provider of ONNX Runtime, as substitutes for ``onnxruntime``.
+#: Packages that replace ``onnxruntime``, and contain a further execution provider.
 _PACKAGES_OF_PROVIDERS = {
     "OpenVINOExecutionProvider": "onnxruntime-openvino",
     "CUDAExecutionProvider": "onnxruntime-gpu",
@@ -108,6 +108,7 @@ def label_of(name: str) -> str:
 
 
 def _provider_entry(provider: str) -> EngineEntry:
+    """Make the entry of ONNX Runtime on a provider; raise UsageError for an unknown one."""
     name = f"{_PROVIDER_PREFIX}{provider}"
     providers = dict.fromkeys([*_PACKAGES_OF_PROVIDERS, *_providers("get_all_providers")])
     if provider not in providers:

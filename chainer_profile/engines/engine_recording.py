@@ -41,6 +41,7 @@ def engine_recording(
 
 
 def _check(profile: EngineProfile, n_layers: int) -> None:
+    """Raise EngineError if a profile contradicts itself or the number of layers."""
     nodes, times, runs = profile.nodes, profile.node_ns, profile.run_ns
     if times.dtype != np.int64 or runs.dtype != np.int64:
         raise EngineError("its times are not int64 nanoseconds")
@@ -61,7 +62,7 @@ def _check(profile: EngineProfile, n_layers: int) -> None:
 
 
 def node_rows(nodes: Sequence[EngineNode], layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    """Make a row for each node, with the functions of all its layers as its name."""
+    """Make a row for each node; its function joins the functions of all layers of the node."""
     node_counts = Counter(index for node in nodes for index in set(node.layers))
     rows = []
     for number, node in enumerate(nodes):

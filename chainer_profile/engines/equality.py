@@ -82,7 +82,7 @@ def difference(expected: Sequence[Any], got: Sequence[Any]) -> OutputDifference:
 
 
 def chainer_intermediates(network: Network) -> dict[int, NDArray[Any]]:
-    """Copies of the first output of each layer of Chainer, by the index of the layer."""
+    """Run the network; copy the first output of each of Chainer's layers, by the layer's index."""
     from chainer_profile.measure.hooks import WalkHook
 
     outputs: dict[int, NDArray[Any]] = {}
@@ -136,6 +136,7 @@ def other_inputs(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _drawn_like(array: Any, rng: np.random.Generator) -> Any:
+    """Make an array of the same shape and type from values of an array; floats also lie between."""
     xp = chainer.backend.get_array_module(array)
     values = np.asarray(array if xp is np else array.get()).reshape(-1)
     if not values.size:
@@ -148,6 +149,7 @@ def _drawn_like(array: Any, rng: np.random.Generator) -> Any:
 
 
 def _between(drawn: Any, finite: Any, rng: np.random.Generator) -> Any:
+    """Draw numbers between each ``drawn`` value and a finite one; around it if all are equal."""
     if finite.min() == finite.max():
         return finite[0] + rng.standard_normal(drawn.size) * (abs(finite[0]) or 1.0)
     part = rng.uniform(0.25, 1.0, drawn.size)

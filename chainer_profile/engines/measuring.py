@@ -43,7 +43,9 @@ def measure(
     measuring: AbstractContextManager[None] | None = None,
     bar: ProgressBar | None = None,
 ) -> tuple[EnginesRun, dict[str, Recording], ProfileError | None]:
-    """Run a race of engines.
+    """Run a race of engines, and time the nodes of each in ``layer_trials`` trials.
+
+    ``measuring`` is a context manager around the race, for signals.
 
     Returns:
         The results; the recordings by the engines' names; the error that ended the run, if Chainer
@@ -112,7 +114,7 @@ def _recordings(
     conditions: Conditions,
     session: StepSession,
 ) -> dict[str, Recording]:
-    """Make recordings of the engines that timed their nodes, and set their folders."""
+    """Make recordings of the engines that timed their nodes, by name; set the engines' folders."""
     recordings: dict[str, Recording] = {}
     folders = folder_names([contestant.name for contestant in contestants])
     for contestant in contestants:
@@ -124,8 +126,8 @@ def _recordings(
         try:
             if name == BASELINE:
                 # Chainer's recording has more than an engine's profile, such as times of the GPU.
-                # Its trials ran after the race, so their starts must not be compared with the
-                # unprofiled trials to find the recorder's overhead.
+                # Its profiled trials ran after the race, far from the unprofiled trials. Without
+                # start times, they are not compared to find the recorder's overhead.
                 recording = replace(contestant.engine.recording, start_ns=None, clean_cpu_ns=None)
                 engine_conditions = replace(
                     recording.conditions,

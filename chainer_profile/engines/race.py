@@ -62,7 +62,7 @@ def make_contestants(names: Sequence[str] | None) -> list[Contestant]:
 
 
 def load_from(file: Path, contestants: Sequence[Contestant]) -> None:
-    """Set the file of ``--load-engine`` for the only engine that can load files."""
+    """Let the only engine that can load files load this one; raise UsageError without such one."""
     loading = [contestant for contestant in contestants if hasattr(contestant.engine, "load")]
     if not loading:
         raise UsageError(f"--load-engine {file}: none of the engines of this run has files")
@@ -195,7 +195,10 @@ class Race:
             contestant.memory_nbytes = growth.nbytes()
 
     def _compare(self, contestant: Contestant, case: _Case) -> None:
-        """Compare an engine's outputs for one case; if they differ, find the layer."""
+        """Compare an engine's outputs for one case; if they are wrong, find the first wrong layer.
+
+        Raises EngineError if the engine changes its input.
+        """
         outputs = equality.host_copies(contestant.engine.run(case.inputs))
         for array, copy in zip(case.inputs, case.copies, strict=True):
             (now,) = equality.host_copies((array,))
@@ -227,7 +230,10 @@ class Race:
 
     @cached_property
     def _with_other_parameters(self) -> tuple[Any, tuple[Any, ...]]:
-        """A copy of the network with other parameters, and its outputs; None if not needed."""
+        """A copy of the network with other parameters, and its outputs.
+
+        None and () if no parameter is constant.
+        """
         model = equality.with_other_parameters(self.network.model)
         if model is None:
             return None, ()
@@ -272,14 +278,14 @@ class Race:
             self.progress(min(self._n_trials, total), total, mean_s)
 
     def _stops(self, time_is_over: bool = False) -> bool:
-        """Whether the race must end; stores the reason."""
+        """Check whether the race must end, and store the reason."""
         reason = (self.stop() if self.stop else "") or TIME_LIMIT * time_is_over
         self.ended = reason or self.ended
         return bool(reason)
 
 
 def _refuse_other_weights(contestant: Contestant, file: Path) -> None:
-    """Refuse wrong outputs of an engine from a file as such if they come from other weights."""
+    """Raise EngineError if an engine's outputs are wrong because the file has other weights."""
     path = getattr(contestant.engine, "other_weights", str)()
     if path:
         contestant.differences = ()
@@ -291,7 +297,7 @@ def _refuse_other_weights(contestant: Contestant, file: Path) -> None:
 
 @contextmanager
 def _record_error(contestant: Contestant, in_trials: bool = False) -> Iterator[None]:
-    """Store an error of any kind in the contestant, which ends its race."""
+    """Store any error in the contestant, which then leaves the race."""
     try:
         yield
     except Exception as error:

@@ -58,7 +58,7 @@ class Speedup:
 
     @property
     def sure(self) -> bool:
-        """Whether it is faster, significantly so unless the interval is unknown."""
+        """Whether the factor is above 1, and the interval too if it is known."""
         return self.factor > 1 and not self.low <= 1
 
 
@@ -87,7 +87,7 @@ class EngineResult:
 
     @property
     def label(self) -> str:
-        """Name in texts."""
+        """Name of the engine in tables and texts."""
         return label_of(self.name)
 
     def add_note(self, text: str) -> None:

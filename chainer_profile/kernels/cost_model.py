@@ -85,7 +85,7 @@ def _fastest(
     """Choose the layout with the lowest cost for an image; None if Chainer's own code costs less.
 
     ``weight_ns`` is the time to read a weight for a product, ``n_columns`` the number of values in
-    an image's columns, and ``copied_ns`` the time of the copies that only Chainer makes.
+    an image's columns, and ``copied_ns`` the time of Chainer's additional copies.
     """
     n = x_shape[0]
     # NumPy copies without a loop over an axis of length 1.
@@ -122,7 +122,7 @@ def images_at_a_time(n: int, n_columns: int, n_weights: int) -> int:
     Args:
         n: Number of images.
         n_columns: Number of values in the columns of an image.
-        n_weights: Number of weights that a product for many images reads; 0 for a product for each.
+        n_weights: Number of weights that a product for many images reads; 0 if it is for one image.
     """
     # With at least as many columns as weights, the time to read the weights does not matter.
     return max(1, min(n, max(N_COLUMNS, n_weights) // n_columns))

@@ -1,4 +1,4 @@
-"""Methods that replace those of Chainer's functions, and call kernels.
+"""Replacements for the methods of Chainer's functions, which call kernels.
 
 A method checks whether a kernel accepts its arrays, and calls the kernel. If it does not, or if the
 kernel returns None, Chainer's own method runs. A kernel of PyTorch calls the NumPy kernel if NumPy
@@ -285,7 +285,7 @@ def _max_pooling_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     (gy,), pool = inputs, self.func
     accepted = _are_accepted(gy) and gy.dtype == pool._in_dtype and type(pool.indexes) is np.ndarray
     windows = _windows(pool, pool.ksize, pool._in_shape[2:]) if accepted else None
-    # The kernel multiplies gradients of other offsets by 0: NaN for those that are infinite.
+    # The kernel multiplies gradients of other offsets by 0, so an infinite one would give NaN.
     if windows is None or gy.shape != pool.indexes.shape or not np.isfinite(gy).all():
         return None
     return (kernels.max_pooling_gradient(gy, pool.indexes, windows),)

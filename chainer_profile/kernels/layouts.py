@@ -13,7 +13,7 @@ from chainer_profile.kernels.windows import Array, Windows
 
 
 class Order(Enum):
-    """Where the axis of images lies in memory; unless it is first, a product is for many images."""
+    """Position of the axis of images in memory; a product is for many images unless it is first."""
 
     FIRST = "before channels, as in Chainer"
     MIDDLE = "between channels and pixels"

@@ -28,7 +28,7 @@ def has_many_pixels(x: Array) -> bool:
 
 
 def _loops_over_image(x: Array) -> bool:
-    """Whether to loop over all channels and pixels of an image at once: it has few pixels."""
+    """Whether to loop over channels and pixels at once, because images are small but several."""
     return prod(x.shape[2:]) > 1 and not has_many_pixels(x) and len(x) >= _FEW_IMAGES
 
 
@@ -56,7 +56,7 @@ def _dot_by_channel(x: Array, y: Array) -> Array:
 
 
 def normalized(x: Array, mean: Array, inv_std: Array, gamma: Array, beta: Array) -> Array:
-    """Batch normalisation with given statistics; they and gamma and beta broadcast with x."""
+    """Batch normalisation with given statistics. All arguments broadcast with x."""
     # Chainer takes five steps and makes three arrays, the last a copy of the same type.
     scale = inv_std * gamma
     shift = beta - mean * scale
@@ -89,7 +89,7 @@ def batch_normalization(
 def batch_normalization_gradients(
     x: Array, gy: Array, gamma: Array, mean: Array, inv_std: Array
 ) -> tuple[Array, Array, Array]:
-    """Gradients of batch normalisation in training: of x, gamma and beta.
+    """Gradients of x, gamma and beta of batch normalisation in training.
 
     gx = gamma inv_std (gy - (xhat ggamma + gbeta) / m), with m values in a channel.
     """
@@ -163,7 +163,7 @@ def sum_pooling(x: Array, windows: Windows) -> Array:
 
 
 def sum_pooling_gradient(gy: Array, windows: Windows) -> Array:
-    """The gradient of x: for each pixel, the sum of the gradients of the windows that contain it."""
+    """The gradient of x: at each pixel, the sum of the gradients of the windows that contain it."""
     if windows.is_whole:
         return np.broadcast_to(gy, (*gy.shape[:2], *windows.dims)).copy()
     gx = gy

@@ -98,7 +98,7 @@ def convolution(x: Array, w: Array, b: Array | None, windows: Windows) -> Array 
 
 
 def _gradient(gy: Array, x: Any, w: Any, windows: Windows, of_x: bool) -> Array:
-    """The gradient of a convolution's x, or of its W if not ``of_x``; the shape of both counts."""
+    """The gradient of a convolution's x if ``of_x``, or else of W; its values are not used."""
     order = _memory_format(windows, x.shape[1], len(w))
     gradients = torch.ops.aten.convolution_backward(
         *(tensor.contiguous(memory_format=order) for tensor in (_tensor(gy), x, w)),
@@ -151,7 +151,7 @@ def batch_normalization(
     count = x.size // gamma.size
     if not numpy_kernels.has_many_pixels(x) or x.size < _MIN_STATISTICS:
         return numpy_kernels.batch_normalization(x, gamma, beta, eps)
-    # With a momentum of 1 the running averages are those of this batch; the variance is unbiased.
+    # With a momentum of 1, the running averages equal this batch's; the variance is unbiased.
     mean, var = np.zeros_like(gamma), np.zeros_like(gamma)
     y, _, inv_std = torch.ops.aten.native_batch_norm(
         *map(_tensor, (x, gamma, beta, mean, var)), True, 1.0, eps
@@ -165,7 +165,7 @@ def batch_normalization(
 def batch_normalization_gradients(
     x: Array, gy: Array, gamma: Array, mean: Array, inv_std: Array
 ) -> tuple[Array, Array, Array]:
-    """Gradients of batch normalisation in training: of x, gamma and beta."""
+    """Gradients of x, gamma and beta of batch normalisation in training."""
     if not numpy_kernels.has_many_pixels(x) or x.size < _MIN_GRADIENTS:
         return numpy_kernels.batch_normalization_gradients(x, gy, gamma, mean, inv_std)
     gx, ggamma, gbeta = torch.ops.aten.native_batch_norm_backward(

@@ -102,7 +102,7 @@ class Windows:
 
     @cached_property
     def unpadded(self) -> tuple[Index, Index]:
-        """Where the image lies in the covered image, and which part of the image lies there."""
+        """Indexes of the image in the covered image, and of this part in the image."""
         sizes = list(zip(self.pad, self.dims, self.covered, strict=True))
         return (
             (*_ALL, *(slice(p, min(p + size, whole)) for p, size, whole in sizes)),
@@ -116,7 +116,7 @@ class Windows:
 
     @cached_property
     def reversed(self) -> Windows | None:
-        """The windows of a convolution that equals the deconvolution; None for strides above 1."""
+        """The windows of a convolution that equals the deconvolution; None if there is none."""
         pad = tuple(
             (k - 1) * d - p for k, d, p in zip(self.ksize, self.dilate, self.pad, strict=True)
         )

@@ -31,7 +31,7 @@ _TEST_IMAGES = 10_000
 
 @dataclass(frozen=True)
 class InputBatch:
-    """A network's arguments."""
+    """A network's arguments: a batch of inputs."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
@@ -66,6 +66,7 @@ def make_arguments(specs: Sequence[InputSpec], batchsize: int, seed: int) -> Inp
 
 
 def _draw(generator: np.random.Generator, spec: InputSpec, shape: tuple[int, ...]) -> Any:
+    """Draw an array: integers, floats from 0 to 1 for images, or else normal floats."""
     if spec.is_float:
         images = len(spec.shape) == 3 and spec.lengths is None
         draw = generator.random if images else generator.standard_normal
@@ -78,7 +79,7 @@ def _draw(generator: np.random.Generator, spec: InputSpec, shape: tuple[int, ...
 
 
 def as_batch(args: tuple[Any, ...], kwargs: Mapping[str, Any], description: str) -> InputBatch:
-    """Make a batch of arguments; add their number and the lengths of sequences to the text."""
+    """Make a batch of arguments; add their number and sequence lengths to the description."""
     first = (*args, *kwargs.values())[0]
     many = len(args) + len(kwargs)
     text = description if many == 1 else f"{description}, {many} arguments"
@@ -148,7 +149,7 @@ def make_input(
         shape: Shape of an input, without the batch.
         batchsize: Number of inputs.
         seed: Seed of random inputs.
-        index: The first image of CIFAR-10's test set.
+        index: Index of the first image in CIFAR-10's test set.
         data_dir: Folder with CIFAR-10's archive. Default: Chainer downloads it.
         mean: Means of an image's channels, which are subtracted.
         std: Standard deviations of an image's channels, by which the difference is divided.
@@ -163,7 +164,7 @@ def make_input(
                     f"the {word} is for {wanted}, but the input has {shape[0]}: give a shape of "
                     f"{wanted}"
                 )
-    with _in_memory(f"a batch of {format_count(batchsize)} inputs of shape {_by(shape)}"):
+    with _in_memory(f"a batch of {format_count(batchsize)} inputs of shape {_spaced(shape)}"):
         if kind == "random":
             array, description = _random(shape, batchsize, seed)
         elif kind == "cifar10":
@@ -204,7 +205,7 @@ def _cifar10(
 
     if len(shape) != 3 or shape[0] != 3:
         raise UsageError(
-            f"CIFAR-10 images are 3 x 32 x 32, but the network takes {_by(shape)}: "
+            f"CIFAR-10 images are 3 x 32 x 32, but the network takes {_spaced(shape)}: "
             "use a random input"
         )
     last = index + batchsize - 1
@@ -219,7 +220,7 @@ def _cifar10(
     if batchsize == 1:
         description += f" ({CIFAR10_CLASSES[labels[index]]})"
     if shape != (3, 32, 32):
-        description += f", resized to {_by(shape[:0:-1])}"
+        description += f", resized to {_spaced(shape[:0:-1])}"
         images = np.stack(
             [_fit(Image.fromarray(image.transpose(1, 2, 0)), shape) for image in images]
         )
@@ -230,13 +231,13 @@ def _picture(path: str, shape: tuple[int, ...], batchsize: int) -> tuple[NDArray
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise UsageError(
             "a picture has 1 or 3 channels, height and width, but the network takes "
-            f"{_by(shape)}: use a random input"
+            f"{_spaced(shape)}: use a random input"
         )
     picture = _open_picture(Path(path), "L" if shape[0] == 1 else "RGB")
     width, height = picture.size
     description = f"picture {Path(path).name}, {width} x {height}"
     if (height, width) != shape[1:]:
-        description += f", resized to {_by(shape[:0:-1])}"
+        description += f", resized to {_spaced(shape[:0:-1])}"
     if batchsize > 1:
         description += f", {batchsize} times"
     image = _fit(picture, shape).astype(np.float32) / np.float32(255)
@@ -286,5 +287,6 @@ def _fit(picture: PIL.Image.Image, shape: tuple[int, ...]) -> NDArray[Any]:
     return array.reshape(height, width, channels).transpose(2, 0, 1)
 
 
-def _by(shape: Sequence[int]) -> str:
+def _spaced(shape: Sequence[int]) -> str:
+    """Format a shape for a sentence: ``3 x 32 x 32``."""
     return " x ".join(map(str, shape))

@@ -103,7 +103,7 @@ def build_model(source: ModelSource, seed: int) -> chainer.Link:
 
 
 def _literals(text: str) -> tuple[list[Any], dict[str, Any]]:
-    """Parse the arguments of a call, such as ``100, n_out=10``."""
+    """Parse the literal arguments of a call, such as ``100, n_out=10``."""
     try:
         call = ast.parse(f"f({text})", mode="eval").body
         assert isinstance(call, ast.Call)
@@ -146,6 +146,7 @@ def import_own_code(name: str, option: str, form: str) -> tuple[ModuleType, Path
 
 
 def _find_own_model(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ModelSource:
+    """Import the user's network, or the callable that builds it; check the callable's arguments."""
     import chainer
 
     module, folder = import_own_code(name, "model", f"network is {_OWN_MODEL}")
@@ -216,7 +217,10 @@ _NEVER_REPLACED = frozenset({"chainer", "chainer_profile", "chainerx", "cupy", "
 
 @contextmanager
 def importable(folder: Path) -> Iterator[None]:
-    """Put a folder first on the import path for a while, as Python does for a script."""
+    """Put a folder first on the import path within the context, as Python does for a script.
+
+    Imported modules with the names of the folder's modules are hidden until the end.
+    """
     if folder in (Path(entry).resolve() for entry in sys.path):
         yield
         return
@@ -257,7 +261,7 @@ def _check_callable(
             f"{attribute} of {source} is {_kind(target)}: name a chainer.Link, or a class or "
             "function that returns one"
         )
-    error, parameters = _misfit(target, args, kwargs)
+    error, parameters = _binding_error(target, args, kwargs)
     if error:
         needed = ", ".join(p.name for p in parameters if p.default is p.empty)
         raise UsageError(
@@ -276,7 +280,7 @@ def check_arguments(model: chainer.Link, args: Sequence[Any], kwargs: Mapping[st
 
     overrides_call = type(model).__call__ is not chainer.Link.__call__
     call = model.__call__ if overrides_call else getattr(model, "forward", None)
-    error, parameters = _misfit(call, args, kwargs)
+    error, parameters = _binding_error(call, args, kwargs)
     if not error:
         return
     name = type(model).__name__
@@ -289,10 +293,13 @@ def check_arguments(model: chainer.Link, args: Sequence[Any], kwargs: Mapping[st
     )
 
 
-def _misfit(
+def _binding_error(
     call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[TypeError | None, list[inspect.Parameter]]:
-    """Bind arguments to a callable; return the error, and its parameters except ``*args``."""
+    """Bind arguments to a callable; return the error, and the parameters except ``*args``.
+
+    If the arguments fit, these are None and an empty list.
+    """
     try:
         signature = inspect.signature(call)
     except (TypeError, ValueError):  # some built-in callables have none; the call will fail
@@ -355,4 +362,5 @@ def _kind(value: object) -> str:
 
 
 def _or(words: list[str]) -> str:
+    """Join words of a sentence: ``a, b or c``."""
     return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)

@@ -103,7 +103,7 @@ def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
 
 
 def _find_prefix(names: set[str], expected: set[str], path: Path) -> str:
-    """Find the prefix of the network's arrays from the names in a file."""
+    """Find the prefix of the network's arrays; raise ProfileError if a snapshot has no network."""
     if names & expected:
         return ""
     prefix = ""

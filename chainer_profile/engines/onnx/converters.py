@@ -37,9 +37,9 @@ class _Graph:
         return name
 
     def per_channel(self, func: Any) -> str:
-        """Reshape the second input so that ONNX broadcasts it along the axes after the batch.
+        """Reshape the second input so that ONNX broadcasts it from the axis after the batch.
 
-        ONNX would broadcast it along the last axes.
+        ONNX would align it with the last axes. Returns the name of the reshaped input.
         """
         x, second = (node.shape for node in func.inputs)
         n_missing = len(x) - 1 - len(second)
@@ -52,7 +52,7 @@ class _Graph:
         return self._builder.nodes(output_names)
 
 
-#: Adds the nodes of a function to a graph.
+#: A function that adds the nodes of a Chainer function to a graph.
 _Converter = Callable[[_Graph, Any], object]
 
 
@@ -226,6 +226,7 @@ def _embed_id(graph: _Graph, func: Any) -> None:
 
 
 def _convert(converter: _Converter, params: Any) -> Any:
+    """Make the ONNX nodes of a function, as ``onnx_chainer`` calls its converters."""
     graph = _Graph(params)
     converter(graph, params.func)
     return graph.nodes(params.output_names)

@@ -125,12 +125,12 @@ class _Calls:
         self._running.pop()
 
     def find(self, function: Any) -> _Call:
-        """Find the call of a function object."""
+        """Find the call of a function object; for an unknown one, make a call without layers."""
         _, call = self._by_function.get(id(function), (None, None))
         return call or _Call(type(function).__name__, ())
 
     def match(self, layers: Sequence[Layer]) -> None:
-        """Set the layer index of each call."""
+        """Set the layer index of each call; raise EngineError if a layer has no call."""
         # The exporter passes variables to the network, but the profiled run passed arrays. So
         # arithmetic on inputs, mostly at the beginning, is a call here but not a layer.
         waiting = list(layers)
@@ -180,6 +180,8 @@ class _ExportedNetwork:
 
 
 class _Exporter:
+    """Exports one network by ``onnx_chainer``, and names nodes after layers."""
+
     def __init__(self, network: Network) -> None:
         self._network = network
         self._calls = _Calls(needs_graph=True)
@@ -232,7 +234,10 @@ class _Exporter:
     def _converter(
         self, kind: str, original: Callable[[Any], Sequence[Any]] | None
     ) -> Callable[[Any], list[Any]]:
-        """Wrap a converter so that it names nodes after the layer."""
+        """Wrap a converter of functions so that it names nodes after the layer.
+
+        Without an original converter, the first call raises EngineError.
+        """
 
         def convert(params: Any) -> list[Any]:
             call = self._calls.find(params.func)
@@ -261,7 +266,7 @@ class _Exporter:
         return convert
 
 
-#: Operations whose inputs Chainer swaps where the first one is an array: ``x + b`` is then
+#: Chainer swaps the inputs of these operations if the first one is an array: ``x + b`` is then
 #: ``b.__radd__(x)``.
 _SWAPPED = ("Add", "Mul")
 
@@ -274,6 +279,7 @@ def _same_inputs(function: str, some: Sequence[Shape], others: Sequence[Shape]) 
 
 
 def _names(name: str, count: int) -> list[str]:
+    """Number a name: ``input``, or ``input_0`` and ``input_1`` for a count of 2."""
     return [name] if count == 1 else [f"{name}_{number}" for number in range(count)]
 
 

@@ -70,7 +70,7 @@ def match_steps(
     """For each optimised step, find the indices of the original steps that it computes.
 
     An original step belongs to the optimised step that has its output. If no step has this output,
-    it belongs to the step that consumes the output or, at the end, to the step before it.
+    it belongs to the owner of the step that consumes the output, or else of the step before it.
     """
     outputs_by_name = {step.name: step.outputs for step in original}
     original_outputs = {name for outputs in outputs_by_name.values() for name in outputs}

@@ -19,7 +19,7 @@ BATCH = "batch"
 
 
 def take_any_batch(engine: OnnxRuntimeEngine) -> None:
-    """Let an engine's model accept any batch size, if its outputs for a larger batch are correct.
+    """Make an engine's model accept any batch size, if its outputs for a larger batch are correct.
 
     Raises:
         EngineError: The network or the model accepts only its batch size.
@@ -42,7 +42,10 @@ def take_any_batch(engine: OnnxRuntimeEngine) -> None:
 
 
 def larger_batch(network: Network) -> Network:
-    """The network with one more input in its batch, and other input values."""
+    """Enlarge the batch of a network by one input, with other values.
+
+    Raises EngineError if the inputs have no common batch size.
+    """
     sizes = {x.shape[0] if x.ndim else 0 for x in network.inputs}
     if len(sizes) != 1 or 0 in sizes:
         raise EngineError("its inputs have no common batch size")
@@ -55,6 +58,7 @@ def larger_batch(network: Network) -> Network:
 def with_any_batch(model: Any, network: Network, outputs: Sequence[Any]) -> Any:
     """Copy a model and make its batch dimension variable.
 
+    ``outputs`` are the network's for a larger batch: they show which outputs depend on its size.
     The copy may be wrong for other batch sizes than the model's.
     """
     import onnx

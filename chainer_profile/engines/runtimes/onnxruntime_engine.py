@@ -61,24 +61,27 @@ class OnnxRuntimeEngine:
         """Export the network and compile it."""
         from chainer_profile.engines.onnx.export import export_model
 
-        self._refuse(network)
+        self._refuse_gpu(network)
         self.start(network, export_model(network))
 
     def load(self, network: Network, path: Path) -> None:
         """Prepare the engine from a file, with the weights of that file."""
-        self._refuse(network)
+        self._refuse_gpu(network)
         self.start(network, read_model(path))
 
     def other_weights(self) -> str:
         """The path of the first parameter that differs in the model; empty if all are equal."""
         return other_parameter(self.model, self.network.model)
 
-    def _refuse(self, network: Network) -> None:
+    def _refuse_gpu(self, network: Network) -> None:
         if network.gpu:
             raise EngineError("it accepts only arrays in the CPU's memory: omit --gpu")
 
     def start(self, network: Network, model: Any) -> None:
-        """Compile a model of a network, and use it for the next runs."""
+        """Compile an exported model of the network, and use it for the next runs.
+
+        Raises EngineError if the model is from another network, or the provider runs no node.
+        """
         origin = read_origin(model)
         origin.check(network)
         self.network, self.model, self.origin = network, model, origin
@@ -156,6 +159,7 @@ class OnnxRuntimeEngine:
     # -- running
 
     def _feed(self, inputs: tuple[Any, ...]) -> dict[str, Any]:
+        """Name the inputs for ONNX Runtime."""
         return dict(zip(self._inputs, inputs, strict=True))
 
     def run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -186,7 +190,7 @@ class OnnxRuntimeEngine:
     # -- layer by layer
 
     def layers(self, inputs: tuple[Any, ...], trials: int) -> EngineProfile:
-        """Measure the nodes by ONNX Runtime's profiler, in further sessions."""
+        """Measure the nodes by ONNX Runtime's profiler, in additional sessions."""
         if self.provider in _ON_GPU:
             raise EngineError("its profiler times the launch of a GPU's nodes, not their execution")
         names: list[_NodeName] = []
@@ -224,6 +228,7 @@ class OnnxRuntimeEngine:
         return _runs(_events(session))[_WARMUPS:]
 
     def _nodes(self, ran: Sequence[tuple[str, str]], folder: Path) -> list[EngineNode]:
+        """Find the layers of each node that ran, given by name and kind."""
         import onnx
         import onnxruntime
 
@@ -272,6 +277,7 @@ def _is_kernel(event: dict[str, Any]) -> bool:
 
 
 def _name_and_kind(event: dict[str, Any]) -> tuple[str, str]:
+    """Name and type of the node of an event, equal in all sessions."""
     provider, kind = event["args"]["provider"], str(event["args"]["op_name"])
     name = event["name"].removesuffix(_KERNEL)
     if name.startswith(f"{provider}_"):  # a subgraph, with a new number in every session
