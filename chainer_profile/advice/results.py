@@ -18,7 +18,7 @@ from chainer_profile.basics.files import as_json
 from chainer_profile.engines.results import Speedup
 from chainer_profile.record.budget import ADVICE
 from chainer_profile.record.recording import COMPLETE, Environment, Settings
-from chainer_profile.record.versioned import read_beside
+from chainer_profile.record.versioned import read_if_exists
 
 FORMAT = "chainer-profile advice"
 VERSION = 1
@@ -206,4 +206,4 @@ def write_json(advice: Advice) -> str:
 
 def read_advice(folder: Path) -> Advice | None:
     """Read the advice in a run's folder; None if the file is missing."""
-    return read_beside(folder / ADVICE, Advice, FORMAT, VERSION, words=True)
+    return read_if_exists(folder / ADVICE, Advice, FORMAT, VERSION, text_numbers=True)

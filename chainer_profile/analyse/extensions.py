@@ -56,7 +56,7 @@ def extension_findings(budget: Budget, own_ns: int) -> Iterator[Finding]:
     extensions = {extension.name: extension for extension in budget.extensions}
     by_remedy: dict[tuple[str, _Remedy], list[Spent]] = {}
     for part in (EVALUATION, SNAPSHOTS, EXTENSIONS):
-        for spent in budget.part(part):
+        for spent in budget.accounts(part):
             remedy = _remedy(spent, extensions.get(spent.name))
             by_remedy.setdefault((part, remedy), []).append(spent)
     for (part, remedy), works in by_remedy.items():

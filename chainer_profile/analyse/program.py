@@ -73,9 +73,9 @@ def program_parts(program: ProgramTime) -> list[Part]:
     budget = program.budget
     parts = []
     for name in PARTS:
-        if name == PROFILER or not (spent := budget.part(name)):
+        if name == PROFILER or not (spent := budget.accounts(name)):
             continue
-        whole = budget.of(name)
+        whole = budget.total(name)
         inner: list[Part] = []
         for entry in _outermost(spent):
             within = _imported_by(entry, spent) or _parts_within(program, entry)
@@ -95,7 +95,7 @@ def mean_of_trials(program: ProgramTime, recording: Recording) -> tuple[float, i
     the range of the trials with rows.
     """
     for (part, name), trials in program.trials.items():
-        spent = [entry for entry in program.budget.part(part) if entry.name == name]
+        spent = [entry for entry in program.budget.accounts(part) if entry.name == name]
         if [recording] == list(trials) and part in _OF_TRIALS and spent and spent[0].count:
             mean_ns, times_ns = spent[0].ns / spent[0].count, recording.trial_ns
             if times_ns is None or min(times_ns) <= mean_ns <= max(times_ns):
@@ -107,7 +107,7 @@ def trial_count(program: ProgramTime, recording: Recording) -> int:
     """The number of all trials in a recording's part, with and without rows; 0 without a part."""
     for (part, name), trials in program.trials.items():
         if part in _OF_TRIALS and any(each is recording for each in trials):
-            return sum(spent.count for spent in program.budget.part(part) if spent.name == name)
+            return sum(spent.count for spent in program.budget.accounts(part) if spent.name == name)
     return 0
 
 
@@ -296,7 +296,7 @@ def _phases(trials: Sequence[Recording]) -> dict[str, list[Part]]:
 
 def own_ns(budget: Budget) -> int:
     """Nanoseconds of a program without the profiler."""
-    return budget.wall_ns - budget.of(PROFILER).ns
+    return budget.wall_ns - budget.total(PROFILER).ns
 
 
 def share_of(spent: Spent, budget: Budget) -> float:
@@ -360,4 +360,4 @@ def _share_of_trials(budget: Budget, recording: Recording) -> float:
     has_others = sum(trials.part == part for trials in budget.trials) > 1
     if has_others and own and recording.trial_ns is not None:
         return float(recording.trial_ns.sum()) / own
-    return share_of(budget.of(part), budget)
+    return share_of(budget.total(part), budget)

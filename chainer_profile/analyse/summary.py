@@ -156,6 +156,6 @@ class Summary(Displayable):
                 these.
             ProfileError: A file cannot be written.
         """
-        by_whom = {"title": title, "author": author, "course": course}
-        files: list[Path] = self.view("save", folder, formats, **by_whom)
+        report_title = {"title": title, "author": author, "course": course}
+        files: list[Path] = self.view("save", folder, formats, **report_title)
         return files

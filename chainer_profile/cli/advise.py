@@ -220,7 +220,7 @@ def _capabilities(recording: Recording) -> Capabilities:
 def _max_processes(recording: Recording) -> int:
     """Number of processes, each with the network, that fit into the free memory together."""
     memory = recording.memory
-    network = 0 if memory is None else (memory.there_nbytes or 0) + memory.high_water_nbytes
+    network = 0 if memory is None else (memory.initial_nbytes or 0) + memory.high_water_nbytes
     free = _MAX_MEMORY_PART * (free_nbytes() or 0)
     return int(free / (_PROCESS_NBYTES + 2 * network))
 

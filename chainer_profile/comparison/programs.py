@@ -35,7 +35,7 @@ def parts_of_programs(before: Programs, after: Programs, judge: Judge) -> pd.Dat
         return pd.DataFrame(columns=[*VALUES, *_COUNTS])
     sides = before, after
     names = [part for part in PARTS if part != PROFILER and any(_times_ns(part, *sides))]
-    times = [np.array([[each.of(name).ns for name in names] for each in side]) for side in sides]
+    times = [np.array([[each.total(name).ns for name in names] for each in side]) for side in sides]
     table = judge.programs(*(side.astype(float) for side in times))
     for column, side in zip(_COUNTS, sides, strict=True):
         table[column] = [_mean_count(name, side) for name in names]
@@ -45,14 +45,14 @@ def parts_of_programs(before: Programs, after: Programs, judge: Judge) -> pd.Dat
 
 
 def _times_ns(part: str, *sides: Programs) -> list[int]:
-    return [budget.of(part).ns for side in sides for budget in side]
+    return [budget.total(part).ns for side in sides for budget in side]
 
 
 def _mean_count(part: str, programs: Programs) -> float:
     """How often a part ran on average; 0 for parts without a meaningful count."""
     if part in (START, IMPORTS):
         return 0.0
-    return float(np.mean([budget.of(part).count for budget in programs]))
+    return float(np.mean([budget.total(part).count for budget in programs]))
 
 
 def program_differences(before: Programs, after: Programs) -> Iterator[Difference]:

@@ -19,7 +19,7 @@ from chainer_profile.basics.files import as_json
 from chainer_profile.engines.catalogue import BASELINE, label_of
 from chainer_profile.record.checking import check_folder_name, check_numbers
 from chainer_profile.record.recording import COMPLETE, Environment, Layer, Recording, Settings
-from chainer_profile.record.versioned import read_beside
+from chainer_profile.record.versioned import read_if_exists
 
 FORMAT = "chainer-profile engines"
 VERSION = 2
@@ -197,7 +197,7 @@ def write_json(run: EnginesRun, recordings: Mapping[str, Recording]) -> str:
 
 def read_json(path: Path) -> EnginesRun:
     """Read a run; :func:`with_recorded_fields` adds the fields that recordings contain."""
-    run = read_beside(path, EnginesRun, FORMAT, VERSION, words=True, check=_check)
+    run = read_if_exists(path, EnginesRun, FORMAT, VERSION, text_numbers=True, check=_check)
     if run is None:
         raise ProfileError(f"{path.parent} contains no run of engines (no {path.name})")
     return run

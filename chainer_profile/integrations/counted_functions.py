@@ -19,9 +19,9 @@ class CountedFunctions:
 
     Args:
         accounts: The program's time.
-        runs_own_code: Whether the program's own code runs, outside of units. Functions that are
-            called elsewhere have no account.
-        pause: Returns a context whose time belongs to no trial.
+        runs_own_code: Returns whether the program's own code runs, outside of units. The time of
+            other calls stays in the account that is open.
+        pause: Returns a context that excludes its time from trials.
         note_call: Called before a function whose time goes to an account.
     """
 
@@ -52,7 +52,8 @@ class CountedFunctions:
         """Wrap a function.
 
         Args:
-            account: The account, or a function that returns it, or None, for the arguments.
+            account: The account; or a function that gets the arguments of a call, and returns the
+                account, or None for a call that is not counted.
             function: The function.
             count: The number that a call adds to the account's count.
         """
@@ -73,7 +74,7 @@ class CountedFunctions:
         return in_account
 
     def _without_trials(self, account: Account) -> AbstractContextManager[None]:
-        """A context whose time belongs to no trial, if no trials are in this account."""
+        """Exclude time from trials within the context, except for accounts that have trials."""
         is_without = account[0] in (budget.SNAPSHOTS, budget.DATA)
         return self._pause() if is_without else nullcontext()
 

@@ -36,7 +36,7 @@ def progress_of(trainer: Any) -> dict[str, int]:
 
 
 def fraction_done(trainer: Any, before: Mapping[str, int]) -> float | None:
-    """The fraction of a training that has passed since ``before``; None if its end is unknown."""
+    """The fraction done of the training after ``before``; None if its end is unknown."""
     trigger = getattr(trainer.stop_trigger, "max_trigger", trainer.stop_trigger)
     if not isinstance(trigger, IntervalTrigger):
         return None
@@ -79,8 +79,7 @@ def wrap_extensions(replacements: Replacements, trainer: Any, wrap: Callable[...
     Args:
         replacements: Sets the wrappers, and restores the originals.
         trainer: The Trainer.
-        wrap: Gets an account, or a function that returns it for the arguments, and a function;
-            returns the function with its time in that account.
+        wrap: The method :meth:`.CountedFunctions.wrap`.
     """
     named = {id(entry.extension): name for name, entry in trainer._extensions.items()}
 
@@ -109,7 +108,10 @@ def wrap_extensions(replacements: Replacements, trainer: Any, wrap: Callable[...
 
 
 def _counting_property(functions: dict[int, Any]) -> property:
-    """Make a property that returns these functions for the ``extension`` of Chainer's entries."""
+    """Make the property ``extension`` of a Trainer's entries, which returns wrapped functions.
+
+    ``functions`` has them by the id of the entry; other entries return their extension.
+    """
 
     def get(entry: Any) -> Any:
         return functions.get(id(entry)) or vars(entry)["extension"]

@@ -51,7 +51,7 @@ class LiveTrials:
         self._is_counted = False
 
     def _learn(self, units: list[TimedUnit]) -> None:
-        """Learn from an iteration that was found which unit begins the next one."""
+        """Note the unit that begins an iteration, and its updates, to predict the next one."""
         first, training = units[0], units[-1].training
         updates = [unit for unit in units if unit.kind is UnitKind.UPDATE]
         if updates:
@@ -61,7 +61,7 @@ class LiveTrials:
     # -- trials
 
     def begin(self, unit: TimedUnit) -> None:
-        """Begin a unit, and a trial if one is predicted to begin with it."""
+        """Begin a trial if one is predicted to begin with this unit; set the flags of the unit."""
         if self._kind is None:
             found = self._predicted(unit)
             if found is not None:
@@ -94,7 +94,7 @@ class LiveTrials:
                 trying.interleaved.begin()
 
     def _trying_in(self, kind: TrialKind) -> Trying | None:
-        """Return what tries changes in trials of a kind; None if another kind is preferred.
+        """Return the experiment in trials of a kind, or begin one; None if another kind is better.
 
         Changes are tried in one kind of trials: the first training, or else the first network
         that calls functions.
@@ -113,7 +113,7 @@ class LiveTrials:
         return self.trying
 
     def end(self, unit: TimedUnit) -> None:
-        """End a unit, and its trial with the last update."""
+        """End a unit. It ends its trial if it is the last update, or if it raised."""
         kind = self._kind
         if kind is None or unit.is_in_extension:
             return
@@ -144,7 +144,7 @@ class LiveTrials:
             self.trying.interleaved.note_loss(loss)
 
     def pause(self) -> None:
-        """Switch off what is tried while no trial runs."""
+        """Switch off the change that is tried, because no trial runs."""
         if self.trying is not None:
             self.trying.interleaved.pause()
 
@@ -157,7 +157,7 @@ class LiveTrials:
 
 
 def _is_better(kind: TrialKind, tried: TrialKind) -> bool:
-    """Whether changes are better tried in trials of ``kind`` than where they are tried now."""
+    """Whether to try changes in trials of ``kind``, and no longer in trials of ``tried``."""
     if kind.is_training != tried.is_training:
         return kind.is_training
     # A change cannot help a network that calls no functions.

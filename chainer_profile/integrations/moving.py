@@ -76,12 +76,14 @@ def moving_ns(examples: int, nbytes: int) -> int:
 
 
 def with_moving(budget: Budget, recording: Recording, least: float) -> Budget:
-    """The same budget with the time to move an iteration's examples, if a SerialIterator loads.
+    """Measure the time to move an iteration's examples, and add it to a copy of the budget.
+
+    Return the budget itself if no SerialIterator loads, or if loading takes little time.
 
     Args:
         budget: The time of the program.
         recording: The iterations, in the budget's folder.
-        least: The part of an iteration from which loading matters.
+        least: Fraction of an iteration's time from which loading matters.
     """
     serial = [layer.index for layer in recording.layers if layer.function == SERIAL_ITERATOR]
     if not serial or recording.trial_ns is None:

@@ -25,7 +25,7 @@ _PREFIX = "/@"
 
 
 class Numbers:
-    """Gives each object a number, which is its own while it exists."""
+    """Gives each object a number, not reused if the object supports weak references."""
 
     def __init__(self) -> None:
         self._numbers = count()
@@ -51,14 +51,14 @@ class Numbers:
 
 @dataclass(eq=False)
 class Training:
-    """Optimizers that were all set up before the first update, or an updater's optimizers."""
+    """The optimizers of an updater, or the optimizers that are set up before the first update."""
 
     number: int
     optimizers: list[ref[Any]] = field(default_factory=list)
     has_updated: bool = False  #: If so, the next optimizer that is set up begins another training.
 
     def existing_optimizers(self) -> list[Any]:
-        """The optimizers that still exist."""
+        """The optimizers that still exist and have a network."""
         existing = filter(None, (optimizer() for optimizer in self.optimizers))
         return [optimizer for optimizer in existing if optimizer.target is not None]
 
@@ -77,7 +77,7 @@ class Network:
     prefix: int  #: The number in the prefix of its paths.
     training: int  #: Number of the training of its parameters.
     signature: int  #: A number that its copies have as well; see :func:`_signature`.
-    #: Its name and device, and the mode, after its first call.
+    #: Its name and device, and Chainer's mode, noted after its first call.
     subject: Subject | None = None
     train_mode: bool = True
 
@@ -108,7 +108,7 @@ class Networks:
         return self.trainings[-1]
 
     def set_up(self, optimizer: Any) -> tuple[Training, int, bool]:
-        """Note an optimizer; returns its training, its number, and whether the training is new."""
+        """Note an optimizer; return its training and number, and whether the training is new."""
         optimizer = actual_optimizer(optimizer)
         number = self._numbers.number_of(optimizer)
         last = next((one for one in reversed(self.trainings) if one.optimizers), None)
@@ -177,7 +177,7 @@ class Networks:
         return self._numbers.number_of(thing)
 
     def add_root(self, network: Any) -> int:
-        """Give a network's links paths that begin with a number, and return this number."""
+        """Return the number that the paths of a network begin with; a new network gets one."""
         known = _number(self.path_of(network))[0]
         if known is not None:
             return known
@@ -206,21 +206,24 @@ class Networks:
         return self._class_names[number]
 
     def path_of(self, network: Any) -> str:
-        """The path of a network in the log."""
+        """The path of a network in the log; ``/`` if it is unknown."""
         caller = self._links.callers.get(id(network))
         return "/" if caller is None else caller.path
 
     def links_of(self, number: int) -> list[LinkCalls]:
-        """The links of a network, by their paths in the log."""
+        """The links of the network with this prefix number, without calls; it may be gone."""
         return [*self.links.get(number, {}).values()]
 
     def link_calls(self, calls: Counter[str], trials: int) -> tuple[LinkCalls, ...]:
-        """All links, by their paths in the log."""
+        """All existing links with their mean calls, from the calls by path in the log."""
         return self._links.link_calls(calls, trials)
 
 
 class RecordedPaths:
-    """Translates paths in the log to paths in a recording, whose only network has no prefix."""
+    """Translates paths in the log to paths in a recording.
+
+    A recording shows some of the networks; the paths of a single one have no prefix.
+    """
 
     def __init__(self, networks: Networks) -> None:
         self._networks = networks
@@ -228,7 +231,7 @@ class RecordedPaths:
         self._prefixes: dict[int, str] = {}
 
     def show(self, number: int, prefix: str) -> None:
-        """Show a network, whose paths begin with this prefix."""
+        """Show the network with this number; its paths begin with the prefix."""
         self._prefixes.setdefault(number, prefix)
 
     def show_training(self, targets: Sequence[Any]) -> None:
@@ -253,7 +256,7 @@ class RecordedPaths:
         return "" if path == "/" else path
 
     def __call__(self, path: str) -> str:
-        """Translate a path in the log."""
+        """Translate a path in the log; a network that is not shown yet is shown by its class."""
         number, rest = _number(path)
         if number is None:
             return path
@@ -267,7 +270,7 @@ class RecordedPaths:
         return f"{prefix}{rest}" or "/"
 
     def link_calls(self, calls: Counter[str], trials: int) -> tuple[LinkCalls, ...]:
-        """The links of the shown networks, which need not exist any more."""
+        """The links of the shown networks with their mean calls; the networks may be gone."""
         links = [link for number in self._prefixes for link in self._networks.links_of(number)]
         links += self._networks.link_calls(calls, trials)
         means: Counter[str] = Counter()

@@ -83,7 +83,7 @@ class Profiling:
         self._iterations.finish(error)
 
     def __call__(self, function: Function) -> Function:
-        """A function each call of which is a trial."""
+        """Wrap a function, so that each of its calls is a trial."""
         if not inspect.isfunction(function):
             raise UsageError(
                 "profiling() decorates a function; around other code, use it in a with statement"
@@ -109,7 +109,7 @@ class Profiling:
         return profiled  # type: ignore[return-value]
 
     def _begin(self, names: Mapping[str, Any]) -> None:
-        """A trial begins, in which these names are known."""
+        """Begin a trial; ``names`` are the variables of its code, by name."""
         if self._is_open:
             raise UsageError("this profiling is already open; each block is a separate trial")
         loop = self._loop
@@ -124,7 +124,7 @@ class Profiling:
         self._is_open = True
 
     def _find_networks(self, names: Mapping[str, Any]) -> None:
-        """Find the networks and optimizers that no earlier block had."""
+        """Add the networks and optimizers among new variables to the loop."""
         new = {name: value for name, value in names.items() if id(value) not in self._seen}
         # An object may get a network as an attribute later.
         self._seen.update(id(value) for value in new.values() if not _may_hold(value))
@@ -163,14 +163,14 @@ class Profiling:
         return summarise(self.recording())
 
 
-#: As it reads in a program.
+#: The public name: ``chainer_profile.profiling()``.
 profiling = Profiling
 
 
 def _new_roots(
     roots: Sequence[tuple[str, Any]], known: Sequence[tuple[str, Any]]
 ) -> list[tuple[str, Any]]:
-    """The networks that are not known, under names of their own."""
+    """The networks that neither belong to a known network nor have the name of one."""
     if not roots:
         return []
     links = {id(link) for _, root in known for link in root.links()}
@@ -187,7 +187,7 @@ def _may_hold(value: Any) -> bool:
 
 
 def _with_attributes(names: Mapping[str, Any]) -> dict[str, Any]:
-    """Variables, and networks and optimizers that objects among them have as attributes."""
+    """Add the networks and optimizers that are attributes of the variables."""
     every = dict(names)
     targets: dict[str, Any] = {}
     for name, value in names.items():
@@ -198,5 +198,5 @@ def _with_attributes(names: Mapping[str, Any]) -> dict[str, Any]:
         for attribute, inner in getattr(value, "__dict__", {}).items():
             if isinstance(inner, (chainer.Link, chainer.Optimizer)):
                 every[f"{name}.{attribute}"] = inner
-    # Networks go by their own names first.
+    # Targets come last, because a network is named after the first variable that holds it.
     return every | targets

@@ -106,7 +106,7 @@ class Program:
 
     @property
     def untimed(self) -> dict[str, int]:
-        """How often other threads called what."""
+        """Number of calls of networks, and of updates, in other threads, which are not timed."""
         counts = self._elsewhere
         names = {observers.NETWORK: budget.CALLS, observers.UPDATE: budget.UPDATES}
         return {name: counts[operation] for operation, name in names.items() if counts[operation]}
@@ -156,7 +156,7 @@ class Program:
         return self._unit is None and self.accounts.part in OWN_PARTS and self._is_own_thread
 
     def pause_in_unit(self) -> AbstractContextManager[None]:
-        """While a unit runs, the time within this context belongs to no trial."""
+        """Exclude the time within the context from trials if a unit runs."""
         return self.trials.pause() if self._unit is not None else nullcontext()
 
     # -- the interface of observers.Observer
@@ -201,8 +201,8 @@ class Program:
     def _begin_unit(self, kind: UnitKind, owner: Any) -> observers.End | None:
         """Begin a unit; returns a function to end it, or None if the operation is not a unit.
 
-        While a module is imported, operations are no units. In an extension only calls of networks
-        are.
+        While a module is imported, operations are no units. In an extension, only calls of networks
+        are units.
         """
         if not self._has_begun:
             self._start_trials()
@@ -302,7 +302,7 @@ class Program:
             self.read()
 
     def _begin_live(self, live: LiveTrials, unit: TimedUnit) -> None:
-        """Let a change begin with a unit of the program's own code, but not in an extension."""
+        """Begin a unit in :class:`.LiveTrials`, or switch changes off in an extension."""
         with self.accounts.within(budget.PROFILER, READING, count=0), self.trials.pause():
             if unit.is_in_extension:
                 live.pause()
@@ -313,7 +313,7 @@ class Program:
         """Find the trials among the units so far, and write them.
 
         Args:
-            is_last: No units follow that belong to these.
+            is_last: No later unit belongs to the trials of these units.
         """
         self._is_reading = True
         try:

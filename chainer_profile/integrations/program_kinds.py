@@ -56,7 +56,12 @@ class ProgramKinds:
         self._by_signature: dict[Any, TrialKind] = {}
 
     def training_of_updater(self, updater: Any, training: Training | None) -> Training:
-        """The training that an updater's iterations belong to: a Trainer's, or its own."""
+        """Return the training of an updater's iterations, and note its networks the first time.
+
+        Args:
+            updater: The updater.
+            training: The training of the Trainer that runs it; None without a Trainer.
+        """
         known = self._by_updater.get(self.networks.number_of(updater))
         if known is None or (training is not None and known is not training):
             known = training or self.networks.new_training()
@@ -86,7 +91,7 @@ class ProgramKinds:
         kind = self._by_training.get(number)
         if kind is None:
             training, paths = self.networks.trainings[number], RecordedPaths(self.networks)
-            kind = self._new_kind(TRAINING, partial(_subjects_of, training), paths)
+            kind = self._new_kind(TRAINING, partial(_subjects_of_training, training), paths)
             self._by_training[number] = kind
         return kind
 
@@ -104,9 +109,9 @@ class ProgramKinds:
         kind = self._by_signature.get((account, network.signature))
         if kind is None:
             paths = RecordedPaths(self.networks)
-            kind = self._new_kind(TEST, _nothing, paths, account)
+            kind = self._new_kind(TEST, _no_subjects, paths, account)
             self._by_signature[account, network.signature] = kind
-        kind.subjects = partial(_only, network.reference)
+        kind.subjects = partial(_subjects_of_call, network.reference)
         kind.note_subject(network.subject, network.train_mode)
         kind.paths.show(network.prefix, "")
         return kind
@@ -138,12 +143,12 @@ class ProgramKinds:
             self.every.append(self._changed[kind])
         return self._changed[kind]
 
-    def alike(self, kind: TrialKind) -> list[TrialKind]:
+    def kind_and_changed(self, kind: TrialKind) -> list[TrialKind]:
         """Return a kind, and the kind of its trials with changes, if any."""
         return [kind, self._changed[kind]] if kind in self._changed else [kind]
 
     def measure(self, kind: TrialKind, clock: Clock) -> None:
-        """Measure trials of a kind by row from now on, unless it has failed or is one too many."""
+        """Measure trials of a kind by row from now on, unless that failed or there are too many."""
         if kind.writer is None and kind.number <= _MOST_KINDS and not kind.has_failed:
             calibrates = not any(other.writer for other in self.every)
             journal, warn = partial(self._journal, kind.name), partial(self.warn, kind.name)
@@ -174,15 +179,18 @@ def account_of_own_call(unit: TimedUnit) -> Account:
     return budget.TEST_CALLS if is_test else budget.CALLS, ""
 
 
-def _nothing() -> tuple[list[Any], list[Any]]:
+# The functions that return the networks and the optimizers of a kind of trials.
+
+
+def _no_subjects() -> tuple[list[Any], list[Any]]:
     return [], []
 
 
-def _only(reference: ref[Any]) -> tuple[list[Any], list[Any]]:
-    """One network, if it exists."""
+def _subjects_of_call(reference: ref[Any]) -> tuple[list[Any], list[Any]]:
+    """The called network, if it exists; no optimizers."""
     network = reference()
     return ([] if network is None else [network]), []
 
 
-def _subjects_of(training: Training) -> tuple[list[Any], list[Any]]:
+def _subjects_of_training(training: Training) -> tuple[list[Any], list[Any]]:
     return training.targets(), training.existing_optimizers()

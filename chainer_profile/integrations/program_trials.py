@@ -95,7 +95,7 @@ class ProgramTrials:
                 self.start()
 
     def pause(self) -> AbstractContextManager[None]:
-        """The time within this context belongs to no trial."""
+        """Exclude the time within the context from trials."""
         return self.log.recorder.pause() if self._is_started else nullcontext()
 
     def position(self) -> Position:
@@ -115,7 +115,10 @@ class ProgramTrials:
         self.log.wait()
 
     def prepare(self, unit: TimedUnit, owner: Any) -> None:
-        """Prepare the log for a unit that is about to begin."""
+        """Prepare the log for a unit: note its device and parameters that have changed.
+
+        Wait for the device before an iteration or a call in test mode.
+        """
         kind = unit.kind
         if kind in (UnitKind.LOAD, UnitKind.CONVERT, UnitKind.CLEARGRADS) or not self._layers:
             return
@@ -156,10 +159,10 @@ class ProgramTrials:
         return is_new
 
     def end_training(self, training: Training) -> None:
-        """End the recording of a training, of which no iteration follows."""
+        """Make the recordings of a training after its last iteration."""
         kind = self.kinds.kind_of_training(training.number)
         if kind.count:
-            for each in self.kinds.alike(kind):
+            for each in self.kinds.kind_and_changed(kind):
                 self._end(each)
 
     # -- units
@@ -190,14 +193,14 @@ class ProgramTrials:
 
     def is_due(self, now_ns: int) -> bool:
         """Whether the log should be read, after a unit was added."""
-        takes_long = now_ns - self._read_ns >= self._wait_ns
-        return self._wants_reading or takes_long or len(self._extension_calls) > _MOST_CALLS
+        is_old = now_ns - self._read_ns >= self._wait_ns
+        return self._wants_reading or is_old or len(self._extension_calls) > _MOST_CALLS
 
     def read(self, is_last: bool = False) -> None:
         """Find the trials among the units so far, and add them to their kinds.
 
         Args:
-            is_last: No units follow that belong to these.
+            is_last: No later unit belongs to the trials of these units.
         """
         began_ns = self._accounts.now_ns()
         with self.pause():
@@ -248,7 +251,7 @@ class ProgramTrials:
             self._move_time(units, (budget.CALLS, ""), 0)
 
     def _calls_functions(self, unit: TimedUnit) -> bool:
-        """Whether a call of a network calls any function, as far as that is known."""
+        """Whether a call of a network calls any function; true if that is unknown."""
         is_known = self._is_started and not unit.is_counted
         return not is_known or self.log.calls_functions(unit.begin, unit.end)
 
@@ -270,22 +273,22 @@ class ProgramTrials:
             ns = self._move_time(units, kind.account, 1 if account != kind.account else 0)
             kind.own_ns += ns
             is_changed = any(unit.is_changed for unit in units)
-            of_rows = self.kinds.with_changes(kind) if is_changed else kind
+            measured = self.kinds.with_changes(kind) if is_changed else kind
             if self._layers:
-                self.kinds.measure(of_rows, Clock(self._accounts.now_ns, self.clock.device))
-            if of_rows.writer is not None and not any(unit.is_counted for unit in units):
+                self.kinds.measure(measured, Clock(self._accounts.now_ns, self.clock.device))
+            if measured.writer is not None and not any(unit.is_counted for unit in units):
                 cut = self.log.cut(first.begin, last.end, first.begin_ns, last.end_ns, kind.count)
-                logged.setdefault(of_rows, []).append((ns, *cut))
-        for of_rows, cuts in logged.items():
-            for added_ns in self._added_ns(of_rows, cuts):
+                logged.setdefault(measured, []).append((ns, *cut))
+        for measured, cuts in logged.items():
+            for added_ns in self._add_to_rows(measured, cuts):
                 kind.own_ns -= added_ns
                 self._accounts.move(kind.account, (budget.PROFILER, WITHIN), added_ns)
         self.wants_batches &= not (kind.is_training and kind.is_measured)
 
-    def _added_ns(
+    def _add_to_rows(
         self, kind: TrialKind, cuts: list[tuple[int, LoggedTrial, Counter[str]]]
     ) -> list[int]:
-        """Add trials to the rows of a kind; returns what recording added to each."""
+        """Add trials to the rows of a kind; return the time that recording added to each, in ns."""
         try:
             with self.stopped() if not kind.is_measured else nullcontext():
                 times = kind.add([(trial, calls) for _, trial, calls in cuts])

@@ -39,12 +39,13 @@ class Results:
     network that was called first.
     """
 
+    # The arguments of take_folder.
     out: Path | None
     default: Path
     force: bool
     rank: int | None
     warn: Callable[[str], None]
-    limits: bool = True
+    limits: bool = True  #: Whether to add the machine's saved limits to recordings.
     #: Called with a line that the user should read while the program runs.
     say: Callable[[str], None] | None = None
 
@@ -73,7 +74,7 @@ class Results:
 
     @property
     def main(self) -> Path | None:
-        """Path of the main folder; None if it could not be made or locked."""
+        """Path of the main folder; None unless it was made and locked."""
         return self._folders[MAIN].path if MAIN in self._folders else None
 
     def folders(self) -> dict[str, str]:
@@ -97,7 +98,10 @@ class Results:
         return Journal(file, partial(self._explain, kind))
 
     def _explain(self, kind: str, reason: str) -> str:
-        """Explain the consequences of a journal that cannot be written: ``reason`` is the cause."""
+        """Make the message of a journal that cannot be written, with its consequences.
+
+        ``say`` prints them at once, if there is one; then the message has only the problem.
+        """
         folder = self._folders[self._folder_names[kind]].path
         problem = f"{folder / JOURNAL}: {reason}"
         follows = f"from now on {_IN_MEMORY}; {TYPED} report {folder} recovers the earlier trials"
@@ -107,7 +111,7 @@ class Results:
         return problem
 
     def _move_to_main(self, kind: str) -> None:
-        """Move a kind of trials to the main folder, and the kind that is there to its own."""
+        """Move the journal of a kind to the main folder, and the journal there to a subfolder."""
         names = self._folder_names
         in_main = [other for other, name in names.items() if name == MAIN and other != kind]
         elsewhere = [kind] if names.get(kind, MAIN) != MAIN else []

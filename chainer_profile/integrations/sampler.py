@@ -123,7 +123,7 @@ class Sampler:
             ended.release()
 
     def sample(self, frame: FrameType | None) -> None:
-        """Note what runs now, innermost frame first, for the time since the last sample."""
+        """Note the code that runs in the thread's innermost frame, since the last sample."""
         now_ns, at_ns = self._now_ns(), self._at_ns
         self._at_ns = now_ns
         account = self._accounts.account
@@ -148,7 +148,7 @@ class Sampler:
     def decide(self, begin_ns: int, end_ns: int, account: Account) -> None:
         """Assign samples of the program's own code between two times to an account.
 
-        Samples before the first time have no account of their own.
+        Earlier samples stay in the account of the program's own code.
         """
         self._decide_until(begin_ns)
         self._decide_until(end_ns, account)
@@ -169,11 +169,11 @@ class Sampler:
         seen = [
             ((_OWN_CODE, where, location), ns, 1) for _, ns, where, location in [*self._undecided]
         ]
-        seen += [(key, sums[0], sums[1]) for key, sums in self._seen.copy().items()]
+        seen += [(key, ns, samples) for key, (ns, samples) in self._seen.copy().items()]
         for (account, where, location), ns, samples in seen:
-            of_part = by_part[account, where].setdefault(name_of(location), [0, 0])
-            of_part[0] += ns
-            of_part[1] += samples
+            sums = by_part[account, where].setdefault(name_of(location), [0, 0])
+            sums[0] += ns
+            sums[1] += samples
         return tuple(_largest(by_part))
 
 
@@ -181,13 +181,13 @@ _NO_LOCATION: Location = None, None
 
 
 def next_due(due_ns: int, now_ns: int) -> int:
-    """The first moment after now that is some periods after ``due_ns``: delays do not add up."""
+    """The first time after now that is whole periods after ``due_ns``: delays do not add up."""
     return due_ns + _PERIOD_NS * (max(0, now_ns - due_ns) // _PERIOD_NS + 1)
 
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """A thread that starts within this gets no signal: the program decides which of its do."""
+    """Block signals in threads that start within the context: only the program's get signals."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -213,7 +213,7 @@ def _largest(
 
 def _location_of(frame: FrameType | None) -> Location | None:
     """Locate a sample in the program; returns None in a function of Chainer's, which is a row."""
-    # Only frames within our innermost frame count: the profiler calls whatever has an account.
+    # The search ends at our innermost frame, because the profiler calls functions with an account.
     if frame is not None and frame.f_code.co_filename.startswith(OURS):
         return _NO_LOCATION
     # The outermost function of a library, and the outermost that is not Chainer's.

@@ -1,6 +1,6 @@
 """Run a program as Python itself would.
 
-Its own modules replace modules of the same names that the profiler has loaded.
+The program's modules replace modules of the same names that the profiler has loaded.
 """
 
 from __future__ import annotations
@@ -67,7 +67,11 @@ class Script:
         return (*option, self.name, *self.args)
 
     def prepare(self) -> Callable[[], None]:
-        """Set ``sys.argv`` and ``sys.path`` as Python would, and return a function that runs it."""
+        """Set ``sys.argv`` and ``sys.path`` as Python would, and return a function that runs it.
+
+        Raises:
+            UsageError: The file cannot be read.
+        """
         sys.argv[:] = ["-c" if self.kind == TEXT else self.name, *self.args]
         if self.kind == MODULE:
             sys.path[0] = os.getcwd()

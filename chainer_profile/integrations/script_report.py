@@ -88,7 +88,10 @@ def main(job: Mapping[str, Any]) -> None:
 def _write_reports(
     folder: Path, budget: Budget, formats: Sequence[str], is_short: bool
 ) -> tuple[Summary, RelatedResults]:
-    """Write the reports of a folder, and return the summary and further results they show."""
+    """Write the reports of a folder; return the summary and the related results that they show.
+
+    Before that, measure the time to move examples, and write it to the budget.
+    """
     from chainer_profile.analyse.changes import MUCH
     from chainer_profile.analyse.summaries import summarise
     from chainer_profile.integrations.moving import with_moving

@@ -47,7 +47,7 @@ _PACKAGE = __name__.partition(".")[0]
 def counted_imports(
     accounts: Accounts, pause: Callable[[], AbstractContextManager[None]] = nullcontext
 ) -> Iterator[None]:
-    """Give each package an account that is imported within the context; wrap it in ``pause``."""
+    """Count the time of imports within the context by package; each runs in ``pause()``."""
     thread, process = get_ident(), os.getpid()
 
     def counting(find_and_load: Any) -> Any:
@@ -87,14 +87,15 @@ class ScriptRun:
     # code that saves is imported before it runs, and another interpreter makes the reports.
 
     script: Script
+    # The arguments of take_folder.
     out: Path | None
     default: Path
     force: bool = False
-    command: str = ""
-    layers: bool = True
-    memory: bool = False
-    samples: bool = True
-    tries: bool = False
+    command: str = ""  #: The whole command line, for recordings.
+    layers: bool = True  #: Measure trials by row.
+    memory: bool = False  #: Count allocations in two trials.
+    samples: bool = True  #: Sample the Python functions of the main thread.
+    tries: bool = False  #: Try changes in the trials.
 
     def __post_init__(self) -> None:
         self._problems: dict[str, None] = {}  # each is reported once
@@ -239,7 +240,7 @@ class ScriptRun:
 
     @contextmanager
     def _excused(self) -> Iterator[None]:
-        """Print a line if the block, which runs after the program, fails; imports work in it."""
+        """Print a line if the block fails, and undo the program's changes of imports within it."""
         try:
             with self._start.original_path(), shadowed_modules_loaded():
                 yield
@@ -289,7 +290,10 @@ class ScriptRun:
         return time.perf_counter_ns() >= self._due_ns
 
     def _save_now_and_then(self, outcome: str = RUNNING) -> None:
-        """Write the budget and the advice so far, in case the program is killed."""
+        """Write the budget and the advice so far, at most every few seconds.
+
+        They are written at once if the program has another outcome than :data:`.RUNNING`.
+        """
         if outcome == RUNNING and not self._is_save_due():
             return
         with self._accounts.within(PROFILER, SAVING, count=0), suppress(Exception):

@@ -56,8 +56,8 @@ class LayerProfile(Extension):
         title: Name of the network for the reports. Default: the name of its class.
         command: The command line that started the training, for the reports.
         clock: The clock that measures. Default: the clock of the device.
-        memory: Make the memory pass: the second and the third iteration are not timed. They show
-            what each row allocates in the third; allocations count from the second on.
+        memory: Make the memory pass: the second and the third iteration are not timed. The third
+            shows what each row allocates; allocations are counted from the second on.
         report: Report the milliseconds of each iteration by phase (``profile/forward``)
             and of its slowest layers (``profile/layer/forward/res4/0/conv1``) to the trainer's
             observation, for LogReport and others.
@@ -111,7 +111,7 @@ class LayerProfile(Extension):
     def begin_operation(
         self, operation: str, owner: Any, args: tuple[Any, ...]
     ) -> observers.End | None:
-        """An iteration is an ``update`` of the updater."""
+        """Begin an iteration if the operation is an ``update`` of the updater."""
         iterations = self._iterations
         if operation != observers.ITERATION or owner is not self._trainer.updater:
             return None
@@ -121,7 +121,7 @@ class LayerProfile(Extension):
         return self._end_iteration
 
     def begin_elsewhere(self, operation: str) -> None:
-        """Other threads have no part in it."""
+        """Ignore operations of other threads."""
 
     def fail(self, error: Exception) -> None:
         """Warn that measuring has stopped, after a failure of the profiler."""

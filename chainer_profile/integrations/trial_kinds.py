@@ -104,7 +104,7 @@ class TrialKind:
 
     @property
     def n_rows(self) -> int:
-        """The rows so far."""
+        """Number of rows so far."""
         return 0 if self.target is None else len(self.target.aggregator.index.rows)
 
     @property
@@ -114,7 +114,7 @@ class TrialKind:
 
     @property
     def xp(self) -> Any:
-        """NumPy or CuPy, as the networks use."""
+        """The networks' array module: NumPy or CuPy."""
         return self._xp
 
     def add(self, trials: Sequence[tuple[LoggedTrial, Counter[str]]]) -> list[TrialTimes]:
@@ -134,13 +134,16 @@ class TrialKind:
         return [(self.paths.prefix_of(network), network) for network in self.subjects()[0]]
 
     def loop(self) -> Loop:
-        """The networks, optimizers and batches of a trial; this references the networks."""
+        """The networks, optimizers and batches of a trial; the result keeps the networks alive."""
         loop = Loop(self.roots(), self.subjects()[1], command=self.command)
         loop.batch = self.batch
         return loop
 
     def note_subject(self, subject: Subject | None = None, train_mode: bool = True) -> None:
-        """Remember the networks and optimizers, which may not exist when trials are read."""
+        """Remember names and device of the networks, which may be gone when trials are read.
+
+        ``subject`` has them if the networks are gone already.
+        """
         networks, optimizers = self.subjects()
         if networks:
             device = device_of(networks[0])

@@ -57,6 +57,8 @@ class Trying:
         self._counting.wrap(FunctionNode, "apply", self._counted)
 
     def _counted(self, apply: Any) -> Any:
+        """Wrap ``FunctionNode.apply`` to count calls and elements of inputs."""
+
         # This runs at every call of a function, so it must be fast.
         @functools.wraps(apply)
         def counted_apply(function: Any, inputs: Any) -> Any:
@@ -96,7 +98,7 @@ class Trying:
         )
 
     def lines(self, change: Change, words: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Yield the lines that keep a change, each after its location."""
+        """Yield the lines that the user adds to keep a change: the location and text of each."""
         if set_before := environment_variables(change):
             command = command_to_start(shlex.join(words), is_needed())
             yield BEFORE, f"{set_before} {command}"

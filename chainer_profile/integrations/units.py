@@ -66,7 +66,7 @@ class TimedUnit:
 
 def calls_in_test_mode() -> bool:
     """Whether networks are called in test mode, or without a graph."""
-    # In a quarter of the time of chainer.config.train.
+    # This takes a quarter of the time of chainer.config.train.
     here, elsewhere = chainer.config._local.__dict__, chainer.global_config
     train: Any = here.get("train", elsewhere.train)
     return not (train and here.get("enable_backprop", elsewhere.enable_backprop))

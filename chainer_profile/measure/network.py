@@ -17,7 +17,7 @@ from chainer_profile.measure.arguments import Arguments, arrays_in, as_network, 
 from chainer_profile.measure.state import preserved_state
 from chainer_profile.measure.step_session import StepError, StepSession
 from chainer_profile.measure.steps import ForwardStep, learn_first
-from chainer_profile.record.network import COUNTS, OWN, TEXTS, WORK, ModelSummary
+from chainer_profile.record.network import COUNTS, LINK_COUNTS, TEXTS, WORK, ModelSummary
 from chainer_profile.record.recording import Layer, Shape
 
 _WHOLE = (int, np.integer)
@@ -137,7 +137,7 @@ def _count_arrays(model: Any) -> tuple[dict[str, dict[str, int]], int, int]:
     Returns the counts by path, and the bytes of all parameters and of all persistent arrays. An
     array that several paths share counts for the first path.
     """
-    counts = {path: dict.fromkeys(OWN, 0) for path, _ in model.namedlinks()}
+    counts = {path: dict.fromkeys(LINK_COUNTS, 0) for path, _ in model.namedlinks()}
     parameter_nbytes = persistent_nbytes = 0
     seen: set[int] = set()
     for path, param in model.namedparams(include_uninit=False):
@@ -183,7 +183,7 @@ def _layer_table(
     session: StepSession, counts_by_path: dict[str, dict[str, int]], users: dict[str, int]
 ) -> pd.DataFrame:
     """Make a table with a row for each call, and for each link with arrays that was not called."""
-    remaining, none = dict(counts_by_path), dict.fromkeys(OWN, 0)
+    remaining, none = dict(counts_by_path), dict.fromkeys(LINK_COUNTS, 0)
     rows: list[dict[str, Any]] = [
         {name: getattr(layer, name) for name in (*TEXTS, *WORK)}
         | (remaining.pop(layer.path, none) if users[layer.path] == layer.index else none)

@@ -95,7 +95,7 @@ class Ranks:
 
     @property
     def between_ns(self) -> Ints:
-        """Time of the communication phase outside of collectives, (ranks, iterations)."""
+        """Time of the phase ``communication`` outside of collectives, (ranks, iterations)."""
         if COMMUNICATION not in self.phases:
             return np.zeros_like(self.iteration_ns)
         phase = self.phase_ns[:, :, self.phases.index(COMMUNICATION)]
@@ -125,7 +125,7 @@ class Ranks:
 
     @property
     def efficiency(self) -> float:
-        """Fraction of an iteration without communication: median of the ranks' means.
+        """Fraction of an iteration without communication: mean over ranks, median over iterations.
 
         NaN if there are no iterations or an iteration took no time. N times this estimates the
         speed-up by N ranks: each rank computes its own batch, and one rank alone would not
@@ -138,7 +138,10 @@ class Ranks:
 
     @property
     def last(self) -> Floats:
-        """Fraction of the iterations in which the others waited for each rank, (ranks,)."""
+        """Fraction of the iterations in which the other ranks waited for a rank, (ranks,).
+
+        All are 0 without recorded arrivals.
+        """
         # The last rank to arrive waits least, summed over the collectives of the iteration.
         if not self.collectives or not len(self.iterations):
             return np.zeros(len(self.ranks))
@@ -159,6 +162,11 @@ def merge(
     outcomes: Mapping[str, str] | None = None,
 ) -> Ranks:
     """Merge the recordings of ranks.
+
+    Args:
+        recordings: The recordings, by the names of the ranks' folders.
+        problems: Lines about recordings that are missing or damaged.
+        outcomes: Known outcomes of the ranks' programs, by the same names.
 
     Raises:
         ProfileError: The ranks are not ranks of one training, or have no iteration in common.

@@ -88,7 +88,10 @@ class SlowRank:
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Stragglers and slow ranks, with the times of all layers on all ranks, (ranks, layers)."""
+    """Stragglers and slow ranks, with the times of all layers on all ranks, (ranks, layers).
+
+    The times are NaN if there is one rank.
+    """
 
     elsewhere_s: Floats  #: Median times on the other ranks.
     excess_s: Floats  #: Median differences.
@@ -113,14 +116,14 @@ def judge(self_ns: Ints, layers: Sequence[Layer], iteration_s: float, window_s: 
     if n_ranks < 2:
         unknown = np.full_like(here_s, np.nan)
         return Judged(unknown, unknown, unknown, unknown)
-    others_ns = elsewhere(self_ns)
+    others_ns = twice_median_elsewhere(self_ns)
     differences_ns = 2 * self_ns - others_ns
     late_ns = np.rint(np.percentile(self_ns, 95, axis=1)).astype(np.int64)
     times = Judged(
         elsewhere_s=np.median(others_ns, axis=1) * NS / 2,
         excess_s=np.median(differences_ns, axis=1) * NS / 2,
         mean_s=differences_ns.mean(axis=1) * NS / 2,
-        late_s=(late_ns - elsewhere(late_ns) / 2) * NS,
+        late_s=(late_ns - twice_median_elsewhere(late_ns) / 2) * NS,
     )
     if count < MIN_TRIALS or not width:
         return times
@@ -190,7 +193,8 @@ def _always(
 ) -> tuple[Floats, Floats]:
     """Log factors by which layers take longer in all iterations, and corrected p-values.
 
-    Results and arguments have the shape (ranks, layers).
+    The results, and the first three arguments, have the shape (ranks, layers). ``logs`` are log
+    ratios without the factor of a slow rank, ``errors`` their standard errors.
     """
     shift = np.clip([common_part(row, groups)[0] for row in logs], -_USUAL, _USUAL)
     scatter = np.median(
@@ -223,7 +227,7 @@ def _at_times(self_ns: Ints, iteration_s: float) -> tuple[Floats, Floats]:
     n_ranks = len(self_ns)
     medians = np.median(self_ns, axis=1, keepdims=True)
     above = np.rint(self_ns - medians).astype(np.int64)
-    differences = (above - elsewhere(above) / 2) * NS
+    differences = (above - twice_median_elsewhere(above) / 2) * NS
     medians_s = medians[:, 0] * NS
     delays = np.maximum(differences.mean(axis=1), 0)
     others_s = medians_s.sum(axis=1, keepdims=True) - medians_s
@@ -273,8 +277,11 @@ def _blocks(scores: Floats) -> Floats:
     return means
 
 
-def elsewhere(values: Ints) -> Ints:
-    """For each rank, twice the median of the other ranks' values; both shapes are (ranks, ...)."""
+def twice_median_elsewhere(values: Ints) -> Ints:
+    """Twice the median of the other ranks' values, for each rank; both shapes are (ranks, ...).
+
+    Twice the median is a whole number, also for an even number of other ranks.
+    """
     count = len(values)
     order = np.argsort(values, axis=0, kind="stable")
     ordered = np.take_along_axis(values, order, axis=0)

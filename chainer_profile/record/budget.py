@@ -135,13 +135,13 @@ class Budget(Escaped):
     other_cpu: float | None = None
     cores: int | None = None  #: Number of cores of the machine.
 
-    def part(self, part: str) -> tuple[Spent, ...]:
+    def accounts(self, part: str) -> tuple[Spent, ...]:
         """The accounts of a part, longest first."""
         return tuple(sorted((s for s in self.spent if s.part == part), key=lambda s: -s.ns))
 
-    def of(self, part: str) -> Spent:
-        """The whole time of a part, and the sum of its counts."""
-        times = self.part(part)
+    def total(self, part: str) -> Spent:
+        """The time and the count of all accounts of a part together."""
+        times = self.accounts(part)
         return Spent(part, "", sum(s.ns for s in times), sum(s.count for s in times))
 
 
@@ -153,11 +153,11 @@ def read_budget(folder: Path) -> Budget | None:
     """Read the budget in a run's folder; None if the file is missing."""
     # These modules import NumPy, whose import should be in the account of the profiled program.
     from chainer_profile.record.checking import check_folder_name, check_numbers
-    from chainer_profile.record.versioned import read_beside
+    from chainer_profile.record.versioned import read_if_exists
 
     def check(budget: Budget) -> None:
         check_numbers(budget)
         for trials in budget.trials:
             check_folder_name(trials.folder)
 
-    return read_beside(folder / BUDGET, Budget, FORMAT, VERSION, check=check)
+    return read_if_exists(folder / BUDGET, Budget, FORMAT, VERSION, check=check)

@@ -26,33 +26,37 @@ Problems = Callable[[Any], Iterator[str]]
 
 def check(recording: Any) -> None:
     """Raise ValueError for a recording that cannot be analysed."""
-    _refuse(recording, _of_arrays, _of_calls, _of_parts, _of_inside)
+    _refuse(recording, _array_problems, _call_problems, _part_problems, _inside_problems)
 
 
 def check_file(recording: Any) -> None:
-    """Raise ValueError for a recording that no run has measured: before writing, after reading."""
+    """Raise ValueError for a recording that no run can have measured.
+
+    Call it before a recording is written and after it was read.
+    """
     check(recording)
-    _refuse(recording, _of_trials, _of_numbers, _of_layers)
+    _refuse(recording, _trial_problems, _number_problems, _layer_problems)
 
 
 def check_numbers(part: Any) -> None:
     """Raise ValueError if a dataclass contains an impossible number."""
-    _refuse(part, _of_numbers)
+    _refuse(part, _number_problems)
 
 
 def check_folder_name(name: str) -> None:
-    """Raise ValueError if a name is not the name of a folder in the folder of a run."""
+    """Raise ValueError for ``..`` and for names with separators, which lead to other folders."""
     if "\0" in name or os.path.basename(name) != name or name == "..":
         raise ValueError(f"{name!r} is not the name of a folder in this one")
 
 
-def _refuse(recording: Any, *kinds: Problems) -> None:
-    for problems in kinds:
+def _refuse(recording: Any, *checks: Problems) -> None:
+    """Raise ValueError with the first problem."""
+    for problems in checks:
         for problem in problems(recording):
             raise ValueError(problem)
 
 
-def _of_arrays(recording: Any) -> Iterator[str]:
+def _array_problems(recording: Any) -> Iterator[str]:
     for field in dataclasses.fields(recording):
         name, samples = field.name, getattr(recording, field.name)
         if not isinstance(samples, np.ndarray) or not samples.size:
@@ -70,7 +74,7 @@ def _of_arrays(recording: Any) -> Iterator[str]:
         yield "left_ns: a collective was left before it was entered, as arrived_ns says"
 
 
-def _of_trials(recording: Any) -> Iterator[str]:
+def _trial_problems(recording: Any) -> Iterator[str]:
     # On a device, and in other engines, layers run in parallel to the host or to each other.
     if recording.trial_ns is None or recording.on_device or recording.settings.engine:
         return
@@ -81,7 +85,7 @@ def _of_trials(recording: Any) -> Iterator[str]:
         yield f"trial {framework.argmin()} is {-framework.min()} ns shorter than its layers"
 
 
-def _of_numbers(recording: Any) -> Iterator[str]:
+def _number_problems(recording: Any) -> Iterator[str]:
     for field in dataclasses.fields(recording):
         for name, number in _numbers(field.name, getattr(recording, field.name)):
             begin = f"{field.name}: {name} is {str(number)[:30]}"
@@ -108,28 +112,28 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
         yield name, value
 
 
-def _of_calls(recording: Any) -> Iterator[str]:
-    for place, layer in enumerate(recording.layers):
+def _call_problems(recording: Any) -> Iterator[str]:
+    for index, layer in enumerate(recording.layers):
         for name in ("path", "function", "phase"):
             value = getattr(layer, name)
             if not isinstance(value, str):
-                yield f"layer {place} has the {name} {value!r}, which is not text"
+                yield f"layer {index} has the {name} {value!r}, which is not text"
         if not layer.calls > 0:
-            yield f"layer {place} has {layer.calls} calls, but must have more than 0"
+            yield f"layer {index} has {layer.calls} calls, but must have more than 0"
 
 
-def _of_layers(recording: Any) -> Iterator[str]:
+def _layer_problems(recording: Any) -> Iterator[str]:
     n_layers = len(recording.layers)
-    for place, layer in enumerate(recording.layers):
-        if layer.index != place:
-            yield f"layer {place} has the index {layer.index}, but must have {place}"
+    for index, layer in enumerate(recording.layers):
+        if layer.index != index:
+            yield f"layer {index} has the index {layer.index}, but must have {index}"
         for name in ("path", "function", "phase"):
             if not getattr(layer, name):
-                yield f"layer {place} has an empty {name}"
+                yield f"layer {index} has an empty {name}"
         for name in ("parent", "forward"):
             row = getattr(layer, name)
             if not _is_row(row, n_layers):
-                yield f"layer {place} has the {name} {row}, but there are {n_layers} layers"
+                yield f"layer {index} has the {name} {row}, but there are {n_layers} layers"
     if any(not link.path for link in recording.links):
         yield "a link has no path"
     if len(set(recording.phases)) < len(recording.phases):
@@ -140,7 +144,7 @@ def _is_row(row: int | None, n_layers: int) -> bool:
     return row is None or 0 <= row < n_layers
 
 
-def _of_parts(recording: Any) -> Iterator[str]:
+def _part_problems(recording: Any) -> Iterator[str]:
     n_layers, n_phases, rank = len(recording.layers), len(recording.phases), recording.rank
     memory, counters = recording.memory, recording.counters
     if rank is not None and rank.number >= rank.size:
@@ -165,7 +169,7 @@ def _of_parts(recording: Any) -> Iterator[str]:
             yield f"{begin} {len(counted.trial)} trials, not {counters.trials}"
 
 
-def _of_inside(recording: Any) -> Iterator[str]:
+def _inside_problems(recording: Any) -> Iterator[str]:
     inside = recording.inside
     if inside is None:
         return

@@ -83,7 +83,11 @@ def fold_call_history(
 
 
 def shortest_period(names: Sequence[str]) -> int:
-    """The shortest number of calls after which the names repeat, at least twice."""
+    """The shortest period of the names.
+
+    Raises:
+        ProfileError: The names do not contain two periods.
+    """
     # The period is len - border. The border is the longest proper prefix that is also a suffix
     # (Knuth, Morris and Pratt 1977).
     border = [0] * len(names)

@@ -17,7 +17,10 @@ _CHUNK_NBYTES = 1 << 20
 
 
 def framed(content: bytes, section: int) -> bytes:
-    """Put a header before a record: marker, section, length, and the CRC-32 of what follows it."""
+    """Put a header before a record: marker, section, length and checksum.
+
+    The checksum is the CRC-32 of section, length and content.
+    """
     fields = _FIELDS.pack(section, len(content))
     return _MARKER + fields + _checksum(fields, content) + content
 
@@ -25,7 +28,7 @@ def framed(content: bytes, section: int) -> bytes:
 def whole_nbytes(
     frames: bytearray, most_nbytes: int | None = None, most_records: int | None = None
 ) -> int:
-    """Count the bytes of the whole records at the beginning, up to a number of bytes or records."""
+    """Count the bytes of the complete records at the beginning, up to these limits."""
     limit = len(frames) if most_nbytes is None else most_nbytes
     end = count = 0
     while end + _HEADER_NBYTES <= limit and count != most_records:
@@ -38,7 +41,7 @@ def whole_nbytes(
 
 
 class FrameReader:
-    """Reads records; skips and counts damaged bytes."""
+    """Reads the records in the next ``nbytes`` of a stream; skips and counts damaged bytes."""
 
     def __init__(self, stream: IO[bytes], nbytes: int) -> None:
         self._stream = stream

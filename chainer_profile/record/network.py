@@ -12,12 +12,12 @@ from chainer_profile.basics.paths import depth_first, truncate
 from chainer_profile.basics.views import Displayable
 from chainer_profile.record.recording import Shape
 
-#: Columns of the table: texts, counts of the link, and counts of the call. Operations and bytes of
-#: a call may be unknown.
+#: Columns of the table: texts, counts of the link, and counts of the call. The operations and bytes
+#: in ``WORK`` may be unknown.
 TEXTS = ("path", "function", "input_shapes", "output_shapes", "dtype")
-OWN = ("parameters", "trainable", "persistent")
+LINK_COUNTS = ("parameters", "trainable", "persistent")
 WORK = ("macs", "flops", "nbytes_read", "nbytes_written")
-COUNTS = (*OWN, *WORK, "nbytes_output", "approximate")
+COUNTS = (*LINK_COUNTS, *WORK, "nbytes_output", "approximate")
 
 
 def _total(name: str, meaning: str) -> property:

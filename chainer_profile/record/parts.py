@@ -375,7 +375,7 @@ class MemoryUse:
     state_nbytes: int | None = None
 
     @property
-    def there_nbytes(self) -> int | None:
+    def initial_nbytes(self) -> int | None:
         """Bytes of network, optimizer and inputs at the start of the trial; None if unknown."""
         if self.gradient_nbytes is None or self.state_nbytes is None:
             return None

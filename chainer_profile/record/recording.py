@@ -70,7 +70,7 @@ def _no_samples() -> Samples:
 
 
 def _along(*axes: str) -> dict[str, tuple[str, ...]]:
-    """Names of the axes of an array."""
+    """Metadata of a field: the names of the axes of its array."""
     return {"axes": axes}
 
 
@@ -309,8 +309,8 @@ def _replacing(path: str | Path) -> AbstractContextManager[BinaryIO]:
 def _arrays_in(file: BinaryIO) -> dict[str, NDArray[Any]]:
     """The arrays of a recording in an .npz file.
 
-    Each is read to its end, so its checksum is compared. Arrays with other names are opened only,
-    which compares their two names.
+    Each is read to its end, which compares its checksum. Other members of the file are only opened,
+    which compares their names in the file's directory and in their own headers.
     """
     names = {f"{name}.npy": name for name in (*_AXES, "meta")}
     arrays = {}
@@ -325,7 +325,7 @@ def _arrays_in(file: BinaryIO) -> dict[str, NDArray[Any]]:
 
 
 def _check_sizes(unpacked: int, packed: int) -> None:
-    """Raise ValueError for a file whose unpacked arrays would fill the memory."""
+    """Raise ValueError for arrays that shrink more than samples do, or would fill the memory."""
     if unpacked <= _ALWAYS_UNPACKED:
         return
     size = format_nbytes(unpacked)

@@ -29,21 +29,31 @@ def read_known(path: Path, content: bytes, form: str, version: int) -> dict[str,
     return values
 
 
-def read_beside(
+def read_if_exists(
     path: Path,
     kind: type[T],
     form: str,
     version: int,
     *,
-    words: bool = False,
+    text_numbers: bool = False,
     check: Callable[[T], None] = lambda built: None,
 ) -> T | None:
-    """Read a dataclass from a JSON file in a run's folder; None if the file is missing.
+    """Read a dataclass from a JSON file; None if the file is missing.
 
-    ``check`` raises ValueError for impossible values.
+    Args:
+        path: The file.
+        kind: The dataclass.
+        form: Name of the format.
+        version: Newest version of the format that this program reads.
+        text_numbers: Accept text instead of numbers.
+        check: Raises ValueError for impossible values.
+
+    Raises:
+        ProfileError: The file is damaged, or has another format or a newer version.
     """
     try:
-        built = build(kind, read_known(path, read_regular(path), form, version), words=words)
+        values = read_known(path, read_regular(path), form, version)
+        built = build(kind, values, text_numbers=text_numbers)
         check(built)
         return built
     except (FileNotFoundError, NotADirectoryError):
@@ -55,7 +65,7 @@ def read_beside(
 
 
 def check_version(path: Path, version: object, newest: int) -> None:
-    """Refuse a file whose format is newer than this program."""
+    """Raise ProfileError for a file with a newer format than this program reads."""
     if not isinstance(version, int) or version > newest:
         raise ProfileError(
             f"{path} has format version {version!r}, but this program reads up to {newest}: "
@@ -63,16 +73,16 @@ def check_version(path: Path, version: object, newest: int) -> None:
         )
 
 
-def build(kind: type[T], values: Mapping[str, Any], *, words: bool = False) -> T:
+def build(kind: type[T], values: Mapping[str, Any], *, text_numbers: bool = False) -> T:
     """Make a dataclass from JSON values. Lists become tuples; unknown fields are ignored.
 
-    An array may be a NumPy array or text with integers. With ``words``, numbers may be text.
+    An array may be a NumPy array or text with integers. With ``text_numbers``, numbers may be text.
 
     Raises:
         ValueError: The values do not fit the dataclass.
     """
     try:
-        built = msgspec.convert(values, kind, strict=not words, dec_hook=_array)
+        built = msgspec.convert(values, kind, strict=not text_numbers, dec_hook=_array)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
     _set_defaults(built)
@@ -85,10 +95,10 @@ def _set_defaults(value: Any) -> None:
     ``vars()`` then has all fields, as after the constructor.
     """
     if dataclasses.is_dataclass(value):
-        given = vars(value)
+        values = vars(value)
         for field in dataclasses.fields(value):
-            if field.name in given:
-                _set_defaults(given[field.name])
+            if field.name in values:
+                _set_defaults(values[field.name])
             else:
                 object.__setattr__(value, field.name, field.default)
     elif isinstance(value, tuple | list):

@@ -19,7 +19,7 @@ from chainer_profile.engines.results import (
 )
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs import write
-from chainer_profile.runs.folder import RECORDING, is_of_run, load_run, save_recording
+from chainer_profile.runs.folder import RECORDING, is_run_file, load_run, save_recording
 from chainer_profile.runs.output_files import refuse_folders, refuse_foreign, remove_all
 from chainer_profile.runs.output_files import write as write_files
 
@@ -36,7 +36,7 @@ def take_engines_folder(
     else:
         refuse_foreign(out, _FILES.__contains__, "run", (out / RESULTS).exists(), force)
         for name in folder_names(engines).values():
-            refuse_folders(out / name, is_of_run)
+            refuse_folders(out / name, is_run_file)
     with removed_if_empty(out):
         yield out
 
@@ -51,7 +51,7 @@ def write_run(folder: Path, run: EnginesRun, recordings: Mapping[str, Recording]
             save_recording(engine_folder, recordings[engine.name])
     write_files(folder, {RESULTS: write_json(run, recordings)})
     for name in old - {engine.folder for engine in run.engines}:
-        remove_all(folder / name, is_of_run)
+        remove_all(folder / name, is_run_file)
 
 
 def _engine_folders(folder: Path) -> set[str]:

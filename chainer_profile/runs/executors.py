@@ -48,7 +48,13 @@ class Workers(NamedTuple):
 
 
 def run_case(sweep: str, words: Sequence[str], folder: str) -> Outcome:
-    """Run a case of a sweep in a fresh process. Use the driver's folder if it exists here."""
+    """Run a case of a sweep in a fresh process, within ``folder`` if that exists here.
+
+    Args:
+        sweep: Identifies the sweep, for :func:`stop`.
+        words: Arguments of the command.
+        folder: Working directory of the process that runs the sweep.
+    """
     try:
         with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
             recording, error = _run(sweep, words, folder, Path(scratch))
@@ -58,12 +64,13 @@ def run_case(sweep: str, words: Sequence[str], folder: str) -> Outcome:
 
 
 def run_alone(*case: Any) -> Outcome:
-    """Run a case of a sweep, but only one at a time in this worker, as others would disturb it."""
+    """Run a case of a sweep as :func:`run_case` does, one at a time, as others would disturb it."""
     with _one_at_a_time:
         return run_case(*case)
 
 
 def _run(sweep: str, words: Sequence[str], folder: str, scratch: Path) -> tuple[bytes, str]:
+    """Return the bytes of the recording and an empty text, or no bytes and an error."""
     log, out = scratch / "stderr", scratch / "run"
     command = [sys.executable, str(PROGRAM), *words, "-q", "--format", "none", "--out", str(out)]
     with (

@@ -65,7 +65,7 @@ def take_folder(
         with files.removed_if_empty(folder):
             if out is not None:
                 has_run = (folder / RECORDING).exists() or (folder / JOURNAL).exists()
-                refuse_foreign(folder, is_of_run, "run", has_run, force)
+                refuse_foreign(folder, is_run_file, "run", has_run, force)
             try:
                 journal = _open_journal(folder, replace=force)
             except FileExistsError:
@@ -89,14 +89,14 @@ def take_folder(
 
 
 def _possible_folders(out: Path | None, default: Path, rank: int | None) -> Iterator[Path]:
-    """Yield ``out``, or the free folders among the numbered defaults."""
+    """Yield ``out``, or the free numbered defaults; for a rank, the subfolders ``rank-N``."""
     if rank is None:
         return iter([out]) if out else filter(files.is_free, files.numbered(default))
     folders = [out] if out else filter(_is_free_for_ranks, files.numbered(default))
     return (folder / f"{_RANK}{rank}" for folder in folders)
 
 
-def is_of_run(name: str) -> bool:
+def is_run_file(name: str) -> bool:
     """Whether a run may write a file of this name into its folder."""
     return name in (RECORDING, JOURNAL) or is_report(name)
 
@@ -110,7 +110,11 @@ def _is_free_for_ranks(folder: Path) -> bool:
 
 
 def _open_journal(folder: Path, replace: bool) -> BinaryIO:
-    """Create a journal, or empty an old one if it may be replaced and no run is writing it."""
+    """Create and lock a journal, or empty an old one if ``replace``.
+
+    The trials of a killed run are saved before. Raise FileExistsError if the folder has a run that
+    may not be replaced, and ProfileError if a run is writing it.
+    """
     from chainer_profile.record.journal import recover
 
     path = folder / JOURNAL

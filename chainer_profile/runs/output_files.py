@@ -42,7 +42,7 @@ def remove_all(folder: Path, is_own: IsOwnFile) -> None:
 
 
 def refuse_folders(folder: Path, is_own: IsOwnFile) -> None:
-    """Raise UsageError if a folder has the name of a file of the command."""
+    """Raise UsageError if a subfolder has the name of a file that the command may write."""
     for path in _entries(folder):
         if is_own(path.name) and path.is_dir():
             raise UsageError(f"{path} is a folder; move it away, or name another folder")

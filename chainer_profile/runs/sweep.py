@@ -25,7 +25,7 @@ from chainer_profile.record.parts import Settings
 from chainer_profile.record.recording import COMPLETE, TIME_LIMIT, Recording
 from chainer_profile.record.versioned import read_known
 from chainer_profile.runs.executors import Outcome, Workers
-from chainer_profile.runs.folder import JOURNAL, RECORDING, is_of_run, save_recording
+from chainer_profile.runs.folder import JOURNAL, RECORDING, is_run_file, save_recording
 from chainer_profile.runs.output_files import (
     refuse_folders,
     refuse_foreign,
@@ -111,11 +111,11 @@ class SweepFolder:
         self.foreign_names = [name for key, name in plan.items() if key not in by_key]
 
     def begin(self) -> None:
-        """Write the plan of the sweep, and remove files that it replaces."""
+        """Write the plan of the sweep; with ``force``, remove the files of an earlier sweep."""
         if self._force and self.earlier_names:
-            remove(self.path, lambda name: _is_of_sweep(name) and name != PLAN)
+            remove(self.path, lambda name: _is_sweep_file(name) and name != PLAN)
             for name in self.earlier_names:
-                remove_all(self.path / name, _is_of_case)
+                remove_all(self.path / name, _is_case_file)
         cases = [{"name": name, **case.key} for case, name in self.names.items()]
         plan = {"format": FORMAT, "version": VERSION, "cases": cases}
         write(self.path, {PLAN: as_json(plan)})
@@ -160,20 +160,20 @@ def take_sweep(path: Path, cases: Sequence[Case], force: bool) -> Iterator[Sweep
                 "another folder, or replace it with --force"
             )
         has_sweep = bool(folder.earlier_names)
-        refuse_foreign(path, _is_of_sweep, "sweep", has_sweep, force or has_sweep)
+        refuse_foreign(path, _is_sweep_file, "sweep", has_sweep, force or has_sweep)
         for name in folder.names.values():
-            refuse_folders(path / name, _is_of_case)
+            refuse_folders(path / name, _is_case_file)
         yield folder
 
 
-def _is_of_sweep(name: str) -> bool:
+def _is_sweep_file(name: str) -> bool:
     """Whether a sweep may write a file of this name into its folder."""
     return _FILES.fullmatch(name) is not None
 
 
-def _is_of_case(name: str) -> bool:
+def _is_case_file(name: str) -> bool:
     """Whether a case may write a file of this name into its folder."""
-    return name == ABOUT or is_of_run(name)
+    return name == ABOUT or is_run_file(name)
 
 
 def _json(content: Mapping[str, Any]) -> str:
@@ -203,7 +203,10 @@ def _read_plan(path: Path) -> dict[str, str]:
 def run_cases(
     todo: Sequence[Case], folder: SweepFolder, workers: Workers, say: Callable[[str], None]
 ) -> Generator[tuple[Case, CaseResult]]:
-    """Run cases on workers; yield each case with its result when it ends."""
+    """Run cases on workers; yield each case with its result when it ends.
+
+    A case that fails runs once more; if it fails again, its result has the error.
+    """
     sweep, directory = uuid.uuid4().hex, os.getcwd()
     futures = {workers.submit(sweep, case.words, directory): (case, 1) for case in todo}
     try:

@@ -14,7 +14,7 @@ from chainer_profile.analyse.findings import FOLDER
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.files import make_folder
 from chainer_profile.record.budget import CALLS, ITERATIONS, RUNNING, Budget, read_budget
-from chainer_profile.runs.folder import RECORDING, is_of_run, load_run, save_recording
+from chainer_profile.runs.folder import RECORDING, is_run_file, load_run, save_recording
 from chainer_profile.runs.formats import FORMATS, Report, parse_formats
 from chainer_profile.runs.output_files import refuse_folders, refuse_foreign, write
 
@@ -80,7 +80,7 @@ def related_results(folder: Path, recording: Recording) -> RelatedResults:
 
 
 def program_of(folder: Path, recording: Recording) -> ProgramTime | None:
-    """Read the time budget of the program of a run, with all recordings of the program."""
+    """Read a program's time budget and all its recordings; None for a run of a network."""
     from chainer_profile.analyse.program import ProgramTime, with_last_trials
 
     budget = _budget_of(folder, recording)
@@ -120,15 +120,18 @@ def with_folder_name(summary: Summary, folder: Path) -> Summary:
 
 
 def save(
-    summary: Summary, folder: str | Path, formats: Sequence[str] = (), **by_whom: str
+    summary: Summary, folder: str | Path, formats: Sequence[str] = (), **title_fields: str
 ) -> list[Path]:
-    """Write a recording and its reports into a folder (:meth:`.Summary.save`)."""
+    """Write a recording and its reports into a folder (:meth:`.Summary.save`).
+
+    ``title_fields`` are the fields of :class:`.ReportTitle`.
+    """
     from chainer_profile.report.content.profile import ReportTitle
 
     names = [formats] if isinstance(formats, str) else formats
     requested = parse_formats(",".join(names)) if names else ()
     path = Path(folder)
-    refuse_foreign(path, is_of_run, "run", (path / RECORDING).exists())
+    refuse_foreign(path, is_run_file, "run", (path / RECORDING).exists())
     make_folder(path)
     save_recording(path, summary.recording)
-    return [path / RECORDING, *write_reports(path, summary, requested, ReportTitle(**by_whom))]
+    return [path / RECORDING, *write_reports(path, summary, requested, ReportTitle(**title_fields))]

@@ -83,7 +83,7 @@ def test_folder_with_a_run_is_refused_before_the_program_runs():
     # A run can consist of the budget alone.
     assert run("--skip", "layers", "-o", "alone") == 0
     assert files("alone") == ["budget.json"]
-    assert read_budget(Path("alone")).of(ITERATIONS).count == 16
+    assert read_budget(Path("alone")).total(ITERATIONS).count == 16
     assert run("--skip", "layers", "-o", "alone") == 2
 
 
@@ -99,7 +99,7 @@ def test_programs_that_hardly_use_chainer_run():
     Path("save.py").write_text(save)
     assert run_in_child(*INTO, "save.py") == 0
     assert "save.py took" in said()
-    assert read_budget(HERE).of(SNAPSHOTS).count == 1
+    assert read_budget(HERE).total(SNAPSHOTS).count == 1
 
 
 def test_file_names_that_are_not_utf8_are_accepted():
@@ -128,7 +128,7 @@ def test_forked_child_does_not_change_the_profile(child):
     assert said().count("Written to") == 1
     budget = read_budget(HERE)
     assert budget.outcome == COMPLETE
-    assert budget.of(ITERATIONS).count == 16
+    assert budget.total(ITERATIONS).count == 16
     assert Path("out").read_text().count("done") == 1 + (child == "break")
 
 
@@ -141,7 +141,7 @@ def test_killed_program_leaves_its_trials_and_its_budget(monkeypatch):
     assert files("here") == ["budget.json", "recording.journal"]
     budget = read_budget(HERE)
     assert budget.outcome == RUNNING
-    assert 0 < budget.of(ITERATIONS).count <= 12
+    assert 0 < budget.total(ITERATIONS).count <= 12
     assert sum(spent.ns for spent in budget.spent) == budget.wall_ns
     assert load_run(HERE).n_trials
 

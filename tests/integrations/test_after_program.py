@@ -69,8 +69,8 @@ def test_results_are_saved_after_a_program_that_breaks_builtins_or_folders(break
     assert recording.ended == COMPLETE
     assert recording.environment.chainer
     assert budget.outcome == "exit code 3"
-    assert budget.of(ITERATIONS).count == 16
-    assert SAVING in {spent.name for spent in budget.part(PROFILER)}
+    assert budget.total(ITERATIONS).count == 16
+    assert SAVING in {spent.name for spent in budget.accounts(PROFILER)}
     assert sum(spent.ns for spent in budget.spent) == budget.wall_ns
 
 
@@ -95,8 +95,8 @@ def test_results_of_changes_survive_a_kill(monkeypatch):
     assert "# What was tried on program.py" in Path("here/advice.md").read_text()
     advice = read_advice(Path("here"))
     assert any(tried.pairs > 2 for tried in advice.tried)
-    assert advice.trials == read_budget(Path("here")).of(ITERATIONS).count == 59
-    assert advice.trials_s == read_budget(Path("here")).of(ITERATIONS).ns * NS
+    assert advice.trials == read_budget(Path("here")).total(ITERATIONS).count == 59
+    assert advice.trials_s == read_budget(Path("here")).total(ITERATIONS).ns * NS
     kinds = [load_run(Path("here", name)) for name in ("", "tried")]
     assert sum(kind.n_trials for kind in kinds) == 59
 

@@ -64,8 +64,8 @@ def test_unedited_program_is_profiled(command):
     assert sum(spent.ns for spent in budget.spent) == budget.wall_ns
     assert min(spent.ns for spent in budget.spent) >= 0
     assert {spent.part for spent in budget.spent} <= set(PARTS)
-    assert budget.of("iterations").count == iterations
-    parts = (budget.part(part) for part in (EXTENSIONS, EVALUATION, TEST_CALLS, SNAPSHOTS))
+    assert budget.total("iterations").count == iterations
+    parts = (budget.accounts(part) for part in (EXTENSIONS, EVALUATION, TEST_CALLS, SNAPSHOTS))
     trained = next(trials for trials in budget.trials if trials.folder == ".")
     assert (trained.loaded, trained.loaded_nbytes) == loaded
     calls = {spent.name: spent.count for part in parts for spent in part}

@@ -88,7 +88,7 @@ def test_unedited_program_on_two_ranks_is_profiled(tmp_path):
     assert stderr.count(" took ") == 1
     assert "; to merge the ranks, run python -m chainer_profile report run" in stderr
     for number in (0, 1):
-        assert read_budget(tmp_path / f"run/rank-{number}").of(ITERATIONS).count == 60
+        assert read_budget(tmp_path / f"run/rank-{number}").total(ITERATIONS).count == 60
     recordings, problems, _ = read_ranks(tmp_path / "run")
     ranks = merge(recordings, problems)
     paths = [f"/predictor/{link}/{parameter}" for link in (0, 1) for parameter in "Wb"]

@@ -121,9 +121,9 @@ def test_memory_before_a_training_trial_is_the_sum_of_its_arrays(optimizer, stat
     weights = 4 * (1000 * 1000 + 1000)
     assert use.parameter_nbytes == use.gradient_nbytes == weights
     assert use.state_nbytes == states * weights
-    assert use.there_nbytes == (2 + states) * weights + use.input_nbytes
+    assert use.initial_nbytes == (2 + states) * weights + use.input_nbytes
     # The trial allocates no memory beyond these arrays.
-    assert after - before == pytest.approx(use.there_nbytes, abs=60 * OBJECTS)
+    assert after - before == pytest.approx(use.initial_nbytes, abs=60 * OBJECTS)
 
 
 def test_only_activations_needed_by_backward_count_as_kept():

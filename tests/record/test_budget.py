@@ -21,10 +21,10 @@ def test_budget_survives_a_round_trip_through_its_file(budget, tmp_path_factory)
     (folder / BUDGET).write_text(write_json(budget), encoding="utf-8")
     assert read_budget(folder) == budget
     for part in PARTS:
-        whole, times = budget.of(part), [spent.ns for spent in budget.part(part)]
+        whole, times = budget.total(part), [spent.ns for spent in budget.accounts(part)]
         assert times == sorted((s.ns for s in budget.spent if s.part == part), reverse=True)
         assert whole.ns == sum(times)
-        assert whole.count == sum(spent.count for spent in budget.part(part))
+        assert whole.count == sum(spent.count for spent in budget.accounts(part))
 
 
 SPENT = (Spent("data", "", 5),)

@@ -7,7 +7,7 @@ import pytest
 
 from chainer_profile.basics import files
 from chainer_profile.basics.errors import ProfileError, UsageError
-from chainer_profile.runs.folder import RECORDING, is_of_run
+from chainer_profile.runs.folder import RECORDING, is_run_file
 from chainer_profile.runs.output_files import refuse_foreign, remove_all, write
 from tests import names_in
 from tests.refusing import refusal
@@ -39,7 +39,7 @@ FOLDERS = [
 
 @pytest.mark.parametrize(("names", "has_results", "force", "said"), FOLDERS)
 def test_folder_with_foreign_files_is_refused(names, has_results, force, said):
-    given = (RUN, is_of_run, "run", has_results, force)
+    given = (RUN, is_run_file, "run", has_results, force)
     refuse_foreign(*given)  # the folder does not exist
     put(*names)
     if said:
@@ -51,7 +51,7 @@ def test_folder_with_foreign_files_is_refused(names, has_results, force, said):
 def test_folder_with_the_name_of_a_report_is_refused_even_with_force():
     (RUN / "report.md").mkdir(parents=True)
     said = "run/report.md is a folder; move it away, or name another folder"
-    given = (RUN, is_of_run, "run", False, True)
+    given = (RUN, is_run_file, "run", False, True)
     assert refusal(refuse_foreign, *given, error=UsageError) == said
     contents = {"layers.csv": b"1", "report.md": b"1"}
     assert refusal(write, RUN, contents, error=UsageError) == said
@@ -64,7 +64,7 @@ def test_only_files_of_a_run_are_replaced_or_removed_with_their_empty_folder():
     assert (RUN / "report.md").read_text() == "new"
     write(Path("ours"), {"layers.csv": b"1"})
     for name in ("run", "ours", "nowhere"):
-        remove_all(Path(name), is_of_run)
+        remove_all(Path(name), is_run_file)
     assert names_in(".") == ["run"]
     assert names_in(RUN) == ["a.csv", "layers-2.csv", "notes.txt"]
 

@@ -142,7 +142,7 @@ def _opening(budget: Budget, first: str) -> Iterator[Block]:
 
 def sentence(budget: Budget) -> str:
     """``train.py took 12.3 s (plus 1.5 s of profiling): 65.0 % training (600 iterations, ...``."""
-    parts = sorted((budget.of(part) for part in _PROGRAM_PARTS), key=lambda spent: -spent.ns)
+    parts = sorted((budget.total(part) for part in _PROGRAM_PARTS), key=lambda spent: -spent.ns)
     largest = ", ".join(
         f"{units.format_percent(share_of(spent, budget))} {_part_text(spent)}"
         for spent in parts[:_MOST_PARTS]
@@ -170,7 +170,7 @@ def how_long(budget: Budget, max_characters: int | None = None) -> str:
 
 def _profiling_ns(budget: Budget) -> int:
     """The time that profiling added. Excludes reports, which have not been made yet."""
-    return sum(spent.ns for spent in budget.part(PROFILER) if spent.name != REPORTS)
+    return sum(spent.ns for spent in budget.accounts(PROFILER) if spent.name != REPORTS)
 
 
 def _part_text(spent: Spent) -> str:

@@ -184,7 +184,7 @@ def memory_sentences(summary: Summary) -> Iterator[str]:
         row = summary.layers.loc[use.high_water_layer]
         where = f"in {row['label']} at {row['path']} ({row['phase']})"
     size = units.format_nbytes
-    if use.there_nbytes is None:
+    if use.initial_nbytes is None:
         yield (
             f"A trial allocates up to {size(use.high_water_nbytes)} in addition to what existed "
             f"before it, {where}. Parameters take {size(use.parameter_nbytes)}, the input "
@@ -194,7 +194,7 @@ def memory_sentences(summary: Summary) -> Iterator[str]:
         *existing, (_, more) = memory_parts(summary)
         parts = ", ".join(f"{size(nbytes)} of {name}" for name, nbytes in existing)
         yield (
-            f"A trial uses up to {size(use.there_nbytes + more)} at once, {where}: {parts}, and "
+            f"A trial uses up to {size(use.initial_nbytes + more)} at once, {where}: {parts}, and "
             f"{size(more)} that it allocates in addition."
         )
     if use.pool_total_nbytes is not None:
@@ -215,7 +215,7 @@ def memory_parts(summary: Summary) -> list[tuple[str, int]]:
     Empty without a memory pass, and for recordings of older versions.
     """
     use = summary.recording.memory
-    if use is None or use.there_nbytes is None:
+    if use is None or use.initial_nbytes is None:
         return []
     existing = [
         ("parameters", use.parameter_nbytes),
