@@ -128,6 +128,7 @@ def images_at_a_time(n: int, n_columns: int, n_weights: int) -> int:
     return max(1, min(n, max(N_COLUMNS, n_weights) // n_columns))
 
 
+@lru_cache(maxsize=1024)
 def gathers(x_shape: Sizes, out: int, n_weights: int, windows: Windows) -> bool:
     """Whether a deconvolution to ``out`` channels is faster by gathering the windows of x."""
     if windows.reversed is None or windows.is_image:

@@ -39,9 +39,9 @@ Replacement = tuple[Any, str, Callable[[Method], Method]]
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 _INTEGERS = {int, np.int32, np.int64}
 #: Sizes below which the checks take longer than a kernel gains: numbers in the columns of a
-#: convolution, multiply-adds of a deconvolution, numbers to normalise, and numbers in the backward
-#: of a normalisation.
-_FEW_COLUMNS, _FEW_MACS, _FEW_NORMALIZED, _FEW_GRADIENTS = 1 << 14, 1 << 16, 1 << 14, 1 << 13
+#: convolution and of a deconvolution, numbers to normalise, and numbers in the backward of a
+#: normalisation.
+_FEW_COLUMNS, _FEW_SCATTERED, _FEW_NORMALIZED, _FEW_GRADIENTS = 1 << 14, 1 << 15, 1 << 14, 1 << 13
 
 
 def replacements(kernels: ModuleType) -> Iterator[Replacement]:
@@ -201,7 +201,7 @@ def _gradient_w(kernels: ModuleType, self: Any, x: Any, gy: Any, *_: Any) -> Any
 
 @_with_fallback
 def _deconvolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: Any) -> Any:
-    if x.size * w.size < _FEW_MACS * len(w):
+    if x.size * w.size * getattr(self, "groups", 1) < _FEW_SCATTERED * len(w) ** 2:
         return None
     dims = self.outs if hasattr(self, "outs") else (self.outh, self.outw)
     windows = _windows(self, w.shape[2:], dims, x.shape[2:]) if _are_accepted(x, w, b) else None

@@ -11,7 +11,7 @@ from chainer_profile.kernels.layouts import Layout, Order
 @pytest.fixture(scope="module")
 def all_shapes():
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("_FEW_COLUMNS", "_FEW_MACS", "_FEW_NORMALIZED", "_FEW_GRADIENTS"):
+        for name in ("_FEW_COLUMNS", "_FEW_SCATTERED", "_FEW_NORMALIZED", "_FEW_GRADIENTS"):
             patch.setattr(functions, name, 0)
         for name in ("convolution", "gradient_w", "deconvolution"):
             layout_for = getattr(convolutions, f"layout_for_{name}")
