@@ -14,7 +14,7 @@ import chainer
 
 from chainer_profile.basics.paths import joined, link_of
 from chainer_profile.measure.devices import device_name, device_of
-from chainer_profile.measure.links import Links, whole_or_mean
+from chainer_profile.measure.links import Links, int_if_whole
 from chainer_profile.measure.loop import Subject, name_of
 from chainer_profile.measure.operations import actual_optimizer
 from chainer_profile.measure.patterns import NO_TRAINING
@@ -279,7 +279,7 @@ class RecordedPaths:
         links_by_path = {self._shown(link.path): link for link in links}
         links_by_path.pop("", None)
         return tuple(
-            replace(link, path=path, calls=whole_or_mean(means[path] / max(1, trials)))
+            replace(link, path=path, calls=int_if_whole(means[path] / max(1, trials)))
             for path, link in links_by_path.items()
         )
 

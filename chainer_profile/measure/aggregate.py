@@ -26,9 +26,10 @@ class LoggedTrial:
 
     Attributes:
         event_ids: Its events, (events,).
-        values: Clocks at these events: the host's, and the device's if there is one.
-        forward_events: For every backward the index of its call's begin event among these events;
-            out of their range for a call outside of this log.
+        values: The host's clock at these events, and the device's if there is one,
+            (clocks, events).
+        forward_events: For each backward, the index of the begin event of its forward call. The
+            index is out of range if that call is not in this log.
         number: The trial's number.
         wall_ns: Duration on the host, until the device is done.
         launch_ns: Duration until the host has launched all work; 0 without a device.
@@ -44,19 +45,20 @@ class LoggedTrial:
 
 @dataclass(frozen=True, eq=False)
 class TrialTimes:
-    """Times and calls of one trial by row, for the rows that were known when it was read.
+    """Times and calls of one trial by row, for the rows that were known when it was added.
 
     Attributes:
+        number: The trial's number.
         start_ns: Begin on the host's clock.
         wall_ns: Duration without pauses, and without the recorder's cost where that is subtracted.
         paused_ns: Duration of pauses.
         rows_ns: Self times of the rows; the device's times if there is a device.
         calls: Calls of the rows.
         phases_ns: Framework times of the phases.
-        arrived_ns: For each row of communication the begin of its first span; 0 without any.
-        left_ns: The end of its last span.
+        arrived_ns: For each row of communication, the begin of its first span; 0 without a span.
+        left_ns: For each row of communication, the end of its last span; 0 without a span.
         host_ns: With a device, the host's self times.
-        gap_ns: With a device, its time before each row, after the row before.
+        gap_ns: With a device, its time before each row, since the end of the previous row.
         launch_ns: With a device, the duration until all was launched.
         span_ns: With a device, the duration from its first event to its last.
         layout: The layout of its rows.
@@ -101,7 +103,7 @@ class Aggregator:
         self._call_key: tuple[bytes, bytes] | None = None
 
     def add(self, trials: Iterable[LoggedTrial], call_ns: float = 0.0) -> list[TrialTimes]:
-        """Add trials.
+        """Add trials, and return the times of each.
 
         Args:
             trials: Logs of trials in their order.
@@ -112,15 +114,17 @@ class Aggregator:
             self._check_calls(prepared)
         times: list[TrialTimes] = []
         for _, group in groupby(prepared, key=lambda trial: trial.key):
-            times += self._add_alike(list(group), call_ns)
+            times += self._add_equal_trials(list(group), call_ns)
         return times
 
     def layout(self, trial: LoggedTrial) -> Layout:
-        """The layout of a trial that is not added."""
+        """Return the layout of a trial, which may add rows, but does not count the trial."""
         return self._layout(_prepare(trial))
 
     def known_layout(self, trial: LoggedTrial) -> tuple[Layout, Ints]:
-        """The layout of a trial in terms of the known rows, and the clock at its events.
+        """Return the layout of a trial and the host's clock at its events, and add no rows.
+
+        The time of new rows has the owner :data:`OUTSIDE`. Events of pauses are left out.
 
         Raises:
             ProfileError: Rows are single calls, and this trial makes others.
@@ -137,7 +141,7 @@ class Aggregator:
             self.index.grows = True
 
     def layers(self) -> tuple[Layer, ...]:
-        """The current rows."""
+        """Describe the current rows, with means over the trials."""
         if self.call_layout is not None:
             return self.call_layout.layers()
         return self.index.layers(self.trials)
@@ -148,7 +152,7 @@ class Aggregator:
 
     @property
     def rows(self) -> list[Row]:
-        """The current rows, with the call sites of their trials."""
+        """The current rows; each has the sums of its call sites."""
         return self._current_index.rows
 
     @property
@@ -156,7 +160,7 @@ class Aggregator:
         return self._current_index.phases
 
     def forget(self) -> None:
-        """Forget the sums of the trials so far; the rows stay."""
+        """Set the number of trials and the sums of all rows to 0; the rows stay."""
         self.trials = 0
         for row in self.index.rows:
             row.sums.clear()
@@ -180,10 +184,8 @@ class Aggregator:
                 for sums in row.sums.values():
                     assert number is not None
                     total = self.index.rows[number].sums_of(sums.site)
-                    total.calls, total.self_ns = (
-                        total.calls + sums.calls,
-                        total.self_ns + sums.self_ns,
-                    )
+                    total.calls += sums.calls
+                    total.self_ns += sums.self_ns
             for phase in layout.index.phases:
                 self.index.phase_number(phase)
 
@@ -219,7 +221,7 @@ class Aggregator:
         )
         return Layout(spans, attributor.attribute(), index)
 
-    def _add_alike(self, trials: list[_Prepared], call_ns: float) -> list[TrialTimes]:
+    def _add_equal_trials(self, trials: list[_Prepared], call_ns: float) -> list[TrialTimes]:
         """Add trials with equal events."""
         layout = self._layout(trials[0])
         index = layout.index
@@ -235,13 +237,13 @@ class Aggregator:
         phases_ns = phases_ns - added_ns
         on_device = len(values) > 1
         gaps = layout.gaps(values[-1], n_rows) if on_device else None
-        moves = layout.collectives()
+        collectives = layout.collectives()
         result = []
         for at, trial in enumerate(trials):
             clock = trial.original_ns
             arrived, left = (
-                np.array([clock[move[end]] if move[end] >= 0 else 0 for move in moves], np.int64)
-                for end in (0, 1)
+                np.array([clock[pair[n]] if pair[n] >= 0 else 0 for pair in collectives], np.int64)
+                for n in (0, 1)
             )
             log = trial.log
             result.append(
@@ -266,6 +268,7 @@ class Aggregator:
         return result
 
     def _add_to_rows(self, layout: Layout, cell_ns: Ints, n_trials: int) -> None:
+        """Add the time of each cell, and its calls in these trials, to the sums of its row."""
         cells = zip(
             layout.cell_owners.tolist(),
             layout.cell_sites,
@@ -286,6 +289,7 @@ class _Prepared:
 
     Attributes:
         key: Equal for trials with the same layout.
+        forward_events: As in :class:`LoggedTrial`, but -1 for every call that is not in the log.
         values: Clocks that stop during pauses, (clocks, events).
         original_ns: The host's clock, which does not stop during pauses.
     """
@@ -300,6 +304,7 @@ class _Prepared:
 
 
 def _prepare(trial: LoggedTrial) -> _Prepared:
+    """Remove the pauses of a trial from its events and clocks."""
     event_ids, values, paused = without_pauses(trial.event_ids, trial.values)
     original_ns, forward_events = trial.values[0], trial.forward_events
     if len(event_ids) < len(trial.event_ids):
@@ -320,8 +325,8 @@ def _prepare(trial: LoggedTrial) -> _Prepared:
 def _recorder_cost(phases_ns: Ints, n_spans: int, call_ns: float) -> Ints:
     """The time that recording added to the phases of each trial, (trials, phases).
 
-    Rows contain hardly any of it, as the clock is read next to the functions. Each phase gets a
-    part in proportion to its framework time.
+    Rows contain hardly any of it, because the clock is read next to the functions. The time is
+    divided among the phases in proportion to their framework times.
     """
     framework_ns = phases_ns.clip(min=0)
     total_ns = np.maximum(1, framework_ns.sum(axis=1))

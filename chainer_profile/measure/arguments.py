@@ -23,7 +23,7 @@ _FORMS = (
 class Arguments:
     """Arguments of a network, by position and by name.
 
-    ``typed`` are the arrays that keep their data type.
+    :meth:`with_floats` does not convert the arrays in ``typed``.
     """
 
     args: tuple[Any, ...]
@@ -32,7 +32,11 @@ class Arguments:
 
     @classmethod
     def from_input(cls, x: Any) -> Arguments:
-        """Convert a network's input, in any of the forms that :data:`_FORMS` lists."""
+        """Convert a network's input, in any of the forms that :data:`_FORMS` lists.
+
+        Raises:
+            UsageError: It has another form, or no array.
+        """
         # A list is one argument: Chainer's recurrent links take a list of sequences.
         arguments = (
             cls((), x) if isinstance(x, dict) else cls(x if isinstance(x, tuple) else (x,), {})
@@ -60,7 +64,7 @@ class Arguments:
         return self.converted(to_dtype)
 
     def converted(self, convert: Callable[[Any], Any]) -> Arguments:
-        """Replace each array by ``convert(array)``, but no Variables."""
+        """Replace each array by ``convert(array)``; Variables stay, and ``typed`` becomes empty."""
         return Arguments(*_converted((self.args, self.kwargs), convert))
 
     @property
@@ -70,7 +74,10 @@ class Arguments:
 
     @property
     def batchsize(self) -> int:
-        """Length of the first argument with arrays, which is a list or an array's first axis."""
+        """Length of the first list of arrays or of the first array, whichever comes first.
+
+        It is 1 for an array without axes.
+        """
         value: Any = (self.args, self.kwargs)
         while isinstance(value, tuple | dict):
             items = value.values() if isinstance(value, dict) else value
@@ -109,7 +116,7 @@ def arrays_in(value: Any) -> tuple[Any, ...]:
 
 
 class FunctionLink(chainer.Link):
-    """A network without links that calls a plain function."""
+    """A network without child links that calls a plain function."""
 
     def __init__(self, function: Callable[..., Any], arrays: tuple[Any, ...]) -> None:
         super().__init__()
@@ -121,7 +128,11 @@ class FunctionLink(chainer.Link):
 
 
 def as_network(model: Any, arrays: tuple[Any, ...]) -> chainer.Link:
-    """Return a network, or wrap a function as one; ``arrays`` choose the device."""
+    """Return a network, or wrap a function as one, on the device of ``arrays``.
+
+    Raises:
+        UsageError: ``model`` is neither a link nor a function.
+    """
     if isinstance(model, chainer.Link):
         return model
     if isinstance(model, type):

@@ -16,12 +16,12 @@ OUTSIDE = -1
 
 @dataclass
 class Attribution:
-    """The owner of each span's self time, and the call that each span is.
+    """The owner of each span's self time, and the call site that it counts for.
 
     Attributes:
         owners: For each span the number of a row, ``-2 - n`` for phase n, or :data:`OUTSIDE`.
-        is_call: Whether a span is a call of its owner.
-        sites: The call site whose sums a span's time adds to.
+        is_call: Whether a span is a call of its owner; otherwise it is a part of a call.
+        sites: The call site that a span's time counts for; None if it is unknown.
     """
 
     owners: list[int] = field(default_factory=list)
@@ -37,7 +37,8 @@ class Attributor:
 
     Args:
         spans: The spans of the trial.
-        forwards: For each span that is a backward the span of its call, else -1.
+        forwards: For each backward, the span of its forward call; -1 if that is not in the trial,
+            and for all other spans.
         sites: Call sites by event id.
         index: The rows, to which new ones are added.
         single_calls: Whether each call is a row of its own; else a row is a function of a link in
@@ -58,9 +59,9 @@ class Attributor:
         self._spans, self._forwards, self._index = spans, forwards, index
         self._single_calls, self._network_is_phase = single_calls, network_is_phase
         self._sites = [sites[event_id] for event_id in spans.event_ids]
-        #: For each span the phase that it is in.
+        #: For each span, its phase.
         self._phases: list[str] = []
-        #: For each span the innermost backward that it is, or is in; -1 for none.
+        #: For each span, the innermost backward around it, or itself if it is one; -1 for none.
         self._backwards: list[int] = []
         self._recomputing = self._find_recomputing()
         #: For each span, whether it is a function that is part of the backward that calls it.
@@ -93,7 +94,10 @@ class Attributor:
         return recomputing
 
     def _find_owner(self, span: int, site: CallSite, parent: int) -> tuple[int | None, str]:
-        """Return the owner and phase of a span; None and ``""`` if its parent's owner owns it."""
+        """Return the owner and phase of a span.
+
+        The owner None means the parent's owner, and an empty phase means the parent's phase.
+        """
         kind = site.kind
         if kind is Kind.TRIAL:
             return OUTSIDE, ""
@@ -149,9 +153,10 @@ class Attributor:
         forward: int | None = None,
         key: tuple[str, int] | None = None,
     ) -> int:
-        """Return the number of a row, which is added if it is new.
+        """Return the number of a row, and add the row if it is new.
 
-        :data:`OUTSIDE` if the row is new and no rows may be added.
+        Returns :data:`OUTSIDE` if the row is new and no rows may be added. All calls of a ``step``
+        share a row. If every other call is a row, ``key`` identifies it; without a key it is new.
         """
         row = Row(self._index.rename_path(path), function, phase, parent, forward)
         if not self._single_calls or step:
@@ -161,6 +166,6 @@ class Attributor:
         return OUTSIDE if number is None else number
 
     def _summed_site(self, span: int, site: CallSite) -> CallSite | None:
-        """Return the call site of a span; None for the backward of a part of a backward."""
+        """Return the call site of a span; None for a backward of a call inside another backward."""
         call = self._forwards[span] if site.kind is Kind.BACKWARD else -1
         return None if call >= 0 and self._is_part[call] else site

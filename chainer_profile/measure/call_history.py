@@ -35,19 +35,19 @@ class History:
         return sum(self._self_ns)
 
     def pairs(self, self_times: bool = False) -> list[tuple[str, float]]:
-        """Names and times in seconds; with ``self_times`` without the time of nested calls."""
+        """Names and times in seconds; ``self_times`` leaves out the time of nested calls."""
         self._match()
         times = self._self_ns if self_times else self._elapsed_ns
         return [(name, time_ns / 1e9) for name, time_ns in zip(self._names, times, strict=True)]
 
     def add(self, event_ids: Ints, clock_ns: Ints) -> None:
-        """Add events, which may end within calls."""
+        """Add the next events of the log; a call may end in a later part of it."""
         if not len(event_ids):
             return
         event_ids, values, paused = without_pauses(event_ids, clock_ns[None])
         clock_ns = values[0] - self._paused_ns
         self._paused_ns += int(paused[0])
-        is_function = np.array([site.is_function for site in self._sites])
+        is_function = np.array([site.is_function_or_backward for site in self._sites])
         is_of_function = is_function[np.where(event_ids >= 0, event_ids, ~event_ids)]
         self._events.append((event_ids[is_of_function], clock_ns[is_of_function]))
 

@@ -61,8 +61,8 @@ class CallSite:
         work: The work of one call; None if unknown.
         specs: Shapes and types of the inputs and of the outputs; None if unknown.
         new_nbytes: Bytes of the outputs that are no views of inputs.
-        denormal_part: The largest part of denormal numbers in an array of the first call, without
-            parameters.
+        denormal_part: The largest fraction of denormal numbers in any array of the first call.
+            Parameters are not examined.
     """
 
     kind: Kind
@@ -81,12 +81,12 @@ class CallSite:
         return self.kind is Kind.BACKWARD
 
     @property
-    def is_function(self) -> bool:
-        """Whether a function hook knows these calls."""
+    def is_function_or_backward(self) -> bool:
+        """Whether Chainer reports these spans to function hooks."""
         return self.kind in (Kind.FUNCTION, Kind.BACKWARD)
 
     def add_inputs(self, in_data: Sequence[Any], parameters: Collection[int]) -> None:
-        """Set the fields of the inputs; ``parameters`` has the identities of parameters' arrays."""
+        """Set the fields of the inputs; ``parameters`` are the identities of parameters' arrays."""
         self.fields["input_shapes"] = shapes_of(in_data)
         inputs = [array for array in in_data if id(array) not in parameters]
         used_parameters = [array for array in in_data if id(array) in parameters]
@@ -99,7 +99,7 @@ class CallSite:
     def add_outputs(
         self, function: Any, in_data: Sequence[Any], outputs: Sequence[Any], warn: Warn
     ) -> None:
-        """Set the fields of the outputs, and compute the work of a call."""
+        """Set the fields of the outputs, and the work of a call from its cost formula."""
         self.fields |= {"output_shapes": shapes_of(outputs), "dtype": dtype_of(outputs)}
         self.forward_fields["output_nbytes"] = nbytes_of(outputs)
         self.new_nbytes = nbytes_of(
@@ -112,7 +112,7 @@ class CallSite:
     def add_gradients(
         self, function: Any, out_grad: Sequence[Any], forward: CallSite, warn: Warn
     ) -> None:
-        """Set the fields and work of a backward, whose call has the site ``forward``."""
+        """Set the fields and work of a backward; ``forward`` is the site of its forward call."""
         needed = tuple(node for node in function.inputs if node.requires_grad)
         self.fields |= {
             "input_shapes": shapes_of(out_grad),
@@ -121,7 +121,7 @@ class CallSite:
         }
         self.denormal_part = largest_denormal_part(out_grad)
         known = specs_of(function.inputs), specs_of(out_grad)
-        # A forward site may stand for calls of many shapes.
+        # The calls of a forward site may have many shapes: use its specs only if they match.
         is_known = forward.specs is not None and forward.specs[0] == known[0]
         inputs, outputs = forward.specs if forward.specs is not None and is_known else known
         wanted = tuple(bool(node.requires_grad) for node in function.inputs)
@@ -137,7 +137,7 @@ def shapes_of(arrays: Sequence[Any]) -> tuple[Shape, ...]:
 
 
 def dtype_of(arrays: Sequence[Any]) -> str:
-    """Data type of the first array."""
+    """Data type of the first array that is not None; empty without one."""
     dtypes = (None if array is None else array.dtype for array in arrays)
     return next((dtype_name(dtype) for dtype in dtypes if dtype is not None), "")
 
@@ -149,7 +149,7 @@ def nbytes_of(arrays: Sequence[Any]) -> int:
 
 
 def _is_view(array: Any, inputs: Sequence[Any]) -> bool:
-    """Whether an array shares memory with one of the inputs."""
+    """Whether an array may share memory with one of the inputs."""
     may_share: Any = getattr(
         chainer.backend.get_array_module(array), "may_share_memory", np.may_share_memory
     )
@@ -157,7 +157,7 @@ def _is_view(array: Any, inputs: Sequence[Any]) -> bool:
 
 
 def work_by(name: str, formula: Callable[[], Work | None], warn: Warn) -> Work | None:
-    """The result of a cost formula; None with a warning if the formula fails."""
+    """Compute a cost formula; None with a warning if it raises an exception."""
     try:
         return formula()
     except Exception as error:

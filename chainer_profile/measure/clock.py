@@ -20,7 +20,7 @@ class Event(Protocol):
     """A point in a device's queue; its time is known when the device has reached it."""
 
     def record(self) -> None:
-        """Insert the event after all work launched so far, again if it was recorded before."""
+        """Insert the event after all work launched so far; it may be recorded again later."""
 
     @property
     def done(self) -> bool:
@@ -74,7 +74,7 @@ class Clock:
 
 
 def check_clock(clock: Any) -> Any:
-    """Refuse an argument that is no clock; None, for the default clock, is allowed."""
+    """Return a clock, or None for the default one; raise a UsageError for other arguments."""
     if clock is not None and not callable(getattr(clock, "now_ns", None)):
         raise UsageError(
             f"clock is {short_repr(clock)}: give a chainer_profile.measure.clock.Clock"
@@ -91,7 +91,7 @@ WARMUP_PART = 0.1
 
 
 class TimeLimit:
-    """The time limit of a run that starts now, if it has one."""
+    """The time limit of a run that starts now; without ``seconds`` the time is unlimited."""
 
     def __init__(self, now_ns: NowNs, seconds: float | None = None) -> None:
         self._now_ns, self._seconds = now_ns, seconds

@@ -1,4 +1,7 @@
-"""Observes the collectives of ChainerMN's communicators, and finds the parameter of each one."""
+"""Observes the collectives of ChainerMN's communicators, and finds the parameter of each one.
+
+A communicator runs its collectives through channels: communicators of MPI and NCCL.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import numpy as np
 
 from chainer_profile.costs.call import ArraySpec, Shape, dtype_name
 
-#: Called when a collective begins, with its name, the path of its parameter, and its buffer.
+#: Called when a collective begins, with its name, the path of its parameter, and its buffer's spec.
 Begin = Callable[[str, str, ArraySpec | None], None]
 
 
@@ -39,7 +42,7 @@ _NCCL_TYPES = {6: "float16", 7: "float32", 8: "float64"}
 _MPI = {name: (name, 1) for name in ("Allreduce", "Allgather", "Alltoall")}
 _MPI["Bcast"] = ("Bcast", 0)
 _NCCL = {"allReduce": ("Allreduce", 2), "reduce": ("Reduce", 2), "bcast": ("Bcast", 1)}
-#: Attributes of a communicator with the objects that run collectives.
+#: Attributes of a communicator with its channels: how to read a buffer's spec, and the methods.
 _CHANNELS = {
     "mpi_comm": (_mpi_spec, _MPI),
     "inter_mpi_comm": (_mpi_spec, _MPI),
@@ -54,7 +57,7 @@ def collectives(
 ) -> Iterator[None]:
     """Call ``begin`` and ``end`` around a communicator's collectives within the context.
 
-    ``attribute`` is the attribute of a parameter that the collectives move: its array or gradient.
+    The collectives move the ``attribute`` of each parameter: ``"array"`` or ``"grad"``.
     """
     path_of = _buffer_paths(model, attribute)
 
@@ -96,7 +99,8 @@ def collectives(
 def _buffer_paths(model: Any, attribute: str) -> Callable[[ArraySpec | None], str]:
     """Make a function that returns the path of the parameter that the next collective moves.
 
-    The path is ``/`` for a buffer that is not a single parameter.
+    It takes the spec of the collective's buffer. The path is ``/`` if the buffer is not a single
+    parameter.
     """
     # ChainerMN moves single parameters in the order of their paths. pop() takes the last one.
     params = (named for named in model.namedparams() if named[1].array is not None)
@@ -115,8 +119,8 @@ def _buffer_paths(model: Any, attribute: str) -> Callable[[ArraySpec | None], st
 class _ChannelAttribute:
     """A class attribute that gives one communicator a proxy, and others their own channel.
 
-    Communicators of MPI and NCCL are extension types, whose methods cannot be patched. The
-    attributes of ChainerMN's communicator belong to the program, so they are not replaced.
+    Channels are extension types, so their methods cannot be patched. ChainerMN's communicator is an
+    object of the program, so its attributes are not replaced.
     """
 
     def __init__(self, communicator: Any, name: str, proxy: Any, original: Any) -> None:
@@ -139,7 +143,7 @@ class _ChannelAttribute:
 
 @contextmanager
 def _replaced_channel(communicator: Any, name: str, proxy: Callable[[Any], Any]) -> Iterator[None]:
-    """Replace a communicator's channel by a proxy within the context."""
+    """Let one communicator use ``proxy(channel)`` as the channel ``name`` within the context."""
     cls: Any = type(communicator)
     original = vars(cls).get(name)
     channel = _ChannelAttribute(communicator, name, proxy(getattr(communicator, name)), original)
@@ -155,7 +159,7 @@ def _replaced_channel(communicator: Any, name: str, proxy: Callable[[Any], Any])
 
 
 class _ChannelProxy:
-    """Replaces a communicator of MPI or NCCL, which accepts no attributes."""
+    """Replaces a channel, which accepts no attributes; its other attributes are the channel's."""
 
     def __init__(self, channel: Any) -> None:
         self._channel = channel

@@ -19,20 +19,20 @@ GENERATORS = (np.random.RandomState, np.random.Generator, np.random.BitGenerator
 
 
 def _same(now: Any, before: Any) -> bool:
-    """Whether two copies of a container refer to the same objects in the same order."""
-    if not isinstance(before, list):  # the content of a bytearray or an array.array
+    """Whether two copies of a container have the same objects, or numbers, in the same order."""
+    if not isinstance(before, list):  # the numbers of a bytearray or an array.array
         return bool(now == before)
     return len(now) == len(before) and all(map(operator.is_, now, before))
 
 
-def _of_dict(value: dict[Any, Any]) -> list[Any]:
-    """Keys and values in turn."""
+def _keys_and_values(value: dict[Any, Any]) -> list[Any]:
+    """List each key of a dict, followed by its value."""
     kind = OrderedDict if isinstance(value, OrderedDict) else dict
     return [part for pair in kind.items(value) for part in pair]
 
 
 def _write_dict(value: dict[Any, Any], parts: list[Any]) -> None:
-    """Give a dict these keys and values, without emptying it where its keys are the same."""
+    """Write keys and values back; a dict with the same keys in the same order is not emptied."""
     kind = OrderedDict if isinstance(value, OrderedDict) else dict
     pairs = list(zip(parts[::2], parts[1::2], strict=True))
     before = {key for key, _ in pairs}
@@ -54,7 +54,7 @@ def _write_deque(value: deque[Any], items: list[Any]) -> None:
     deque.extend(value, items)
 
 
-def _of_sequence(value: Any) -> Any:
+def _copy_sequence(value: Any) -> Any:
     return value[:]
 
 
@@ -64,7 +64,7 @@ def _write_sequence(value: Any, items: Any) -> None:
 
 #: For each kind of container, how its items are copied and how they are written back.
 _CONTAINERS: tuple[tuple[type, Callable[[Any], Any], Callable[[Any, Any], None]], ...] = (
-    (dict, _of_dict, _write_dict),
+    (dict, _keys_and_values, _write_dict),
     (
         list,
         lambda value: list.__getitem__(value, slice(None)),
@@ -72,13 +72,16 @@ _CONTAINERS: tuple[tuple[type, Callable[[Any], Any], Callable[[Any, Any], None]]
     ),
     (set, lambda value: list(set.__iter__(value)), _write_set),
     (deque, lambda value: list(deque.__iter__(value)), _write_deque),
-    (bytearray, _of_sequence, _write_sequence),
-    (PlainArray, _of_sequence, _write_sequence),
+    (bytearray, _copy_sequence, _write_sequence),
+    (PlainArray, _copy_sequence, _write_sequence),
 )
 
 
 def copy_items(value: Any) -> tuple[list[Any], Restore] | None:
-    """Copy the items of a container (keys and values of a dict). None for other objects."""
+    """Copy the items of a container (keys and values of a dict); None for other objects.
+
+    Returns the objects among the items, and a function that writes all items back.
+    """
     for kind, copy, write in _CONTAINERS:
         if issubclass(type(value), kind):  # not isinstance, which a proxy may deceive
             return _copied(value, copy, write)
@@ -88,6 +91,7 @@ def copy_items(value: Any) -> tuple[list[Any], Restore] | None:
 def _copied(
     value: Any, copy: Callable[[Any], Any], write: Callable[[Any, Any], None]
 ) -> tuple[list[Any], Restore]:
+    """Copy items by ``copy``; ``write`` writes them back if they have changed."""
     items = copy(value)
 
     def restore() -> None:
@@ -97,12 +101,12 @@ def _copied(
     return (items if isinstance(items, list) else []), restore
 
 
-def copy_attributes(attributes: dict[str, Any], saved: dict[str, Any]) -> Restore:
-    """How attributes are written back from a dict that holds them."""
+def attribute_restorer(attributes: dict[str, Any], saved: dict[str, Any]) -> Restore:
+    """Return a function that writes attributes back from ``saved``, a copy of them."""
 
     def restore() -> None:
-        items = _of_dict(saved)
-        if not _same(_of_dict(attributes), items):
+        items = _keys_and_values(saved)
+        if not _same(_keys_and_values(attributes), items):
             _write_dict(attributes, items)
 
     return restore
@@ -123,7 +127,11 @@ def copy_class(cls: type) -> Restore:
 
 
 def copy_slot(value: Any, slot: Any) -> tuple[list[Any], Restore]:
-    """Copy the reference in a slot."""
+    """Copy the reference in a slot of an object.
+
+    Returns a list of the referenced object, empty for an empty slot, and a function that writes the
+    reference back.
+    """
     before = _in_slot(value, slot)
 
     def restore() -> None:
@@ -136,6 +144,7 @@ def copy_slot(value: Any, slot: Any) -> tuple[list[Any], Restore]:
 
 
 def _in_slot(value: Any, slot: Any) -> list[Any]:
+    """List the object in a slot; empty if the slot is empty."""
     try:
         return [slot.__get__(value)]
     except AttributeError:
@@ -143,7 +152,7 @@ def _in_slot(value: Any, slot: Any) -> list[Any]:
 
 
 def copy_generator(generator: Any) -> Restore:
-    """Copy the state of a random generator; a module stands for its global one."""
+    """Copy the state of a random generator, or of a module's global generator."""
     if generator is np.random or isinstance(generator, np.random.RandomState):
         numbers = generator.get_state(legacy=False)
         return lambda: generator.set_state(numbers)

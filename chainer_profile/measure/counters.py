@@ -31,17 +31,17 @@ except ImportError:  # Windows
 #: Reads several counters at once. They never decrease.
 Read = Callable[[], Sequence[int]]
 
-#: The pass takes this fraction of the trials' time, up to a number of seconds; or all of these
-#: seconds if the user asks for it. A fraction of a time limit is reserved for it.
+#: The pass takes this fraction of the trials' time, but at most this many seconds. It takes all of
+#: these seconds if the user asks for the pass. This fraction of a time limit is reserved for it.
 _PART_OF_TRIALS = 0.1
 _MOST_SECONDS = 5.0
 _PART_OF_LIMIT = 0.05
 LEAST_TRIALS = 3
-#: More trials would not make the result more precise.
+#: More trials than this would not make the result more precise.
 _MOST_TRIALS = 2000
 _EMPTY_WINDOWS = 500
-#: Linux counts system time in ticks of about 4 ms. The sum over all trials is precise enough
-#: for the step, but not for a layer.
+#: Linux counts system time in ticks of about 4 ms. The sum over all trials is precise enough for a
+#: whole trial, but not for a layer.
 _BY_TICKS = ("system_ns",)
 #: Number of pages to touch for the cost of a page fault, and number of repetitions.
 _TOUCHED_PAGES = 256
@@ -70,7 +70,7 @@ def _touch(pages: NDArray[np.uint8]) -> None:
 
 
 def _fault_ns(names: Sequence[str], read: Read) -> float | None:
-    """Measure the CPU time of a page fault; None if the system does not count page faults.
+    """Measure the CPU time of a page fault; None if that is not possible.
 
     The result is the median of several measurements that touch new pages.
     """
@@ -92,7 +92,7 @@ def _fault_ns(names: Sequence[str], read: Read) -> float | None:
 
 
 def _new_pages() -> NDArray[np.uint8]:
-    """First bytes of pages that no memory backs yet: touching each causes a page fault."""
+    """Map new pages and return their first bytes: writing to each causes a page fault."""
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     pages = mmap.mmap(-1, _TOUCHED_PAGES * mmap.PAGESIZE, flags=private)
     with suppress(OSError):  # a kernel without huge pages
@@ -110,7 +110,11 @@ def measure_counters(
 ) -> Counters | None:
     """Run a step for a number of seconds, and add up the counters of every row.
 
-    Returns None if every trial had to be skipped.
+    At least :data:`LEAST_TRIALS` trials are made unless ``stop()`` is true. Trials that make other
+    calls are skipped. Returns None if all are skipped.
+
+    Raises:
+        ProfileError: The counters cannot be read.
     """
     counted, read = thread_usage()
     names = ("wall_ns", *counted)

@@ -29,7 +29,7 @@ Optimizers = tuple[int, ...]
 
 
 class Limit(Enum):
-    """The update that limits an iteration."""
+    """How the updates of a training are divided into iterations."""
 
     #: Every update ends an iteration.
     EACH = auto()
@@ -46,9 +46,10 @@ class Cycle:
     """The updates of an iteration.
 
     Attributes:
+        limit: How updates are divided into iterations.
         optimizers: The optimizer of each update.
-        optimizer: The optimizer whose updates limit an iteration.
-        run: Its successive updates in an iteration.
+        optimizer: The optimizer that begins or ends an iteration (``FIRST`` and ``LAST``).
+        run: The number of its successive updates in an iteration.
     """
 
     limit: Limit
@@ -81,19 +82,20 @@ class Cycle:
         is_complete = is_last and self.limit is Limit.FIRST and len(optimizers) >= n
         return len(optimizers) if is_complete else None
 
-    def learned(self, optimizers: Sequence[int]) -> Cycle:
-        """The cycle after an iteration with other numbers of updates."""
+    def with_updates(self, optimizers: Sequence[int]) -> Cycle:
+        """Return the cycle with the updates of a later iteration, unless their number is fixed."""
         if self.limit in (Limit.EACH, Limit.COUNT):
             return self
         return replace(self, optimizers=tuple(optimizers))
 
 
 def find_cycle(parts: Sequence[Optimizers], must: bool = True) -> Cycle | None:
-    """Find the updates of an iteration; None if more updates may show other ones.
+    """Find the updates of an iteration; None if that needs more updates.
 
     Args:
-        parts: The optimizers of all updates so far, divided by the exceptions that left iterations.
-        must: Choose by these if no cycle was repeated.
+        parts: The optimizers of all updates so far. An exception that leaves an iteration begins a
+            new part.
+        must: Never return None, even if no cycle was repeated.
     """
     optimizers, longest = [*chain(*parts)], max(parts, key=len)
     n, period = len(longest), _periods(longest)[-1]
@@ -112,7 +114,7 @@ def find_cycle(parts: Sequence[Optimizers], must: bool = True) -> Cycle | None:
 
 
 def _periods(optimizers: Sequence[int]) -> list[int]:
-    """The least period of each beginning of a sequence; its length if nothing repeats."""
+    """The least period of each prefix of a sequence; the prefix's length if nothing repeats."""
     # The prefix function of Knuth, Morris and Pratt.
     borders = [0]
     for at in range(1, len(optimizers)):
@@ -124,7 +126,7 @@ def _periods(optimizers: Sequence[int]) -> list[int]:
 
 
 def _recent_cycle(optimizers: Sequence[int]) -> Optimizers | None:
-    """The last updates that were repeated often enough and include all optimizers."""
+    """The cycle that the last updates repeat and that has all optimizers; None without one."""
     latest = optimizers[::-1]
     for n, period in enumerate(_periods(latest), 1):
         is_repeated = n == _ENOUGH_CYCLES * period
@@ -134,7 +136,7 @@ def _recent_cycle(optimizers: Sequence[int]) -> Optimizers | None:
 
 
 def _regular_cycle(cycle: Sequence[int]) -> Cycle:
-    """The updates of an iteration, if a program begins with this cycle and repeats it."""
+    """The updates of an iteration in a program that only repeats this cycle."""
     fewest = _fewest(cycle)
     if len({*cycle}) == 1 or min(n for _, n in _runs(cycle)) > MOST_IN_CYCLE:
         return Cycle(Limit.EACH, (cycle[0],))
@@ -170,22 +172,22 @@ def _fewest(optimizers: Sequence[int]) -> set[int]:
 
 
 def _runs(optimizers: Sequence[int]) -> list[tuple[int, int]]:
-    """Optimizers and the numbers of their successive updates."""
+    """Divide updates into runs by one optimizer: the optimizer and length of each run."""
     return [(each, len([*group])) for each, group in groupby(optimizers)]
 
 
 def _limited(limit: Limit, optimizers: Sequence[int], optimizer: int) -> Cycle:
-    """A cycle that the updates of an optimizer begin or end."""
+    """Make a cycle with iterations that the updates of one optimizer begin or end."""
     run = max(n for each, n in _runs(optimizers) if each == optimizer)
     cycle = Cycle(limit, (), optimizer, run)
     parts = iterations(cycle, optimizers) or [tuple(optimizers)]
-    # An iteration that an exception left is longer, with the next one, or it is shorter.
+    # An exception that leaves an iteration makes it shorter (FIRST) or joins it to the next (LAST).
     typical = max(parts, key=len) if limit is Limit.FIRST else min(parts, key=len)
     return replace(cycle, optimizers=typical)
 
 
 def iterations(cycle: Cycle, optimizers: Sequence[int]) -> list[Optimizers]:
-    """The updates of each iteration, as far as these are complete."""
+    """Divide updates into iterations; updates after the last complete one are left out."""
     parts: list[Optimizers] = []
     begin = 0
     while n := cycle.n_updates(optimizers[begin:], is_last=True):

@@ -16,21 +16,21 @@ _INTEGERS: dict[str, tuple[Any, int]] = {
     "f": (np.int32, (1 << 23) - 1),
     "d": (np.int64, (1 << 52) - 1),
 }
-#: Numbers of an array that are looked at, at most.
+#: At most this many numbers of an array are examined.
 _MOST_NUMBERS = 1 << 18
-#: The sizes of the matrices whose product is timed, and how often it is.
+#: Sizes of the matrices of the timed product, and how often it is timed.
 _SIDE, _COLUMNS, _ROUNDS = 256, 16, 3
 
 
 def denormal_part(array: Any) -> float:
-    """The part of an array's numbers that are denormal; 0 of other arrays than NumPy's.
+    """The fraction of denormal numbers in an array, from a sample of the numbers if it is large.
 
-    Half precision counts as 0, too: NumPy computes it in software.
+    It is 0 for arrays of CuPy, and for half precision, which NumPy computes in software.
     """
     if not isinstance(array, np.ndarray) or array.dtype.char not in "fd" or not array.size:
         return 0.0
     numbers = np.asarray(array).ravel("K")[:: -(-array.size // _MOST_NUMBERS)]
-    # As integers, so that looking at denormal numbers is not slow itself.
+    # Compare integers, because comparing denormal numbers is slow.
     integer, largest_denormal = _INTEGERS[array.dtype.char]
     bits = np.ascontiguousarray(numbers, array.dtype.newbyteorder("=")).view(integer)
     magnitude = bits & np.iinfo(integer).max
@@ -39,7 +39,7 @@ def denormal_part(array: Any) -> float:
 
 
 def largest_denormal_part(arrays: Iterable[Any]) -> float:
-    """The largest part of denormal numbers in any of these arrays."""
+    """The largest fraction of denormal numbers in any of these arrays; 0 without arrays."""
     return max(map(denormal_part, arrays), default=0.0)
 
 
@@ -49,8 +49,8 @@ def slowdown(part: float, dtype: str, now_ns: NowNs = time.perf_counter_ns) -> f
     It runs on one thread: on a busy machine BLAS's threads wait for each other for longer.
 
     Args:
-        part: The part of a matrix that is denormal.
-        dtype: Its type.
+        part: The fraction of denormal numbers in a matrix.
+        dtype: Its data type.
         now_ns: The clock.
     """
     random = np.random.RandomState(0)

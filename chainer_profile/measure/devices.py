@@ -57,7 +57,11 @@ class CudaQueue:
 
 
 def use_gpu(gpu: int) -> Any:
-    """Make a GPU the current device, and return Chainer's device object."""
+    """Make a GPU the current device, and return Chainer's device object.
+
+    Raises:
+        ProfileError: CuPy or the GPU is missing, or cannot be used.
+    """
     try:
         import cupy
     except Exception as error:  # not only ImportError: a broken installation raises anything
@@ -106,7 +110,11 @@ def _no_device(cupy: Any, error: Exception) -> str:
 
 
 def move_to_gpu(model: Any, array: Any, gpu: int) -> tuple[Any, Clock]:
-    """Move a network and its input to a GPU."""
+    """Move a network and its input to a GPU; return the input there, and the GPU's clock.
+
+    Raises:
+        ProfileError: The GPU cannot be used, or a part of the network stays on the host.
+    """
     device = use_gpu(gpu)
     try:
         model.to_device(device)
@@ -126,7 +134,7 @@ def move_to_gpu(model: Any, array: Any, gpu: int) -> tuple[Any, Clock]:
 
 
 def _left_on_host(model: Any, xp: Any) -> str:
-    """Path of the first parameter or persistent array that is not on the device, or empty."""
+    """Path of the first parameter or persistent array that is not on the device; empty if none."""
     for path, link in model.namedlinks():
         arrays = {name: getattr(link, name) for name in sorted(link._params | link._persistent)}
         for name, value in arrays.items():

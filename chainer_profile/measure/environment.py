@@ -40,7 +40,7 @@ _VARIABLES = {
 
 
 def collect(device: str = "cpu") -> Environment:
-    """Collect the present environment. NumPy's BLAS is only found if NumPy has been imported."""
+    """Collect the current environment. NumPy's BLAS is only found if NumPy has been imported."""
     gpu = gpu_number(device)
     blas: tuple[BlasLibrary, ...] = value_or(blas_libraries, ())
     chainer, numpy, cupy = map(sys.modules.get, ("chainer", "numpy", "cupy"))
@@ -109,8 +109,8 @@ def _processor() -> str:
 def commit_of(sources: Path) -> str:
     """Commit of the git repository whose top folder is ``sources``.
 
-    It ends with "-dirty" if files have been changed. It is empty if the folder is within the
-    repository of another program, or in none.
+    It ends with "-dirty" if files have been changed. It is empty if ``sources`` is not the top
+    folder of a repository.
     """
     top = _git(sources, "rev-parse", "--show-toplevel")
     if not top or not Path(top).samefile(sources):
@@ -119,8 +119,14 @@ def commit_of(sources: Path) -> str:
 
 
 def _git(folder: Path, *words: str) -> str:
-    """Output of a git command in a folder; empty if it fails."""
-    # Git sets GIT_DIR for its hooks. Without locks, it does not write into the repository.
+    """Output of a git command in a folder; empty if the command fails.
+
+    Raises:
+        OSError: Git is missing.
+        subprocess.TimeoutExpired: It takes longer than 10 s.
+    """
+    # Git sets GIT_DIR if one of its hooks runs us. Without locks, it does not write into the
+    # repository.
     own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     result = subprocess.run(
         ["git", "-C", str(folder), *words],

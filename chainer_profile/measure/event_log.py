@@ -1,4 +1,4 @@
-"""The log of a recorder, from which trials are cut after the fact."""
+"""The log of a recorder. Trials are cut out of it after they have ended."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from chainer_profile.measure.recorder import Reader, Recorder
 from chainer_profile.measure.spans import TRIAL
 
 Ints = NDArray[np.int64]
-#: Columns of events: event ids, the host's clock, and the device's if there is one.
+#: Rows of arrays of events: event ids, the host's clock, and the device's if there is one.
 _IDS, _HOST, _DEVICE = 0, 1, 2
 
 
 class Position(NamedTuple):
-    """A position in the log: the events, backwards and calls of links before it."""
+    """A position in the log: the numbers of events, backwards and calls of links before it."""
 
     events: int
     backwards: int
@@ -38,7 +38,7 @@ class EventLog:
     Args:
         clock: The clock to read; see :meth:`use_device` for its device.
         warn: Called with a problem that the user should know.
-        links: The links whose calls are recorded; none of them needs to exist yet.
+        links: The links that are recorded; networks may be added later.
     """
 
     def __init__(
@@ -56,7 +56,10 @@ class EventLog:
         self._paths: list[str] = []
 
     def use_device(self, clock: Clock) -> None:
-        """Read the device's time as well from now on; all earlier events are forgotten."""
+        """Read the device's time as well from now on, and forget all earlier events.
+
+        Without a device, this does nothing.
+        """
         if clock.device is None:
             return
         self.take()
@@ -93,7 +96,7 @@ class EventLog:
         return int(self._events.shape[1])
 
     def take(self) -> None:
-        """Move the events, backwards and calls from the recorder into arrays."""
+        """Move the recorder's events, backwards and calls into arrays; waits for the device."""
         recorder = self.recorder
         if not recorder.events and not recorder.tracker.log:
             return
@@ -109,9 +112,9 @@ class EventLog:
         recorder.clear()
 
     def _device_ns(self, host_ns: Ints, pool: EventPool) -> Ints:
-        """The device's clock at the pool's events, continued from the last stored event.
+        """Continue the device's clock from the last stored event to the pool's events.
 
-        The host's clock gives the time between that event and the first of these.
+        The host's clock gives the time between the last stored event and the pool's first one.
         """
         times = pool.times_ns()
         if not self.n_stored:
@@ -129,21 +132,22 @@ class EventLog:
         self._first = end
 
     def events(self) -> Ints:
-        """The columns of all events that are stored."""
+        """All stored events: ids, the host's clock, and the device's if any, (2 or 3, events)."""
         return self._events
 
     def calls_functions(self, begin: Position, end: Position) -> bool:
         """Whether any function is called between two stored positions."""
         first, sites = self._first.events, self.recorder.sites
         event_ids = self._events[_IDS, begin.events - first : end.events - first]
-        return any(sites[event_id].is_function for event_id in event_ids[event_ids >= 0].tolist())
+        begun = event_ids[event_ids >= 0].tolist()
+        return any(sites[event_id].is_function_or_backward for event_id in begun)
 
     def stored(self, begin: Position, end: Position) -> tuple[Ints, Ints, Counter[str]]:
         """Return what is stored between two positions.
 
         Returns:
-            The columns of its events; for every backward, the position of its call's begin event,
-            counted from the first of these events; and the calls of links by path.
+            The events, as :meth:`events` returns them; for each backward, the index of its forward
+            call's begin event among these; and the number of calls of each link, by path.
         """
         first = self._first
         events = self._events[:, begin.events - first.events : end.events - first.events]
@@ -156,13 +160,13 @@ class EventLog:
     def cut(
         self, begin: Position, end: Position, begin_ns: int, end_ns: int, number: int
     ) -> tuple[LoggedTrial, Counter[str]]:
-        """Return the trial between two stored positions, and its calls of links by path.
+        """Return the trial between two stored positions, and its number of calls of each link.
 
         Args:
             begin: The position of its begin.
             end: The position of its end.
             begin_ns: The host's clock at its begin.
-            end_ns: The host's clock when it had ended and the device had finished.
+            end_ns: The host's clock after its end, when the device has finished as well.
             number: The trial's number.
         """
         events, forwards, calls = self.stored(begin, end)

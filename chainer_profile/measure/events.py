@@ -24,6 +24,7 @@ class EventPool:
         self._events: list[Event] = []
 
     def record(self) -> None:
+        """Record the next event of the pool; make it if all are in use."""
         used = self.used
         if used == len(self._events):
             self._events.append(self._queue.new_event())
@@ -52,6 +53,7 @@ class EventPool:
         return times
 
     def clear(self) -> None:
+        """Make all events free to be recorded again."""
         self.used = 0
 
     # Recording an event takes time on the host, so it is outside of the span on the host's clock.

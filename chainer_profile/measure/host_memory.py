@@ -24,7 +24,7 @@ _WHEN_OFF = {
 
 
 class HostCounter:
-    """Counts by tracemalloc, which to the program looks as if only the program used it.
+    """Counts allocated memory with tracemalloc, and hides that from the program.
 
     If the program traces already, its traces are used, and only their peak changes. If it does not,
     we trace, and it sees that tracing is off. When it starts tracing, our tracing ends, so that it
@@ -43,10 +43,10 @@ class HostCounter:
             _tracemalloc.start()
         try:
             with Replacements() as replacements:
-                replacements.wrap(tracemalloc, "start", self._starting)
+                replacements.wrap(tracemalloc, "start", self._wrap_start)
                 for name, value in _WHEN_OFF.items():
                     replacements.wrap(
-                        tracemalloc, name, functools.partial(self._off, name=name, value=value)
+                        tracemalloc, name, functools.partial(self._wrap, name=name, value=value)
                     )
                 yield
         finally:
@@ -55,6 +55,11 @@ class HostCounter:
                 _tracemalloc.stop()
 
     def read(self) -> tuple[int, int]:
+        """Read the allocated bytes, and their peak since the last reading.
+
+        Raises:
+            ProfileError: The program has started, stopped or cleared tracemalloc.
+        """
         if not _tracemalloc.is_tracing():
             raise ProfileError("the program stopped tracemalloc")
         if self._problem:
@@ -64,34 +69,34 @@ class HostCounter:
         _tracemalloc.reset_peak()
         return now_and_peak
 
-    def _starting(self, start: Any) -> Any:
-        """``tracemalloc.start``, which ends our tracing."""
+    def _wrap_start(self, start: Any) -> Any:
+        """Wrap ``tracemalloc.start`` to end our tracing first."""
 
         @functools.wraps(start)
         def start_for_the_program(*args: Any, **kwargs: Any) -> Any:
             if self._is_ours:
                 self._is_ours = False
                 _tracemalloc.stop()
-                self._forget("start")
+                self._note_lost_traces("start")
             return start(*args, **kwargs)
 
         return start_for_the_program
 
-    def _off(self, function: Any, name: str, value: Any) -> Any:
-        """A function of tracemalloc, as if tracing were off while it is ours."""
+    def _wrap(self, function: Any, name: str, value: Any) -> Any:
+        """Wrap a function of tracemalloc to return ``value`` while we trace."""
 
         @functools.wraps(function)
         def for_the_program(*args: Any, **kwargs: Any) -> Any:
             if self._is_ours:
                 return value
             if name in ("stop", "clear_traces"):
-                self._forget(name)
+                self._note_lost_traces(name)
             return function(*args, **kwargs)
 
         return for_the_program
 
-    def _forget(self, name: str) -> None:
-        """Later readings do not compare with earlier ones: all traces are gone."""
+    def _note_lost_traces(self, name: str) -> None:
+        """Let later readings fail: without the earlier traces they cannot be compared."""
         if self._has_read:
             self._problem = f"the program called tracemalloc.{name}()"
 

@@ -37,14 +37,14 @@ from chainer_profile.record.recording import Layer
 SECONDS = 6.0
 #: If layers are shorter than this, py-spy stops the program for each sample.
 STOPPED_BELOW_S = 1e-3
-#: Fewer samples are too few for shares.
+#: The shares of layers need at least this many samples.
 LEAST_SAMPLES = 100
-#: Least share of a layer's time for which a stack is listed separately.
+#: A stack is listed separately if it has at least this share of its layer's time.
 _LEAST_SHARE = 1e-3
 _TRIAL = "(trial)"
 _NO_LINES = "py-spy reports wrong lines on Python 3.12 to 3.14, so only functions are shown"
-#: Trials that begin in the same interval of this length form a group. The variance between fewer
-#: groups is unknown.
+#: Trials that begin in the same interval of this length form a group. The variance between groups
+#: is unknown if there are fewer groups than this.
 _GROUP_S = 0.1
 _LEAST_GROUPS = 10
 _LABEL = re.compile(r"(\d+)_(.+?)@(.*?)( backward)?$")
@@ -53,7 +53,7 @@ _PROFILER_FOLDER = str(Path(__file__).parent)
 
 
 class Owner(NamedTuple):
-    """The layer of a stack; see :class:`~chainer_profile.record.inside.Stack`.
+    """The row of a stack, or only the function of its row if the row is unknown.
 
     Without a row and a function, the stack belongs to the framework.
     """
@@ -84,7 +84,7 @@ def look_inside(
         medians_s: Median self time of each row, (rows,).
         now_ns: The clock.
         seconds: Time for which trials are made; at least one is made.
-        stop: Returns a reason to stop, or an empty text.
+        stop: Returns a reason to stop, or an empty string.
         by_link: Whether rows are functions of links instead of single calls.
 
     Raises:
@@ -161,7 +161,7 @@ def _all_groups(groups: Sequence[_Spent]) -> _Spent:
 
 
 def _repeats(groups: Sequence[_Spent]) -> float:
-    """Number of samples that are worth one independent sample, at least 1."""
+    """Number of samples that say as much as one independent sample; at least 1."""
     # On a busy machine the program waits for a core, and successive samples show the same stack.
     # The shares of stacks then vary more between groups than independent samples would. The result
     # is the ratio of the observed variance to the expected one.
@@ -191,7 +191,7 @@ def _repeats(groups: Sequence[_Spent]) -> float:
 def _spent(stacks: Iterable[tuple[Frames, float, int]], rows: _Rows, lines: bool) -> _Spent:
     """Add up stacks by owner, without the profiler's own frames.
 
-    ``lines`` says whether line numbers are right; otherwise they become 0.
+    Line numbers become 0 unless ``lines`` is true, and in framework time.
     """
 
     def assigned(stack: Frames) -> tuple[Owner, Frames]:
@@ -251,7 +251,7 @@ class _Rows:
         return Owner(), stack
 
     def _named(self, function: str, inner: Frames, stack: Frames) -> tuple[Owner, Frames]:
-        """Assign a stack to a function name, if the trials have rows with this name."""
+        """Assign a stack to a function, but no row; to the framework if no row has the function."""
         if function not in self._names:
             return Owner(), stack
         return Owner(None, function), inner
@@ -310,18 +310,21 @@ def _without_small(spent: _Spent) -> _Spent:
 
 def _with_stacks(inside: Inside, spent: _Spent) -> Inside:
     """Add stacks, longest first, and their frames to the result."""
-    places: dict[StackFrame, int] = {}
+    numbers_by_frame: dict[StackFrame, int] = {}
     stacks = []
     for (owner, frames), (seconds, samples) in _without_small(spent).items():
-        numbers = tuple(places.setdefault(_place(frame), len(places)) for frame in frames)
+        numbers = tuple(
+            numbers_by_frame.setdefault(_stack_frame(frame), len(numbers_by_frame))
+            for frame in frames
+        )
         stacks.append(Stack(numbers, seconds, samples, owner.row, owner.function))
     stacks.sort(key=lambda stack: -stack.seconds)
-    return replace(inside, places=tuple(places), stacks=tuple(stacks))
+    return replace(inside, places=tuple(numbers_by_frame), stacks=tuple(stacks))
 
 
 @cache
-def _place(frame: Frame) -> StackFrame:
-    """A frame with its source line; its file is relative to the folder of ``sys.path``."""
+def _stack_frame(frame: Frame) -> StackFrame:
+    """Add the source line to a frame, and make its file relative to a folder of ``sys.path``."""
     path = frame.file
     installed = path.startswith(_installed_folders())
     bases = [base for base in sys.path if base and path.startswith(base.rstrip("/\\") + "/")]

@@ -10,17 +10,18 @@ from types import FrameType, TracebackType
 
 from chainer_profile.record.recording import Recording
 
-#: Why a run ended that Ctrl-C has stopped.
+#: The reason why a run ended if Ctrl-C stopped it.
 INTERRUPTED = "interrupted"
 
 
 @contextmanager
 def interrupts_that_stop(*, any_handler: bool = False) -> Iterator[Callable[[], str]]:
-    """Let Ctrl-C end a run after its current trial. Yields a function: a reason to stop, or ""
+    """Let Ctrl-C end a run after its current trial.
 
-    Ctrl-C raises KeyboardInterrupt, as usual, before the run asks for the first time (it has no
-    trials yet) and when it is pressed again. A handler that the program has installed stays in use
-    unless ``any_handler`` is true, and so does a signal that is ignored.
+    Yields a function that returns a reason to stop, or an empty string. Ctrl-C raises
+    KeyboardInterrupt before the first call of this function, because the run has no trials yet, and
+    when it is pressed again. A handler of the program, and SIG_IGN, stay installed unless
+    ``any_handler`` is true.
     """
     pressed: list[int] = []
     polled: list[bool] = []
@@ -68,7 +69,8 @@ def delayed_interrupts() -> Iterator[None]:
 class InterruptedRecording:
     """Attaches what was measured to a KeyboardInterrupt that leaves the block, as ``recording``.
 
-    ``trials`` gives the recording of the trials so far; ``recording``, once set, comes before it.
+    It attaches :attr:`recording` if that is set, and otherwise the result of ``trials()``: the
+    recording of the trials so far.
     """
 
     def __init__(self, trials: Callable[[], Recording | None]) -> None:

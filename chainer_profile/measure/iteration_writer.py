@@ -36,11 +36,11 @@ class IterationWriter:
     Args:
         target: The links and rows of the iterations.
         clock: The clock that the iterations were timed by.
-        settings: Gives the settings of iterations with these rows.
+        settings: Returns the settings of iterations with these rows.
         journal: Opens the journal when the first iteration is written.
         warn: Called with a problem that the user should know.
         rank: The rank of the process in a training with ChainerMN.
-        calibrates: Time fixed work to learn the machine's speed.
+        calibrates: Whether to time fixed work, to measure the machine's speed.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class IterationWriter:
         return self._writer is not None
 
     def prepare(self, xp: Any) -> float:
-        """Measure the conditions, the first time; returns the ns that the recorder adds to a call.
+        """Measure the conditions at the first call; return the ns that the recorder adds to a call.
 
         Args:
-            xp: NumPy or CuPy, as the iterations use.
+            xp: NumPy or CuPy, whichever the iterations use.
         """
         if self._conditions is None:
             clock = self._clock
@@ -85,7 +85,7 @@ class IterationWriter:
         return self._conditions.call_ns or 0.0
 
     def add(self, read: Sequence[TrialTimes]) -> list[TrialTimes]:
-        """Write the iterations that call functions, and return them."""
+        """Write the iterations that call functions, and return them; others do not count."""
         iterations = [times for times in read if times.calls.any()]
         self._target.aggregator.trials -= len(read) - len(iterations)
         if not iterations:
@@ -105,6 +105,7 @@ class IterationWriter:
         return iterations
 
     def _try_to_write(self, write: Callable[[], object]) -> None:
+        """Write to the journal, or warn if that fails."""
         try:
             write()
         except JournalError as error:
@@ -118,8 +119,9 @@ class IterationWriter:
         """The iterations so far; None without any.
 
         Args:
-            xp: NumPy or CuPy, as the iterations use.
-            roots: Pairs of a path's prefix and a network, whose values are looked at.
+            xp: NumPy or CuPy, whichever the iterations use.
+            roots: Pairs of a path's prefix and a network, to look for values that are not finite or
+                denormal.
         """
         if self._writer is None:
             return None
@@ -138,7 +140,7 @@ class IterationWriter:
         return replace(recording, settings=settings)
 
     def _calibrations(self, xp: Any) -> tuple[Calibration, ...]:
-        """Time fixed work; empty if it is not timed, or cannot be."""
+        """Time fixed work; empty if it is not to be timed, or if that fails."""
         if self._calibrated_ns is None:
             return ()
         calibration = calibrated(self._clock, xp)

@@ -1,4 +1,4 @@
-"""Iterations that a program makes anyway: each is recorded, by link and function."""
+"""Iterations of a program's own loop: each is recorded, by link and function."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ class Iterations:
         return self._writer.header
 
     def times(self) -> dict[Layer | str, float]:
-        """Seconds of the last iteration's rows, and of the framework of its phases."""
+        """Seconds of the last iteration by row, and its framework time by phase.
+
+        Empty if no times of it were recorded.
+        """
         self._read()
         if self._last is None or self.mode != RECORDING:
             return {}
@@ -76,7 +79,7 @@ class Iterations:
         return {owner: ns * NS for owner, ns in zip(owners, times.tolist(), strict=False)}
 
     def wait(self) -> None:
-        """Wait for the device, around an iteration that is not measured."""
+        """Wait for the device, before or after an iteration that is not measured."""
         if self._clock.device is not None:
             self._clock.device.synchronize()
 
@@ -111,7 +114,7 @@ class Iterations:
             self._session.begin_trial()
 
     def finish(self, error: BaseException | None) -> None:
-        """End an iteration; with an exception it does not count."""
+        """End an iteration; it is discarded if an exception left it."""
         if self.mode == RECORDING:
             self._finish_recorded(is_complete=error is None)
         elif self.mode == TRACING:
@@ -138,21 +141,22 @@ class Iterations:
             self._read()
 
     def _prepare(self) -> None:
+        """Measure the conditions once, wait for the device, and learn the size of a batch."""
         self._session.call_ns = self._writer.prepare(self._xp)
         if self._clock.device is not None:
             self._clock.device.synchronize()
-        if not self._writer.has_begun:  # learn the size of a batch
+        if not self._writer.has_begun:  # the loop learns the size of a batch
             self._loop.clear()
             patches.add_observer(self._loop)
 
     @property
     def _xp(self) -> Any:
-        """NumPy or CuPy, as the network uses."""
+        """NumPy or CuPy, whichever the network uses."""
         roots = self._loop.roots
         return device_of(roots[0][1]).xp if roots else np
 
     def _read(self) -> None:
-        """Write the iterations since the last time."""
+        """Read the log, and write the iterations that have ended since the last call."""
         written = self._writer.add(self._session.read_own())
         self._last = written[-1] if written else self._last
 
@@ -171,7 +175,7 @@ class Iterations:
         patches.remove_observer(self._loop)
 
     def pause(self) -> None:
-        """Stop counting memory between iterations, as no other iteration may follow."""
+        """Stop counting memory until the next iteration, because none may follow."""
         self._memory.pause()
 
     def recording(self) -> Recording | None:

@@ -13,7 +13,13 @@ from chainer_profile.record.recording import Conditions, Recording, Settings
 
 
 class JournalWriter:
-    """Appends the trials of a target to a journal."""
+    """Writes the trials of a target, and their rows, to a journal.
+
+    Args:
+        journal: The journal to append to.
+        target: The links and rows of the trials.
+        settings: Returns the current settings.
+    """
 
     def __init__(self, journal: Journal, target: Target, settings: Callable[[], Settings]) -> None:
         self._journal, self._target, self._settings = journal, target, settings
@@ -42,7 +48,11 @@ class JournalWriter:
             self._journal.add(*(rows, *records) if rows else records)
 
     def _new_rows(self, layout: Layout | None) -> Rows | None:
-        """Return the rows that are not in the journal yet, or None. Without a layout, by link."""
+        """Return the rows that are not in the journal yet; None if there are none.
+
+        Args:
+            layout: The layout of all trials, if rows are single calls; else None.
+        """
         target, settings = self._target, self._settings
         if layout is not None:
             if layout is self._layout:
@@ -60,7 +70,10 @@ class JournalWriter:
         return Rows(layers, phases, target.link_table(), settings(), replaces_all)
 
     def recording(self, conditions: Conditions, ended: str) -> Recording:
-        """All trials so far, with the current description of the rows and links."""
+        """The recording of all trials, with the current rows and links.
+
+        ``ended`` is the reason why the trials ended.
+        """
         recording = self._journal.recording(conditions, ended)
         links = self._target.link_table()
         if not recording.by_link:

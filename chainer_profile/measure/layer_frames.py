@@ -76,7 +76,7 @@ class _Frames:
     def begin_operation(
         self, operation: str, owner: Any, args: tuple[Any, ...]
     ) -> observers.End | None:
-        """A call of the whole network begins a trial."""
+        """Begin a trial if a network is called."""
         if operation == observers.NETWORK:
             self.begin()
         return None

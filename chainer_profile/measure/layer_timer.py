@@ -175,6 +175,7 @@ class LayerTimerHook(TimerHook):
         self._session.recorder.fail(error)
 
     def _end_trial(self, error: BaseException | None, result: Any) -> None:
+        """End the trial, or discard it after an exception."""
         if error is None:
             self._session.end_trial()
         else:
@@ -204,8 +205,8 @@ class _Network:
         self._writer = JournalWriter(self._journal, self.target, self._settings)
 
     def begin(self) -> None:
-        """Begin a trial."""
-        if not self.n_trials:  # trials before may have failed
+        """Prepare for a trial: while none has completed, forget the batches of earlier ones."""
+        if not self.n_trials:  # earlier trials may have failed
             self._loop.clear()
 
     def add(self, trial: TrialTimes) -> None:
@@ -217,7 +218,7 @@ class _Network:
         return replace(settings, input="the caller's", phase="forward", trials=self.n_trials)
 
     def recording(self, conditions: Conditions) -> Recording:
-        """The recording of its trials; the log must have been read."""
+        """The recording of its trials so far; the log must have been read."""
         if not self.n_trials:
             raise ProfileError("no call of the network completed under this hook")
         roots = [("", self.root)]

@@ -16,7 +16,11 @@ Ints = NDArray[np.int64]
 
 
 class Layout:
-    """Assigns the time after each event to a row or phase; trials with equal events share it."""
+    """Assigns the time after each event to a row or phase; trials with equal events share it.
+
+    A cell is a pair of an owner (a row, a phase or neither; see :class:`.Attribution`) and a call
+    site. Times are added up by cell.
+    """
 
     def __init__(
         self,
@@ -29,7 +33,6 @@ class Layout:
         owners, innermost = np.array(attribution.owners), np.array(spans.innermost)
         #: For each event, the owner of the time after it.
         self.owners: Ints = np.where(innermost < 0, OUTSIDE, owners[innermost])
-        # Cells: the distinct pairs of an owner and a call site.
         cells: dict[tuple[int, int], int] = {}
         pairs = zip(attribution.owners, map(id, attribution.sites), strict=True)
         cell_of_span = np.array([cells.setdefault(pair, len(cells)) for pair in pairs])
@@ -46,7 +49,10 @@ class Layout:
         self._present = ordered[self._starts]
 
     def sums(self, values: Ints) -> Ints:
-        """Sums by cell of what passes after each event: (trials, events) to (trials, cells)."""
+        """Add up the time after each event by cell: (trials, events) to (trials, cells).
+
+        Other readings of counters can be added up as well.
+        """
         sums = np.zeros((len(values), len(self.cell_owners)), np.int64)
         if self._starts.size:
             passed = np.diff(values, axis=1)[:, self._order]
@@ -54,7 +60,10 @@ class Layout:
         return sums
 
     def by_owner(self, cell_sums: Ints, n_rows: int, n_phases: int) -> tuple[Ints, Ints]:
-        """Sums by cell as sums by row and by phase."""
+        """Add up cells by row and by phase: (trials, rows) and (trials, phases).
+
+        Cells outside of all rows and phases are left out.
+        """
         columns = np.where(self.cell_owners >= 0, self.cell_owners, n_rows - 2 - self.cell_owners)
         columns[self.cell_owners == OUTSIDE] = n_rows + n_phases
         table = np.zeros((len(cell_sums), n_rows + n_phases + 1), np.int64)
@@ -62,7 +71,10 @@ class Layout:
         return table[:, :n_rows], table[:, n_rows:-1]
 
     def gaps(self, values: Ints, n_rows: int) -> Ints:
-        """Time outside of rows, added up by the row that follows: (trials, events) to rows."""
+        """Add up the time outside of rows by the row after it: (trials, events) to (trials, rows).
+
+        Time after the last row is left out.
+        """
         owners = self.owners[:-1]
         outside = owners < 0
         following = np.where(outside, len(owners), np.arange(len(owners)))
@@ -73,7 +85,10 @@ class Layout:
         return table[:, :-1]
 
     def collectives(self) -> list[tuple[int, int]]:
-        """For each row of communication, the events of its first begin and its last end."""
+        """For each row of communication, the indices of its first begin and its last end event.
+
+        Both are -1 for a row without a call in this layout.
+        """
         spans: dict[int, list[int]] = {}
         for span, owner in enumerate(self.attribution.owners):
             if owner >= 0 and self.attribution.is_call[span]:
@@ -86,7 +101,7 @@ class Layout:
         ]
 
     def layers(self) -> tuple[Layer, ...]:
-        """The rows of single calls."""
+        """Describe the rows, which must be single calls."""
         sites: dict[int, list[CallSite | None]] = {}
         for owner, is_call, site in zip(
             self.attribution.owners, self.attribution.is_call, self.attribution.sites, strict=True
@@ -98,7 +113,7 @@ class Layout:
         )
 
     def new_nbytes(self) -> tuple[int, ...]:
-        """For each row, the bytes of new outputs of a forward call that is within no other."""
+        """Bytes of the new outputs of each row; 0 for nested calls and outside of the forward."""
         nbytes = dict.fromkeys(range(len(self.index.rows)), 0)
         for owner, site in zip(self.attribution.owners, self.attribution.sites, strict=True):
             if owner >= 0 and site is not None:

@@ -32,7 +32,7 @@ def learn(
     """Make the structure passes of a step, and return a session that knows its calls.
 
     The first pass may initialise parameters, so the session records only the two after it. ``look``
-    gets the result of the last one.
+    is called with the result of the last one.
 
     Raises:
         ProfileError: The network fails, the memory is full, or no Chainer function is called.

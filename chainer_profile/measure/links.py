@@ -19,7 +19,11 @@ Roots = Sequence[tuple[str, Any]]
 
 
 class Caller(dict[Any, int]):
-    """A link that calls functions: event ids of its calls by function class and input shapes."""
+    """A link, or code outside of all links, that calls functions.
+
+    It maps the function class and input shapes of a call to an event id. Links with the same path
+    share a caller.
+    """
 
     __slots__ = ("has_children", "is_outside", "n_shapes", "path")
     __hash__ = object.__hash__  # type: ignore[assignment]
@@ -28,9 +32,9 @@ class Caller(dict[Any, int]):
     def __init__(self, path: str, *, is_outside: bool = False, has_children: bool = False) -> None:
         super().__init__()
         self.path = path
-        #: Whether this stands for code outside of all links.
+        #: Whether this is code outside of all links.
         self.is_outside = is_outside
-        #: Whether links below this one exist, whose parameters its calls may use.
+        #: Whether links below this one exist; its calls may use their parameters.
         self.has_children = has_children
         #: The number of call sites of each function class.
         self.n_shapes: Counter[type] = Counter()
@@ -40,7 +44,7 @@ class LinkTracker:
     """Tracks which link calls functions in one thread.
 
     Attributes:
-        current: The link whose call runs, or the code outside of all links.
+        current: The link that runs, or the code outside of all links.
         callers: The callers of links by identity.
         log: The caller of each call of a link, in order.
         thread: Identity of the thread.
@@ -59,24 +63,24 @@ class LinkTracker:
         self.links, self.callers, self.current = links, links.callers, links.outside
 
     def enter(self, link: Any, definer: type) -> Caller:
-        """Make a called link the current caller; returns the caller before.
+        """Log the call of a link, and make the link current. Returns the previous caller.
 
-        ``definer`` is the class whose ``__call__`` runs.
+        ``definer`` is the class that defines the ``__call__`` that runs.
         """
         caller = self.current
         callee = self.callers.get(id(link))
         if callee is None:
-            callee = self.adopt(link)
+            callee = self.add_unknown_link(link)
         # A class's own __call__ may call its base class's, which is not another call.
         if callee is not caller or defining_class(type(link)) is definer:
             self.log.append(callee)
         self.current = callee
         return caller
 
-    def adopt(self, link: Any) -> Caller:
-        """Add a link that belongs to no network below the current one."""
+    def add_unknown_link(self, link: Any) -> Caller:
+        """Add a link that belongs to no network, with a path below the current caller."""
         with self.pause():
-            return self.links.adopt(link, self.current)
+            return self.links.add_unknown_link(link, self.current)
 
 
 _defining: dict[type, type] = {}
@@ -94,8 +98,8 @@ def defining_class(cls: type) -> type:
 class Links:
     """Finds the path of a link, and the link that a parameter belongs to, by identity.
 
-    Networks are referenced weakly. A link that belongs to none of them gets a path below its
-    caller, after its class, when it is called for the first time.
+    Networks are referenced weakly. A link that belongs to none of them is added at its first call,
+    with a path below its caller that ends in the name of its class.
     """
 
     def __init__(self, roots: Roots) -> None:
@@ -110,8 +114,8 @@ class Links:
         self._links: dict[int, ref[Any]] = {}
         # The networks by prefix and identity: several have one prefix, such as copies.
         self._roots: dict[str, dict[int, ref[Any]]] = {}
-        # For the prefixes of adopted links, the prefix without a number, and the number.
-        self._adopted: dict[str, tuple[str, int]] = {}
+        # For the prefixes of unknown links, the prefix without a number, and the number.
+        self._unknown_links: dict[str, tuple[str, int]] = {}
         # For each prefix without a number, the least number that may be free.
         self._least_numbers: dict[str, int] = {}
         # All parameters by the paths of their links; and the first path of each, by its identity.
@@ -125,14 +129,14 @@ class Links:
         self.update_roots(roots)
 
     def update_roots(self, roots: Roots) -> None:
-        """Add the networks that were not added before, such as a copy."""
+        """Add the networks that are new, such as a copy of a known one."""
         for prefix, root in roots:
             known = self._roots.get(prefix, {}).get(id(root))
             if known is None or known() is not root:
                 self._add(prefix, root)
 
     def add_network(self, prefix: str, network: Any) -> None:
-        """Add a network, of which parts may be networks that were added before."""
+        """Add a network; known networks and links within it get new paths, below its prefix."""
         parts = {id(link) for link in network.links()}
         pairs = [(other, roots.keys() & parts) for other, roots in list(self._roots.items())]
         within = [(other, identity) for other, found in pairs for identity in found]
@@ -146,11 +150,11 @@ class Links:
             self._list_parameters()
 
     def expect_changes(self) -> None:
-        """Note that the program may have replaced parameters, or their arrays."""
+        """Note that the program may have replaced parameters or their arrays."""
         self._is_listed = self._is_read = False
 
     def update_parameters(self) -> None:
-        """Read the arrays that the parameters have now."""
+        """Read the current arrays of all parameters."""
         # A parameter that no longer exists may have been replaced by another one.
         if self._has_lost:
             self._list_parameters()
@@ -162,10 +166,10 @@ class Links:
         self._is_listed, self._is_read = False, True
 
     def note_parameters(self, caller: Caller, variables: Iterable[Any]) -> None:
-        """Read the arrays of the parameters of the calling link, and of its call's arguments.
+        """Read the current arrays of a link's parameters and of the parameters in ``variables``.
 
-        A parameter may get its first array, or another one, during a trial. The first call of a
-        trial that needs this reads the arrays of all parameters.
+        A parameter may get its first array, or another one, during a trial. The first call after
+        :meth:`expect_changes` reads the arrays of all parameters.
         """
         if not self._is_read:
             self.update_parameters()
@@ -176,22 +180,23 @@ class Links:
             if known is not None:
                 self._note_array(*known)
 
-    def adopt(self, link: Any, caller: Caller) -> Caller:
-        """Add a link that belongs to no network; it is called by ``caller``."""
+    def add_unknown_link(self, link: Any, caller: Caller) -> Caller:
+        """Add a link that belongs to no network, with a path below ``caller``, which calls it."""
         first = f"{caller.path.rstrip('/')}/{type(link).__name__}"
         number = self._least_numbers.get(first, 1)
         # The path of a link that no longer exists is free for the next link of its class.
         while (prefix := f"{first}-{number}" if number > 1 else first) in self._roots:
             number += 1
         self._least_numbers[first] = number + 1
-        self._adopted[prefix] = first, number
+        self._unknown_links[prefix] = first, number
         self._add(prefix, link)
         return self.callers[id(link)]
 
     def owner(self, caller: Caller, arrays: Sequence[Any]) -> Caller:
-        """The link that a call belongs to: its caller, or a link below whose parameter it uses.
+        """Return the link that a function call with these input arrays belongs to.
 
-        ``link.forward(x)`` and functions of ``link.W`` are calls without a call of the link.
+        This is the caller, or a link below it if the call uses a parameter of that link:
+        ``link.forward(x)`` and functions of ``link.W`` do not call the link itself.
         """
         if not caller.has_children:
             return caller
@@ -205,12 +210,12 @@ class Links:
         return caller
 
     def path_of_parameter(self, param: Any) -> str:
-        """Path of the link that a parameter belongs to; ``/`` for one of no known network."""
+        """Path of the link that a parameter belongs to; ``/`` if no known network has it."""
         known = self._find(param)
         return "/" if known is None else known[0]
 
     def prefix_of(self, network: Any) -> str:
-        """The prefix of the paths of a network's links; an unknown network has the first prefix."""
+        """The prefix of the paths of a network's links; the first prefix for unknown networks."""
         caller = self.callers.get(id(network))
         path = next(iter(self._roots), "") if caller is None else caller.path
         return "" if path == "/" else path
@@ -221,10 +226,14 @@ class Links:
         return tuple(p.array for p in params if p is not None and p.array is not None)
 
     def link_calls(self, calls: Counter[str], trials: int) -> tuple[LinkCalls, ...]:
-        """Existing links with the mean of their calls in a trial and their own parameters.
+        """List the existing links with their calls per trial and their number of parameters.
 
-        A parameter that several links share counts for the first. A copy of a network has the
-        links of the original.
+        A parameter that several links share counts for the first one. A network and its copies are
+        listed once.
+
+        Args:
+            calls: Calls of links by path, in all trials.
+            trials: The number of trials.
         """
         sizes: Counter[str] = Counter()
         seen: set[int] = set()
@@ -239,7 +248,7 @@ class Links:
             if (link := reference()) is not None:
                 kinds.setdefault(self.callers[key].path, type(link).__name__)
         return tuple(
-            LinkCalls(path, kind, whole_or_mean(calls[path] / max(1, trials)), sizes[path])
+            LinkCalls(path, kind, int_if_whole(calls[path] / max(1, trials)), sizes[path])
             for path, kind in kinds.items()
         )
 
@@ -259,20 +268,20 @@ class Links:
         for path, param in root.namedparams():
             link_path = joined(prefix, link_of(path))
             reference = ref(param, partial(self._forget_parameter, id(param)))
-            # A link that takes the place of another one has its path.
+            # A link that replaces another one in the network has the same path.
             others = [other for other in self._by_path.get(link_path, ()) if other() is not None]
             self._by_path[link_path] = [*others, reference]
             self._by_identity.setdefault(id(param), (link_path, reference))
             self._note_array(link_path, reference)
 
     def _find(self, param: Any) -> tuple[str, ref[Any]] | None:
-        """The path of the link of a parameter, and a reference to it; None if it is unknown."""
+        """The path of a parameter's link, and a reference to the parameter; None if unknown."""
         if id(param) not in self._by_identity and not self._is_listed:
             self._list_parameters()
         return self._by_identity.get(id(param))
 
     def _note_array(self, path: str, reference: ref[Any]) -> None:
-        """Note the array of a parameter; an array of several belongs to the first one."""
+        """Read the array of a parameter; an array of several parameters belongs to the first."""
         param = reference()
         array = None if param is None else param.array
         if array is None:
@@ -289,6 +298,7 @@ class Links:
         return [(prefix, root) for prefix, root in pairs if root is not None]
 
     def _add(self, prefix: str, root: Any) -> None:
+        """Add the links and parameters of a network; known links keep their paths."""
         forget = partial(self._forget_root, prefix, id(root))
         self._roots.setdefault(prefix, {})[id(root)] = ref(root, forget)
         self._list_parameters_of(prefix, root)
@@ -302,6 +312,7 @@ class Links:
             self._links[key] = ref(link, partial(self._forget, key))
 
     def _caller(self, path: str) -> Caller:
+        """Return the caller of a path; make it if it is new."""
         caller = self._callers_by_path.get(path)
         if caller is None:
             caller = self._callers_by_path[path] = Caller(path)
@@ -325,11 +336,11 @@ class Links:
         roots.pop(identity, None)
         if not roots:
             self._roots.pop(prefix, None)
-            if prefix in self._adopted:
-                first, number = self._adopted.pop(prefix)
+            if prefix in self._unknown_links:
+                first, number = self._unknown_links.pop(prefix)
                 self._least_numbers[first] = min(number, self._least_numbers[first])
 
 
-def whole_or_mean(value: float) -> int | float:
-    """A number as an int if it is whole."""
+def int_if_whole(value: float) -> int | float:
+    """Convert a number to an int if it is whole."""
     return int(value) if value == int(value) else value

@@ -8,7 +8,7 @@ from typing import Any
 
 from chainer_profile.costs.work import Work
 from chainer_profile.measure.call_sites import WORK_FIELDS, CallSite
-from chainer_profile.measure.links import whole_or_mean
+from chainer_profile.measure.links import int_if_whole
 from chainer_profile.measure.recorder import MAX_SHAPES
 from chainer_profile.record.recording import Layer
 
@@ -72,7 +72,7 @@ class Row:
         # The work of a call without a formula counts as the mean of the others.
         about = counted < calls or len(self.sums) > MAX_SHAPES
         scale = calls / counted / max(1, trials) if counted else 0.0
-        mean_calls = whole_or_mean(calls / max(1, trials)) if calls else 1
+        mean_calls = int_if_whole(calls / max(1, trials)) if calls else 1
         return self._layer(number, mean_calls, fields, works if counted else [], scale, about)
 
     def layer_of_calls(self, number: int, sites: Sequence[CallSite | None]) -> Layer:

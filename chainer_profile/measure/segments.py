@@ -222,8 +222,8 @@ class Segmenter:
         if pattern.iterator is None:
             begin = self._begin(number, pattern, begin, own[0])
             if not any(unit.raised for unit in self.units[begin : own[-1]]):
-                learned = pattern.cycle.learned([self.units[at].owner for at in own])
-                training.pattern = replace(pattern, cycle=learned)
+                cycle = pattern.cycle.with_updates([self.units[at].owner for at in own])
+                training.pattern = replace(pattern, cycle=cycle)
         else:
             begin = self._first_load(begin)
         return self._with_loads(pattern, begin, own[-1]), end

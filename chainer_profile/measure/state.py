@@ -21,8 +21,8 @@ from chainer_profile.basics.units import format_nbytes
 from chainer_profile.measure.contents import (
     GENERATORS,
     Restore,
+    attribute_restorer,
     copy_array,
-    copy_attributes,
     copy_class,
     copy_generator,
     copy_items,
@@ -172,7 +172,7 @@ class _State:
         attributes = attributes_of(value)
         if attributes is not None:
             saved = self._attributes[id(value)] = dict(attributes)
-            self._restore[id(value), "attributes"] = copy_attributes(attributes, saved)
+            self._restore[id(value), "attributes"] = attribute_restorer(attributes, saved)
             parts += saved.values()
         for slot in self._slots_of(type(value)):
             name = f"{slot.__objclass__.__name__}.{slot.__name__}"

@@ -34,7 +34,7 @@ def test_parameters_of_a_new_link_have_its_path():
     del first
     gc.collect()
     second = MLP()
-    links.adopt(second, links.outside)
+    links.add_unknown_link(second, links.outside)
     links.update_parameters()
     assert links.path_of_parameter(second.fc2.b) == "/MLP/fc2"
     assert links.parameters[id(second.fc1.W.array)][0] == "/MLP/fc1"
