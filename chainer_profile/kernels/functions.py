@@ -39,9 +39,10 @@ Replacement = tuple[Any, str, Callable[[Method], Method]]
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 _INTEGERS = {int, np.int32, np.int64}
 #: Sizes below which the checks take longer than a kernel gains: numbers in the columns of a
-#: convolution and of a deconvolution, numbers to normalise, and numbers in the backward of a
-#: normalisation.
-_FEW_COLUMNS, _FEW_SCATTERED, _FEW_NORMALIZED, _FEW_GRADIENTS = 1 << 14, 1 << 15, 1 << 14, 1 << 13
+#: convolution and of a deconvolution; numbers to normalise with given statistics and in training;
+#: and numbers in the backward of a normalisation.
+_FEW_COLUMNS, _FEW_SCATTERED = 1 << 14, 1 << 15
+_FEW_NORMALIZED, _FEW_IN_TRAINING, _FEW_GRADIENTS = 1 << 14, 1 << 11, 1 << 13
 
 
 def replacements(kernels: ModuleType) -> Iterator[Replacement]:
@@ -165,9 +166,18 @@ def _run_kernel(kernel: Callable[..., Any], x: Any, w: Any, *given: Any) -> Any:
     return (y,) if np.isfinite(w if 1 < w.size < y.size else y).all() else None
 
 
+def _has_few_columns(function: Any, x: Any, ksize: Sizes) -> bool:
+    """Return whether the columns of a convolution of x have so few numbers that Chainer is faster.
+
+    This is quick: it does not count windows exactly.
+    """
+    stride = function.stride if hasattr(function, "stride") else (function.sy, function.sx)
+    return bool(x.size * prod(ksize) < _FEW_COLUMNS * prod(stride))
+
+
 @_with_fallback
 def _convolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: Any) -> Any:
-    if x.size * prod(w.shape[2:]) < _FEW_COLUMNS:
+    if _has_few_columns(self, x, w.shape[2:]):
         return None
     windows = _windows(self, w.shape[2:], x.shape[2:]) if _are_accepted(x, w, b) else None
     if (
@@ -183,7 +193,7 @@ def _convolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: Any
 @_with_fallback
 def _gradient_w(kernels: ModuleType, self: Any, x: Any, gy: Any, *_: Any) -> Any:
     ksize = self.W_shape[2:] if hasattr(self, "W_shape") else self.ksize
-    if x.size * prod(ksize) < _FEW_COLUMNS:
+    if _has_few_columns(self, x, ksize):
         return None
     accepted = _are_accepted(x, gy) and x.dtype == self.W_dtype
     windows = _windows(self, ksize, x.shape[2:]) if accepted else None
@@ -230,6 +240,8 @@ def _batch_normalization(
 ) -> Any:
     gamma, beta, decay = named["gamma"], named["beta"], named["decay"]
     kept = () if running_mean is None else (running_mean, running_var)
+    if x.size < _FEW_IN_TRAINING:
+        return None
     if not _are_accepted(x, gamma, beta) or not _by_channel(named["axis"], x, gamma):
         return None
     if any(type(array) is not np.ndarray for array in kept):
@@ -271,7 +283,7 @@ def _normalized(kernels: ModuleType, xp: Any, *given: Any) -> Any:
 def _max_pooling(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     (x,) = inputs
     windows = _windows(self, self.ksize, x.shape[2:]) if _are_accepted(x) else None
-    if windows is None:
+    if windows is None or prod(windows.ksize) == 1:
         return None
     y, indexes = kernels.max_pooling(x, windows)
     if np.isnan(y).any():  # for NaN, Chainer returns the index of the first one

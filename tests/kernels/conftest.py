@@ -11,8 +11,9 @@ from chainer_profile.kernels.layouts import Layout, Order
 @pytest.fixture(scope="module")
 def all_shapes():
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("_FEW_COLUMNS", "_FEW_SCATTERED", "_FEW_NORMALIZED", "_FEW_GRADIENTS"):
-            patch.setattr(functions, name, 0)
+        for name in vars(functions):
+            if name.startswith("_FEW_"):
+                patch.setattr(functions, name, 0)
         for name in ("convolution", "gradient_w", "deconvolution"):
             layout_for = getattr(convolutions, f"layout_for_{name}")
             patch.setattr(
