@@ -45,7 +45,7 @@ _MAX_CHANNELS_LAST = 64
 #: From these multiply-adds of an image on, the gradient of W is faster by BLAS.
 _MIN_BLAS_MACS = 1 << 25
 #: With fewer multiply-adds, a convolution gains less than a call of PyTorch costs.
-_MIN_MACS = 1 << 21
+_MIN_MACS = 1 << 22
 #: With fewer pixels in all outputs, oneDNN takes too long to reorder the weights.
 _MIN_PIXELS = 128
 #: With fewer channels of an image in a group, oneDNN computes its gradient slowly.
