@@ -16,7 +16,7 @@ from chainer_profile.measure.aggregate import Aggregator, LoggedTrial, TrialTime
 from chainer_profile.measure.devices import device_name, device_of
 from chainer_profile.measure.event_log import EventLog
 from chainer_profile.measure.iteration_writer import IterationWriter
-from chainer_profile.measure.loop import Batch, Loop, Subject, name_of, names_of
+from chainer_profile.measure.loop import Batch, Loop, Subject, class_names, name_of
 from chainer_profile.measure.ranks import rank_of
 from chainer_profile.measure.rows import RowIndex
 from chainer_profile.measure.session import Target
@@ -148,7 +148,7 @@ class TrialKind:
         if networks:
             device = device_of(networks[0])
             self._xp = device.xp
-            subject = Subject(name_of(networks[0]), device_name(device), names_of(optimizers))
+            subject = Subject(name_of(networks[0]), device_name(device), class_names(optimizers))
         self._subject = subject or self._subject
         self._train_mode = train_mode
 

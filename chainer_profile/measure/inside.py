@@ -28,7 +28,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.clock import NowNs
 from chainer_profile.measure.layer_frames import FILE, frame_named, labelled_frames
 from chainer_profile.measure.passes import Pass, PassInput
-from chainer_profile.measure.samplers import Frame, Frames, sampled
+from chainer_profile.measure.samplers import Frame, Frames, sample_stacks
 from chainer_profile.measure.step import Step
 from chainer_profile.record.inside import Inside, Stack, StackFrame
 from chainer_profile.record.recording import Layer
@@ -102,7 +102,7 @@ def look_inside(
 
     rows = _Rows(layers, by_link)
     with labelled_frames(step.roots if by_link else None) as begin_trial:
-        seen = sampled(run, stopped=_weighted_median_s(medians_s) < STOPPED_BELOW_S)
+        seen = sample_stacks(run, stopped=_weighted_median_s(medians_s) < STOPPED_BELOW_S)
     groups: defaultdict[str, list[tuple[Frames, int]]] = defaultdict(list)
     for stack, count in seen.samples.items():
         group, inner = _frames_in_trial(stack)

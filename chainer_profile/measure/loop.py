@@ -19,19 +19,19 @@ from chainer_profile.record.recording import Layer, Rank, Settings
 
 @dataclass
 class Batch:
-    """How large the batches of an iteration are."""
+    """The size of the batches of an iteration."""
 
-    size: int = 0
+    size: int = 0  # number of examples
     loaded_nbytes: int = 0
     converted_nbytes: int = 0
 
     def add_loaded(self, error: BaseException | None, batch: Any) -> None:
-        """Add a batch that was loaded."""
+        """Add a batch at the end of its load; None if the load raised."""
         self.loaded_nbytes += _nbytes(batch)
         self.size += len(batch) if hasattr(batch, "__len__") else 0
 
     def add_converted(self, error: BaseException | None, batch: Any) -> None:
-        """Add a batch that was converted."""
+        """Add a batch at the end of its conversion; None if that raised."""
         self.converted_nbytes += _nbytes(batch)
 
     def add(self, other: Batch) -> None:
@@ -57,7 +57,7 @@ class Subject:
     def settings(
         self, layers: Sequence[Layer], batch: Batch, train_mode: bool, command: str
     ) -> Settings:
-        """The settings of iterations with these rows, which show the phase."""
+        """Make the settings of iterations; their phase follows from the rows ``layers``."""
         phases = {layer.phase for layer in layers}
         phase = "forward-backward" if "backward" in phases else "forward"
         optimizers: list[str] = []
@@ -81,15 +81,21 @@ class Subject:
         )
 
 
-def names_of(optimizers: Sequence[Any]) -> tuple[str, ...]:
-    """The classes of optimizers."""
+def class_names(optimizers: Sequence[Any]) -> tuple[str, ...]:
+    """Names of the classes of optimizers."""
     return tuple(type(actual_optimizer(optimizer)).__name__ for optimizer in optimizers)
 
 
 class Loop:
     """The iterations of the user's own code: their networks, optimizers and batches.
 
-    As an observer of operations it learns how large the batches of an iteration are.
+    As an observer of operations, it adds up the size of the batches.
+
+    Args:
+        roots: The networks, each with the prefix of its links' paths.
+        optimizers: The optimizers.
+        title: Name of the model in the settings. Default: the class of the first network.
+        command: The user's command, for the settings.
     """
 
     network_is_phase = True
@@ -117,11 +123,11 @@ class Loop:
         self._train_mode = bool(chainer.config.train)
 
     def settings(self, layers: Sequence[Layer]) -> Settings:
-        """The settings of iterations with these rows, which show the phase."""
+        """Make the settings of iterations; their phase follows from the rows ``layers``."""
         device, name = chainer.get_device("@numpy"), "a block"
         if self.roots:
             device, name = device_of(self.roots[0][1]), name_of(self.roots[0][1])
-        subject = Subject(self._title or name, device_name(device), names_of(self.optimizers))
+        subject = Subject(self._title or name, device_name(device), class_names(self.optimizers))
         return subject.settings(layers, self.batch, self._train_mode, self._command)
 
     # -- the interface of observers.Observer
@@ -135,14 +141,14 @@ class Loop:
         }.get(operation)
 
     def begin_elsewhere(self, operation: str) -> None:
-        """Other threads load for later iterations."""
+        """Do nothing: other threads load batches of later iterations."""
 
     def fail(self, error: Exception) -> None:
-        """The size of a batch stays unknown."""
+        """Do nothing: the sizes of later batches stay unknown."""
 
 
 def loop_of(updater: Any, title: str = "", command: str = "") -> Loop:
-    """The iterations of an updater."""
+    """Make the loop of an updater, from its networks and optimizers."""
     named = updater.get_all_optimizers()
     # Paths begin with the optimizer's name if there are several.
     roots = [
@@ -186,7 +192,10 @@ def prefix_of(optimizer: Any, roots: Sequence[tuple[str, Any]]) -> str:
 
 
 def networks(namespace: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The networks among variables, each with ``/`` and its name; no links of other networks."""
+    """The networks among variables, each with its path: ``/`` and the variable's name.
+
+    Links of other networks are left out.
+    """
     # Names that begin with _ are IPython's own.
     links: dict[int, tuple[str, Any]] = {}
     for name, value in namespace.items():
@@ -197,7 +206,10 @@ def networks(namespace: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def optimizers(namespace: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
-    """The optimizers among variables, one for each parameter: a named one, or else the last."""
+    """The optimizers among variables; no two of them update the same parameter.
+
+    Optimizers with one of these names are preferred, then the variables that were defined last.
+    """
     candidates = {
         id(value): (name, value)
         for name, value in reversed(list(namespace.items()))

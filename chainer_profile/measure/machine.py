@@ -51,9 +51,9 @@ _LEAST_GAIN = 1.1
 #: enough to leave memory to other programs.
 _MOST_NBYTES, _LEAST_NBYTES = 1 << 27, 1 << 25
 _GPU_NBYTES = 1 << 30
-#: All arrays together take at most one part in this number of the free memory.
+#: All arrays together take at most the free memory divided by this number.
 _MEMORY_DIVISOR = 10
-#: Limits are too low if other programs also use this fraction of all cores.
+#: Limits are too low if other programs use ``BUSY_CORES``, and at least this fraction of all cores.
 _BUSY_FRACTION = 0.05
 
 
@@ -70,7 +70,11 @@ class Device:
 
 
 def find_device(name: str) -> Device:
-    """Find a device by its name, such as ``cpu`` or ``gpu:0``."""
+    """Find a device by its name, such as ``cpu`` or ``gpu:0``.
+
+    Raises:
+        ProfileError: There is no such GPU, or it does not answer.
+    """
     if name == "cpu":
         return Device(name, np, HOST_CLOCK, array_nbytes(free_nbytes()), _SIDES)
     from chainer_profile.measure.devices import clock_of, use_gpu
@@ -114,6 +118,9 @@ def find_limits(
 
     Limits that were measured on a busy machine may be too low. They are saved with a flag, and
     measured again when the machine is ``quiet``. ``refresh`` measures in any case.
+
+    Raises:
+        ProfileError: Measuring fails, as in :func:`measure_limits`.
     """
     saved = None if refresh else saved_limits(environment, device)
     if saved is not None and not (saved.busy and quiet):
@@ -141,6 +148,7 @@ def _is_busy(other_cpu: float | None, environment: Environment) -> bool:
 
 
 def _rates(limits: MachineLimits) -> dict[str, Any]:
+    """The rates of the limits, by the names of their fields; None for a rate that is unknown."""
     return {name: rate for name, rate in vars(limits).items() if name.endswith("_per_s")}
 
 
@@ -169,7 +177,10 @@ LIMITS = Pass(
 
 
 def with_saved_limits(recording: Recording, warn: Callable[[str], None]) -> Recording:
-    """Add the limits of its machine to a recording if an earlier run has saved them."""
+    """Add the limits of its machine to a recording if an earlier run has saved them.
+
+    A failure only gives a warning.
+    """
     try:
         return replace(recording, limits=_limits_of(recording, 0))
     except Exception as error:
@@ -181,6 +192,9 @@ def measure_limits(environment: Environment, device: Device) -> MachineLimits:
     """Measure the limits of this machine with the BLAS threads of the environment.
 
     The passes over memory run in one thread, as Chainer's functions do in NumPy.
+
+    Raises:
+        ProfileError: There is too little memory, or the GPU fails.
     """
     on_gpu = device.name != "cpu"
     threads = max((library.threads for library in environment.blas), default=0)
@@ -327,7 +341,11 @@ def load_limits() -> dict[str, MachineLimits]:
 
 
 def save_limits(limits: MachineLimits) -> None:
-    """Add the limits of a machine to the file of saved limits."""
+    """Add the limits of a machine to the file of saved limits.
+
+    Raises:
+        ProfileError: The file cannot be written.
+    """
     # If two programs do this at the same time, one entry may be lost, but the file stays valid.
     path = limits_file()
     if path is None:

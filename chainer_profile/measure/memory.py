@@ -2,8 +2,8 @@
 
 On the CPU tracemalloc counts every allocation of Python, including Chainer's own objects (some
 kilobytes a call), but none of a BLAS library. On a GPU a hook of CuPy's memory pool counts its
-blocks. Memory that the trial before left is allocated at the start, so ``cleargrads`` retains a
-negative number of bytes.
+blocks. The memory of the previous trial, such as its gradients, is still allocated when a trial
+begins. So ``cleargrads`` retains a negative number of bytes.
 """
 
 from __future__ import annotations
@@ -83,7 +83,14 @@ def counter_of(arrays: list[Any]) -> Counter:
 
 
 class IterationMemory:
-    """Traces the memory of one iteration that the program makes anyway."""
+    """Traces the memory of one iteration that the program makes anyway.
+
+    Attributes:
+        is_due: Whether an iteration should be traced, but counting has not begun.
+        is_on: Whether allocations are counted.
+        use: The use of memory in the traced iteration; None before, and after a failure.
+        problem: Why memory was not counted; empty without a failure.
+    """
 
     def __init__(self, trial: TrialInfo, is_due: bool = True) -> None:
         self.is_due, self.is_on = is_due, False
@@ -94,7 +101,7 @@ class IterationMemory:
         self._counting = ExitStack()
 
     def begin(self, counter: Counter | None = None) -> None:
-        """Count from now on until an iteration has been traced."""
+        """Count from now on until an iteration has been traced. A failure sets ``problem``."""
         self.is_due = False
         try:
             self._counter = counter or counter_of(
@@ -108,7 +115,7 @@ class IterationMemory:
 
     @contextmanager
     def tracing(self, session: ReadingSession) -> Iterator[None]:
-        """Find what the rows of an iteration allocate that runs within the context."""
+        """Trace the iteration that runs within the context, and set ``use`` or ``problem``."""
         assert self._counter is not None
         readings = Readings(self._counter.read, 2, session.max_readings)
         # Cyclic garbage is collected before, but not during the iteration: objects that only the
@@ -134,7 +141,7 @@ class IterationMemory:
         self.end()
 
     def _evaluate(self, readings: Readings, session: ReadingSession) -> None:
-        """Set the use of memory, or the problem that prevents it."""
+        """Set ``use`` or ``problem`` from the readings of an iteration."""
         if readings.failure:
             self.problem = f"memory cannot be counted: {readings.failure}"
             return
@@ -164,7 +171,11 @@ class IterationMemory:
 def measure_memory(
     step: Step, session: ReadingSession, n_rows: int, counter: Counter | None = None
 ) -> MemoryUse | None:
-    """Run a step twice, and return what the ``n_rows`` rows of the second trial allocate."""
+    """Run a step twice, and return what the ``n_rows`` rows of the second trial allocate.
+
+    Raises:
+        ProfileError: Memory cannot be counted.
+    """
     memory = IterationMemory(step)
     memory.begin(counter)
     try:
@@ -238,9 +249,10 @@ def _allocated_before(info: TrialInfo) -> dict[str, int]:
 def _phases(
     trial: ReadTrial, highs: NDArray[np.int64], growth: NDArray[np.int64]
 ) -> Iterator[PhaseMemory]:
-    """Peak and growth of every phase, in the order of their first rows.
+    """Yield the peak and the growth of every phase, in the order of their first rows.
 
-    ``highs`` and ``growth`` have a value for every interval between two events.
+    ``highs`` has the peak of each interval between two events, in bytes above the trial's begin.
+    ``growth`` has the growth in each interval, in bytes.
     """
     columns = [*(layer.phase for layer in trial.layers), *trial.phases]
     names = list(dict.fromkeys(columns))
@@ -253,7 +265,7 @@ def _phases(
 
 
 class _SpanMemory(NamedTuple):
-    """The owner of a span, and the bytes that are allocated during it."""
+    """The owner of a span, and the allocated bytes at its begin and end, at most and at least."""
 
     owner: int  # index of a row, then of a phase
     begin: int
@@ -265,7 +277,7 @@ class _SpanMemory(NamedTuple):
 def _outermost_spans(
     trial: ReadTrial, now: NDArray[np.int64], peaks: NDArray[np.int64]
 ) -> Iterator[_SpanMemory]:
-    """Yield each span that is not nested in another span of the same owner."""
+    """Yield the memory of each span that is not within another span of the same owner."""
     spans, owners = trial.layout.spans, trial.layout.attribution.owners
     enclosing_owners: list[frozenset[int]] = []
     for span, parent in enumerate(spans.parents):
@@ -294,7 +306,7 @@ def _parameters(info: TrialInfo) -> list[Any]:
 
 
 def _state(parameters: Iterable[Any]) -> Iterator[Any]:
-    """An optimizer's state of parameters, and their float32 copies in ``mixed16``."""
+    """Yield the optimizer's state of parameters, and their float32 copies in ``mixed16``."""
     for parameter in parameters:
         rule = parameter.update_rule
         if rule is not None:
@@ -303,6 +315,7 @@ def _state(parameters: Iterable[Any]) -> Iterator[Any]:
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:
+    """Arrays among values, each once."""
     return list({id(value): value for value in values if hasattr(value, "nbytes")}.values())
 
 

@@ -61,7 +61,7 @@ def summary_of(
 ) -> ModelSummary:
     """The summary of a network with these arguments; see :func:`summary`.
 
-    With ``sends``, the arguments are sent to the network's device.
+    With ``sends``, the arguments, all by position, are sent to the network's device.
     """
     with preserved_state(model, arguments.args, arguments.kwargs):
         model = as_network(model, arguments.arrays)
@@ -93,7 +93,11 @@ def _nbytes(array: Any) -> int:
 
 
 def _make_inputs(shape: Any, dtype: str | Sequence[str]) -> list[Any]:
-    """Make an input for each shape, on the CPU."""
+    """Make an input for the shape, or for each of several shapes, on the CPU.
+
+    Raises:
+        UsageError: A shape or data type is invalid.
+    """
     try:
         parts = [shape] if all(isinstance(n, _WHOLE) for n in shape) else shape
         shapes = [tuple(part) for part in parts]
@@ -132,10 +136,10 @@ def _make_input(shape: Shape, dtype: Any) -> Any:
 
 
 def _count_arrays(model: Any) -> tuple[dict[str, dict[str, int]], int, int]:
-    """Count the arrays of each link, without those in its child links.
+    """Count the elements of each link's arrays, without its child links.
 
-    Returns the counts by path, and the bytes of all parameters and of all persistent arrays. An
-    array that several paths share counts for the first path.
+    Returns the :data:`LINK_COUNTS` by path, and the bytes of all parameters and of all persistent
+    arrays. An array that several paths share counts for the first path.
     """
     counts = {path: dict.fromkeys(LINK_COUNTS, 0) for path, _ in model.namedlinks()}
     parameter_nbytes = persistent_nbytes = 0
@@ -164,8 +168,7 @@ def _is_trainable(param: Any) -> bool:
 def _calls_with_parameters(layers: Sequence[Layer], model: Any) -> dict[str, int]:
     """Index of the call that uses each link's parameters, by path.
 
-    This is the first call with a parameter as an input. A link without such a call has its first
-    call.
+    This is the first call with an input in the shape of a parameter, or else the first call.
     """
     shapes: dict[str, set[Shape]] = {}
     for path, param in model.namedparams(include_uninit=False):
@@ -182,7 +185,10 @@ def _calls_with_parameters(layers: Sequence[Layer], model: Any) -> dict[str, int
 def _layer_table(
     session: StepSession, counts_by_path: dict[str, dict[str, int]], users: dict[str, int]
 ) -> pd.DataFrame:
-    """Make a table with a row for each call, and for each link with arrays that was not called."""
+    """Make a table with a row for each call, and for each link with arrays that was not called.
+
+    ``users`` has the index of the call that shows the counts of its link, by path.
+    """
     remaining, none = dict(counts_by_path), dict.fromkeys(LINK_COUNTS, 0)
     rows: list[dict[str, Any]] = [
         {name: getattr(layer, name) for name in (*TEXTS, *WORK)}

@@ -44,7 +44,10 @@ class OperationSites:
     def event_id(
         self, operation: str, owner: Any, args: tuple[Any, ...], links: Links
     ) -> int | None:
-        """Return the event id of an operation; None if it is not logged."""
+        """Return the event id of an operation, with a new call site if necessary.
+
+        None if the operation is not logged.
+        """
         if operation == observers.RULE:
             return self._rule_id(owner, args[0], links) if args else None
         if operation == observers.UPDATE:
@@ -55,21 +58,22 @@ class OperationSites:
         if operation in _OTHER_SITES:
             return self._id((operation,), lambda: _OTHER_SITES[operation])
         if operation == observers.CLEARGRADS:
-            return self._id((operation,), _cleargrads)
+            return self._id((operation,), _cleargrads_site)
         if operation in (observers.LOAD, observers.CONVERT):
             name = type(owner).__name__ if operation == observers.LOAD else converter_name(owner)
             return self._id((operation, name), lambda: CallSite(Kind.STEP, "data", name, "data"))
         if operation == observers.HOOK and args:
             name = _hook_name(owner, args[0])
-            return self._id((operation, name), lambda: self._hook(owner, args[0], name))
+            return self._id((operation, name), lambda: self._hook_site(owner, args[0], name))
         return None
 
     def collective_id(self, path: str, function: str, buffer: ArraySpec | None) -> int:
         """Event id of a collective that moves the buffer of a parameter."""
         key = (observers.COMMUNICATION, path, function, str(buffer))
-        return self._id(key, lambda: _collective(path, function, buffer))
+        return self._id(key, lambda: _collective_site(path, function, buffer))
 
     def _id(self, key: tuple[str, ...], make_site: Callable[[], CallSite]) -> int:
+        """Return the event id of a key. If the key is new, make and add its call site."""
         event_id = self._ids.get(key)
         if event_id is None:
             with self._pause():
@@ -77,6 +81,7 @@ class OperationSites:
         return event_id
 
     def _rule_id(self, rule: Any, param: Any, links: Links) -> int:
+        """Return the event id of a parameter's update by its rule."""
         known = self._rule_ids.get(id(param))
         if known is not None and known[0]() is param and known[1] == self._optimizer:
             return known[2]
@@ -86,13 +91,15 @@ class OperationSites:
             path = links.path_of_parameter(param)
             key = (observers.RULE, path, optimizer, str(param.name))
             if key not in self._ids:
-                site = self._rule(rule, param, path, optimizer, links)
+                site = self._rule_site(rule, param, path, optimizer, links)
                 self._ids[key] = self._add_site(site)
             if is_update:
                 self._rule_ids[id(param)] = ref(param), optimizer, self._ids[key]
         return self._ids[key]
 
-    def _rule(self, rule: Any, param: Any, path: str, optimizer: str, links: Links) -> CallSite:
+    def _rule_site(
+        self, rule: Any, param: Any, path: str, optimizer: str, links: Links
+    ) -> CallSite:
         site = CallSite(Kind.STEP, path, optimizer, "update")
         arrays = links.arrays_of_link(path)
         shapes = shapes_of(arrays)
@@ -104,20 +111,20 @@ class OperationSites:
         site.work = work_by(optimizer, lambda: _work_of_update(rule, param), self._warn)
         return site
 
-    def _hook(self, optimizer: Any, hook: Any, name: str) -> CallSite:
+    def _hook_site(self, optimizer: Any, hook: Any, name: str) -> CallSite:
         site = CallSite(Kind.STEP, "optimizer", name, "update")
         params = optimizer.target.params()
         site.work = work_by(name, lambda: hook_work(hook, _with_gradients(params)), self._warn)
         return site
 
 
-def _cleargrads() -> CallSite:
+def _cleargrads_site() -> CallSite:
     site = CallSite(Kind.STEP, "cleargrads", "cleargrads", "backward")
     site.work = Work(0, 0, 0)
     return site
 
 
-def _collective(path: str, function: str, buffer: ArraySpec | None) -> CallSite:
+def _collective_site(path: str, function: str, buffer: ArraySpec | None) -> CallSite:
     site = CallSite(Kind.STEP, path, function, "communication")
     if buffer is not None:
         site.fields |= {

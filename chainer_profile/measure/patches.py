@@ -85,7 +85,7 @@ class _Patches:
                 self._restore()
 
     def patch_multi_node_optimizers(self) -> None:
-        """Patch ChainerMN's optimizers, once the program has imported them."""
+        """Patch ChainerMN's optimizers if the program has imported them."""
         module = sys.modules.get("chainermn.optimizers")
         for name in _MULTI_NODE_OPTIMIZERS:
             kind = getattr(module, name, None)
@@ -93,7 +93,7 @@ class _Patches:
                 self._patch(kind, "update", wrappers.wrap_update)
 
     def patch_class(self, operation: str, cls: type) -> None:
-        """Patch a class that need not have the base class of its operation."""
+        """Patch the methods of an operation in a class and its bases, whatever these are."""
         names = next(names for name, _, names in _METHODS if name == operation)
         for base in cls.__mro__:
             self._patch_methods(operation, base, names)
@@ -132,7 +132,7 @@ class _Patches:
 
     def _list_classes(self) -> None:
         """List Chainer's classes, and the program's below them, whose methods are operations."""
-        # The list serves many observers: a program may profile each block of its code.
+        # The list is kept for later observers: a program may profile each block of its code.
         methods: dict[type, list[tuple[str, str]]] = {}
         for operation, base, names in _METHODS:
             for cls in subclasses(base):
@@ -159,10 +159,10 @@ class _Patches:
         return init_subclass
 
     def _patch(self, owner: Any, name: str, wrap: Callable[..., Any], *args: Any) -> None:
-        """Set an attribute of a class or module to ``wrap(*args, original)``."""
+        """Set an attribute of a class or module to ``wrap(*args, original)``, but only once."""
         key, original = (id(owner), name), vars(owner).get(name, _ABSENT)
         if key in self._installed and self._installed[key][1] is not original:
-            return  # below a patch of the program's
+            return  # the wrapper is in place, or a patch of the program's calls it
         wrapped, wrapper = self._wrappers.get(key, (None, None))
         if wrapped is not original:
             wrapper = wrap(*args, None if original is _ABSENT else original)

@@ -64,7 +64,7 @@ class Pattern:
         iterator: Its loads begin the iterations; None if no iterator's loads do.
         n_updates: Updates between two loads of that iterator.
         cycle: The updates of an iteration, if no loads begin it.
-        loads: Loads in an iteration, by iterator, as far as their numbers are constant.
+        loads: Number of loads in an iteration, by iterator, where that is constant.
         clears_first: Whether gradients are cleared before the first update.
     """
 
@@ -86,19 +86,19 @@ def find_pattern(units: Sequence[Unit], updates: Sequence[int], must: bool) -> P
     Args:
         units: The units so far.
         updates: Indices of the training's updates; one at least.
-        must: Choose by the units so far.
+        must: Never return None: choose by the units so far.
     """
     raised = raised_units(units)
     clears_first = any(unit.kind is UnitKind.CLEARGRADS for unit in units[: updates[0]])
     loads, tests = _loads(units, units[updates[0]].training)
-    found, is_clear = _alternating(loads, tests, updates, units, must)
+    found, is_certain = _alternating(loads, tests, updates, units, must)
     if found is not None:
         iterator, n_updates = found
         following = [at for at in [*loads[iterator], len(units)] if at > updates[0]]
         ends = sorted({max(at for at in updates if at < end) for end in following})
         constant = _constant(loads, ends, raised)
         return Pattern(iterator, n_updates, loads=constant, clears_first=clears_first)
-    if not is_clear and not must:
+    if not is_certain and not must:
         return None
     optimizers = [
         tuple(units[at].owner for at in updates if begin < at < end)
@@ -115,7 +115,7 @@ def find_pattern(units: Sequence[Unit], updates: Sequence[int], must: bool) -> P
 
 
 def raised_units(units: Sequence[Unit]) -> list[int]:
-    """Indices of the units that an exception left, without loads: these end with the data."""
+    """Indices of the units that an exception left, without loads: it only ends their data."""
     return [at for at, unit in enumerate(units) if unit.raised and unit.kind is not UnitKind.LOAD]
 
 
@@ -123,9 +123,10 @@ def raised_units(units: Sequence[Unit]) -> list[int]:
 
 
 def _loads(units: Sequence[Unit], training: int) -> tuple[dict[int, list[int]], set[int]]:
-    """Indices of loads by iterator, and the iterators of tests, which are left out if not all are.
+    """Return the indices of loads by iterator, and the iterators of test data.
 
-    All loads of an iterator of tests are followed by a call of the training's network in test mode.
+    After each load of test data, the next unit is a call of the training's network in test mode.
+    These loads are left out unless all iterators have test data.
     """
     loads: dict[int, list[int]] = {}
     trains, tests = set[int](), set[int]()
@@ -154,10 +155,10 @@ def _alternating(
     """Find the iterator whose loads alternate with updates.
 
     Returns:
-        The iterator and the updates between two of its loads, or None; and whether later units
-        cannot show such an iterator.
+        The iterator and the number of updates between two of its loads, or None; and whether this
+        is certain, so that later units cannot show another result.
     """
-    is_clear, raised = True, raised_units(units)
+    is_certain, raised = True, raised_units(units)
     found: list[tuple[int, int, int]] = []
     for iterator, all_ats in loads.items():
         before = [at for at in all_ats if at < updates[0]]
@@ -176,16 +177,19 @@ def _alternating(
             continue
         if complete and (must or len(ats) >= _ENOUGH_LOADS):
             found.append((usual.total(), -before[-1], iterator))
-        is_clear = False
+        is_certain = False
     if not found:
-        return None, is_clear
+        return None, is_certain
     # If several do, choose the iterator with the most loads, then the one that loads last.
     n_updates, _, iterator = min(found)
     return (iterator, n_updates), True
 
 
 def _usual(updated: Sequence[Counter[int]]) -> Counter[int] | None:
-    """The updates that follow nearly all loads; None if others follow a load, or none."""
+    """Return the updates that follow at least three in four loads, as a count by optimizer.
+
+    None without such updates, or if another load has no update or an unusual one.
+    """
     usual, times = max(((each, updated.count(each)) for each in updated), key=lambda one: one[1])
     # The program may have left an iteration before its end.
     is_usual = 4 * times >= 3 * len(updated)
@@ -195,7 +199,7 @@ def _usual(updated: Sequence[Counter[int]]) -> Counter[int] | None:
 def _constant(
     loads: Mapping[int, Sequence[int]], ends: Sequence[int], raised: Sequence[int]
 ) -> dict[int, int]:
-    """Loads in an iteration by iterator, if most iterations have equally many.
+    """Number of loads in an iteration, by iterator, where most iterations have the same number.
 
     Args:
         loads: Indices of loads by iterator.

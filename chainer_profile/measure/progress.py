@@ -53,6 +53,7 @@ class ProgressBar:
         return self._on_terminal() if sys.stderr.isatty() else self._in_lines()
 
     def _in_lines(self) -> Progress:
+        """Return a function that prints a line every few seconds."""
         begin = last = self._monotonic()
 
         def update(done: int, total: int, mean_s: float) -> None:
@@ -69,6 +70,7 @@ class ProgressBar:
         return update
 
     def _on_terminal(self) -> Progress:
+        """Start the bar, and return a function that updates it."""
         from rich import console, progress
 
         text = progress.TextColumn

@@ -38,8 +38,8 @@ def is_examined(kind: type) -> bool:
     return not any(_in(_NOT_EXAMINED, base.__module__) for base in kind.__mro__)
 
 
-def is_programs(kind: type) -> bool:
-    """Whether a class statement outside of the known libraries made a class."""
+def is_defined_by_program(kind: type) -> bool:
+    """Whether the program, rather than a known library, defines a class in Python."""
     is_library = _in(_LIBRARIES, kind.__module__) or _in(_NOT_EXAMINED, kind.__module__)
     return bool(kind.__flags__ & _HEAP_TYPE) and not is_library
 
@@ -51,7 +51,7 @@ def _in(modules: frozenset[str], name: Any) -> bool:
 
 
 def attributes_of(value: Any) -> dict[str, Any] | None:
-    """The ``__dict__`` of an instance of a class that Python code has defined."""
+    """The ``__dict__`` of an object if Python code has defined its class; else None."""
     kind = type(value)
     if kind.__flags__ & _HEAP_TYPE or kind in _PLAIN_ATTRIBUTES or kind is FunctionType:
         try:
@@ -91,7 +91,7 @@ def names_of(function: FunctionType) -> Iterator[tuple[dict[str, Any], frozenset
 
 
 def _names_in(code: CodeType) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """Names of global variables that code reads, and sets; and of attributes."""
+    """Names in code: global variables that it reads, that it sets or deletes, and attributes."""
     loaded, stored, attributes = set(), set(), set()
     waiting = [code]
     while waiting:

@@ -23,7 +23,13 @@ _MORE_READINGS = 20_000
 
 
 class Readings:
-    """A buffer of readings, each of several counters."""
+    """A buffer of readings, each of several counters.
+
+    Args:
+        read: Returns the values of the counters.
+        width: The number of counters.
+        size: The number of readings that fit.
+    """
 
     def __init__(self, read: Callable[[], Sequence[int]], width: int, size: int) -> None:
         # Write all memory now: if the buffer grew, or a page was touched for the first time, during
@@ -38,7 +44,7 @@ class Readings:
         self.failure = ""
 
     def read(self) -> int:
-        """Read the counters; returns the index of the reading. Raises nothing."""
+        """Read the counters, if the buffer has space; return the index. Raises nothing."""
         index = self.count
         if not self.failure and index < self._size:
             try:
@@ -51,6 +57,7 @@ class Readings:
 
     @property
     def is_full(self) -> bool:
+        """Whether there were more readings than fit."""
         return self.count > self._size
 
     def clear(self) -> None:
@@ -81,7 +88,10 @@ class ReadTrial:
         return owner if owner >= -1 else len(self.layers) - 2 - owner
 
     def sums(self, counter: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Sums of a counter, (events,), by row and then phase."""
+        """Return the growth of a counter in each row and then each phase, without nested rows.
+
+        ``counter`` has its value at each event, (events,).
+        """
         growth, owners = np.diff(counter), self.owners[:-1]
         sums = np.zeros(len(self.layers) + len(self.phases), np.int64)
         np.add.at(sums, owners[owners >= 0], growth[owners >= 0])

@@ -66,7 +66,9 @@ class Recorder(FunctionHook):
         #: Tracks calls of links.
         self.tracker = LinkTracker(links, self.pause)
         #: The number of events that :meth:`clear` has removed from the log.
-        self.n_cleared = self._first_call = 0
+        self.n_cleared = 0
+        #: What a function node stores for the log's first event, without an event id.
+        self._first_call = 0
         #: Why recording has failed; empty if it has not.
         self.failure = ""
         #: Pauses, and their time, since the session set these to 0.
@@ -74,7 +76,7 @@ class Recorder(FunctionHook):
         self._is_paused = False
         #: Called when the log has become long.
         self.on_long_log: Callable[[], None] = lambda: None
-        #: The number of events in the log when an exception left its innermost span.
+        #: The number of events logged so far, when an exception left its innermost span.
         self.n_before_raised = 0
         self._attribute = f"_chainer_profile_call_{number}"
         self._warn = warn
@@ -89,7 +91,7 @@ class Recorder(FunctionHook):
     # -- what the session does
 
     def use(self, links: Links) -> None:
-        """Attribute calls to these links from now on; outside of all links at first."""
+        """Attribute calls to these links from now on. The code is outside of all links at first."""
         self.links = links
         self.tracker.use(links)
 
@@ -134,6 +136,7 @@ class Recorder(FunctionHook):
         self.tracker.log.clear()
 
     def _shorten_log(self) -> None:
+        """Call :attr:`on_long_log` in a pause."""
         with self.pause():
             self.on_long_log()
 
@@ -155,7 +158,7 @@ class Recorder(FunctionHook):
             self.paused_ns += self.events[-1] - began
 
     def add_site(self, site: CallSite) -> int:
-        """The event id of a new call site."""
+        """Add a call site, and return its event id."""
         self.sites.append(site)
         return len(self.sites) - 1
 
@@ -165,12 +168,12 @@ class Recorder(FunctionHook):
         caller, events = self.tracker.current, self.events
         try:
             event_id = caller.get((function.__class__, *[x.shape for x in in_data]))
-        except AttributeError:  # an input may be missing
+        except AttributeError:  # an input may be None
             event_id = None
         if caller.has_children:
             parameters = self.links.parameters
             for x in in_data:
-                if id(x) in parameters:  # maybe of a link below
+                if id(x) in parameters:  # its link may be below the caller
                     event_id = None
         if event_id is None:
             event_id = self._guarded(self._event_id, function, in_data, sys._getframe(1))
@@ -214,7 +217,10 @@ class Recorder(FunctionHook):
             self.events.extend((~backward_id, now))
 
     def _guarded(self, work: Callable[..., int | None], *args: Any) -> int:
-        """The result of some work, or :data:`TRIAL` without one; a failure ends the recording."""
+        """Return ``work(*args)``, or :data:`TRIAL` for None. An exception ends the recording.
+
+        Once recording has failed, the work is not done.
+        """
         if not self.failure:
             try:
                 return work(*args) or TRIAL
@@ -223,12 +229,15 @@ class Recorder(FunctionHook):
         return TRIAL
 
     def _event_id(self, function: Any, in_data: Sequence[Any], apply: FrameType) -> int:
-        """Event id of a call that is new, or that may use the parameters of a link below.
+        """Return the event id of a function's call; add a call site if it is new.
+
+        :meth:`forward_preprocess` looks up the usual calls itself. It calls this if it finds none,
+        or if the call may use parameters of a link below the caller.
 
         ``apply`` is the frame of Chainer's method that makes the call.
         """
         caller, links = self.tracker.current, self.links
-        # An adapter stands for any function in the style of Chainer 1: none is found fast.
+        # All functions in the style of Chainer 1 have this class: look up their own class.
         is_adapter = function.__class__ is FunctionAdapter
         cls = function.function.__class__ if is_adapter else function.__class__
         signature: tuple[Any, ...] = (cls, *[getattr(x, "shape", None) for x in in_data])
@@ -257,7 +266,10 @@ class Recorder(FunctionHook):
         return event_id
 
     def _backward_id(self, function: Any, event_id: int, out_grad: Any) -> int:
-        """Event id of a call's backward; unrecorded calls of a function share one."""
+        """Return the event id of a call's backward, and add its call site.
+
+        If the call was not recorded, the id is the same for all functions of this name.
+        """
         name = str(function._impl_name)
         if event_id == TRIAL and name in self._unknown_backward_ids:
             return self._unknown_backward_ids[name]
@@ -282,11 +294,11 @@ class Recorder(FunctionHook):
             self.end(call % MAX_SITES)
 
     def begin_elsewhere(self, operation: str) -> None:
-        """Other threads are not recorded."""
+        """Do nothing: other threads are not recorded."""
 
     def fail(self, error: Exception) -> None:
         """Mark the recording as failed, and warn once."""
-        # Chainer may be iterating over its hooks: this one stays among them until it is stopped.
+        # Chainer may be iterating over its hooks, so only stop() removes this one.
         patches.remove_observer(self)
         if not self.failure:
             self.failure = one_line(error)
@@ -344,7 +356,7 @@ class Recorder(FunctionHook):
         watching.close()
 
     def _note_exception(self) -> None:
-        """An exception leaves a span: remember the innermost span that it left."""
+        """Note the position in the log if the current exception leaves its innermost span."""
         error = sys.exc_info()[1]
         if error is not None and wrappers.left_spans(error) == 1:
             self.n_before_raised = self.n_cleared + len(self.events) // 2

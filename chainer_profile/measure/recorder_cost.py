@@ -12,10 +12,10 @@ from chainer_profile.measure import wrappers
 from chainer_profile.measure.clock import Clock, DeviceQueue, NowNs
 from chainer_profile.measure.session import Session
 
-#: The cost of a call is measured in rounds, each with some steps of three calls; the least time of
-#: a row, by calls of a function that does nothing.
-_ROUNDS, _STEPS, _EMPTY_CALLS = 12, 10, 500
-_DEVICE_CALLS = 200
+#: Rounds that measure the cost of a call, and the steps of a round, each with three calls; and
+#: calls of a function that does nothing, on the host and on a device.
+_ROUNDS, _STEPS = 12, 10
+_EMPTY_CALLS, _DEVICE_CALLS = 500, 200
 
 
 @cache
@@ -57,7 +57,7 @@ def window_ns(now_ns: NowNs, queue: DeviceQueue | None = None) -> float:
 def _round_ns(session: Session, now_ns: NowNs) -> tuple[int, int, int]:
     """Duration of some functions without and with the recorder, and the number of their calls."""
 
-    def unrolled() -> int:
+    def time_functions() -> int:
         start_ns = now_ns()
         array = np.ones((1, 1), np.float32)
         y = x = chainer.Variable(array)
@@ -67,10 +67,10 @@ def _round_ns(session: Session, now_ns: NowNs) -> tuple[int, int, int]:
         chainer.grad([y], [x], [chainer.Variable(array)])
         return now_ns() - start_ns
 
-    plain_ns = unrolled()
+    plain_ns = time_functions()
     with session.recording():
         session.begin_trial()
-        recorded_ns = unrolled()
+        recorded_ns = time_functions()
         session.end_trial()
     session.read()
     last = session.last
@@ -90,4 +90,6 @@ class _First(chainer.FunctionNode):
 
 
 class _Function:
+    """What the recorder reads of a function that does nothing."""
+
     _impl_name = "Nothing"

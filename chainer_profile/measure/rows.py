@@ -31,7 +31,7 @@ class Row:
     Attributes:
         parent: Number of the row within which this one is called, if any.
         forward: For a backward, number of the row of the forward calls, if known.
-        sums: The call sites, by identity.
+        sums: The sums of each call site, by its identity.
     """
 
     path: str
@@ -46,11 +46,11 @@ class Row:
         return self.path, self.function, self.phase
 
     def sums_of(self, site: CallSite | None) -> SiteSums:
-        """The sums of a call site."""
+        """Return the sums of a call site; add them if it is new."""
         return self.sums.setdefault(id(site), SiteSums(site))
 
     def layer(self, number: int, trials: int) -> Layer:
-        """The row as a layer: means over the trials, shapes of the site with the most time."""
+        """Describe the row: means over the trials, and shapes of the site with the most time."""
         sums = list(self.sums.values())
         known = [each.site for each in sums if each.site is not None]
         main = max(sums, key=lambda each: each.self_ns, default=SiteSums(None)).site
@@ -76,7 +76,7 @@ class Row:
         return self._layer(number, mean_calls, fields, works if counted else [], scale, about)
 
     def layer_of_calls(self, number: int, sites: Sequence[CallSite | None]) -> Layer:
-        """The row as a layer where each trial makes the same calls, of these sites."""
+        """Describe the row if each trial makes the same calls: one of each of these sites."""
         works = [(site.work, 1) for site in sites if site is not None and site.work is not None]
         complete = len(works) == len(sites)
         return self._layer(number, len(sites), self._fields(sites[0]), works if complete else [])
@@ -95,6 +95,10 @@ class Row:
         scale: float = 1.0,
         about: bool = False,
     ) -> Layer:
+        """Make the layer. ``works`` has the work of a call of each site, and its number of calls.
+
+        The work of the layer is their sum times ``scale``; ``about`` marks it as approximate.
+        """
         totals: dict[str, Any] = dict.fromkeys(WORK_FIELDS)
         if works:
             for name in WORK_FIELDS:
@@ -129,7 +133,10 @@ class RowIndex:
         self._numbers: dict[Hashable, int] = {}
 
     def number(self, key: Hashable, row: Row) -> int | None:
-        """Return the number of the row with this key; ``row`` is added if the key is new."""
+        """Return the number of the row with this key; add ``row`` if the key is new.
+
+        None if the key is new, but no rows may be added.
+        """
         number = self._numbers.get(key)
         if number is None and self.grows:
             number = self._numbers[key] = len(self.rows)
@@ -137,7 +144,7 @@ class RowIndex:
         return number
 
     def phase_number(self, phase: str) -> int | None:
-        """Number of a phase."""
+        """Return the number of a phase; add it if it is new. None if it may not be added."""
         if phase not in self.phases:
             if not self.grows:
                 return None

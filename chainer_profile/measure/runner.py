@@ -2,8 +2,9 @@
 
 The order is: structure passes; on a CPU, a few trials that choose the number of BLAS threads;
 warm-up trials; profiled trials, in blocks that alternate with unprofiled ("clean") ones; on a GPU,
-a few held trials; then those of the :data:`PASSES` that are asked for. :func:`profile` never asks
-for the machine's limits. Each measurement runs alone, so none of them disturbs another.
+a few held trials (the device waits for all launches); then the :data:`PASSES` that are asked for.
+:func:`profile` never asks for the machine's limits. Each measurement runs alone, so none of them
+disturbs another.
 """
 
 from __future__ import annotations
@@ -125,8 +126,8 @@ def profile(
         trials: Number of profiled trials; an upper bound with max_seconds or until_ci.
         warmups: Trials before the profiled ones, which are not counted; fewer if they take more
             than ten seconds.
-        clean_trials: Unprofiled trials in addition. Default: a tenth of trials, but at least 30;
-            as many as trials if these are fewer, but at least 5.
+        clean_trials: Unprofiled trials in addition. Default: a tenth of trials, but at least 30,
+            or as many as trials if these are fewer than 30, and never fewer than 5.
         phase: ``forward``, ``forward-backward``, or ``train`` (forward, loss, backward, update).
         loss: A callable from the network's output to a scalar variable, or a name. ``auto`` is
             softmax cross-entropy against random labels, or the output itself if it is one number;
@@ -243,7 +244,7 @@ def _keyboard_interrupt(recording: Recording) -> KeyboardInterrupt:
 
 
 def default_clean_trials(trials: int) -> int:
-    """A tenth of the profiled trials, but as many as a median's interval needs, if there are."""
+    """Return a tenth of the profiled trials, but at least 30 (or all if fewer), and at least 5."""
     return max(5, min(trials, MIN_TRIALS), -(-trials // 10))
 
 
@@ -267,8 +268,11 @@ def run(
 ) -> Recording:
     """Make the trials of a step, and the passes after them.
 
-    A pass whose argument is False is left out. With None, the counters pass is short. With
+    A pass is left out if its argument is False. With None, the counters pass is short. With
     ``by_link``, rows are functions of links from the first trial on.
+
+    Raises:
+        ProfileError: The network fails. From the first warm-up trial on, it is a RunError.
     """
     stop = stop or (lambda: "")
     limit = TimeLimit(clock.now_ns, settings.max_seconds)
@@ -368,7 +372,7 @@ def run(
 def _choose_threads(
     step: Step, where: Environment, clock: Clock, trial_s: float, most_s: float, stop: Stop
 ) -> Probe:
-    """Choose the number of BLAS threads by a few trials; see :mod:`.threads`."""
+    """Choose the number of BLAS threads by a few trials, within ``most_s``; see :mod:`.threads`."""
     default = default_blas_threads(where)
     try:
         return probe_threads(step, clock.now_ns, default, trial_s=trial_s, most_s=most_s, stop=stop)

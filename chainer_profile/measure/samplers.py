@@ -45,7 +45,7 @@ Frames = tuple[Frame, ...]
 
 
 @dataclass(frozen=True)
-class Seen:
+class Samples:
     """The samples of a sampler."""
 
     method: str
@@ -57,7 +57,7 @@ class Seen:
 Run = Callable[[], None]
 
 
-def sampled(run: Run, *, stopped: bool) -> Seen:
+def sample_stacks(run: Run, *, stopped: bool) -> Samples:
     """Run trials and sample their stacks.
 
     Args:
@@ -69,32 +69,34 @@ def sampled(run: Run, *, stopped: bool) -> Seen:
     """
     # Without the stop, py-spy loses a stack if a function ends while py-spy reads it. This happens
     # to short functions, so the shares of long functions become too large.
-    return _python_sampled(run) if sys.version_info >= (3, 15) else _py_spied(run, stopped)
+    if sys.version_info >= (3, 15):
+        return _sample_by_python(run)
+    return _sample_by_py_spy(run, stopped)
 
 
 def find_py_spy() -> str | None:
     return shutil.which("py-spy", path=sysconfig.get_path("scripts")) or shutil.which("py-spy")
 
 
-def _py_spied(run: Run, stopped: bool) -> Seen:
+def _sample_by_py_spy(run: Run, stopped: bool) -> Samples:
     program = find_py_spy()
     if program is None:
         raise ProfileError("py-spy is not installed (python -m pip install py-spy)")
     how = f"-r {STOPPED_RATE}" if stopped else f"-r {RATE} --nonblocking"
     options = f"record {how} --idle --full-filenames -f raw -p {os.getpid()} -o"
-    folded = _attached([program, *options.split()], "Sampling process", run)
+    folded = _run_sampled([program, *options.split()], "Sampling process", run)
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     name = version.stdout.strip() or "py-spy"
     # From Python 3.12 on, py-spy's line numbers are off by one statement.
     has_lines = sys.version_info < (3, 12)
-    return Seen(name, _counted(read_py_spy(folded)), has_lines)
+    return Samples(name, _counted(read_py_spy(folded)), has_lines)
 
 
-def _python_sampled(run: Run) -> Seen:
+def _sample_by_python(run: Run) -> Samples:
     options = f"-m profiling.sampling attach --collapsed -r {RATE} {os.getpid()} -o"
     # This sampler prints nothing when it begins.
-    folded = _attached([sys.executable, *options.split()], "", run)
-    return Seen("profiling.sampling", _counted(read_collapsed(folded)))
+    folded = _run_sampled([sys.executable, *options.split()], "", run)
+    return Samples("profiling.sampling", _counted(read_collapsed(folded)))
 
 
 def _counted(stacks: Iterable[tuple[Frames, int]]) -> dict[Frames, int]:
@@ -105,8 +107,8 @@ def _counted(stacks: Iterable[tuple[Frames, int]]) -> dict[Frames, int]:
     return dict(counts)
 
 
-def _attached(command: list[str], begins: str, run: Run) -> str:
-    """Start a sampler of this process, run the trials, and return the sampler's output.
+def _run_sampled(command: list[str], begins: str, run: Run) -> str:
+    """Run the trials while a sampler samples this process; return the sampler's output.
 
     Args:
         command: The sampler's command line, without the name of its output file.
@@ -202,7 +204,7 @@ def read_collapsed(text: str) -> Iterator[tuple[Frames, int]]:
 
 
 def _is_in_function(path: str, function: str, line: int) -> bool:
-    """Whether a line of a file is in a function of that name."""
+    """Whether a function of that name begins at a line of a file, or in the 400 lines before."""
     lines = linecache.getlines(path)
     wanted = re.compile(rf"\s*(?:async )?(?:def|class) {re.escape(function.rpartition('.')[2])}\b")
     return line <= len(lines) and any(map(wanted.match, lines[max(0, line - 400) : line]))

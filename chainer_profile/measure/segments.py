@@ -24,7 +24,7 @@ from chainer_profile.measure.patterns import (
     raised_units,
 )
 
-#: Units that may be undecided; then they are decided by what is known.
+#: If more units than this are undecided, they are decided without waiting for others.
 MAX_UNDECIDED = 4000
 
 
@@ -42,7 +42,7 @@ class SegmentKind(Enum):
 
 @dataclass(frozen=True)
 class Segment:
-    """Successive units; ``begin`` and ``end`` count all units of the program."""
+    """Successive units, from number ``begin`` up to but without ``end``, of the whole program."""
 
     kind: SegmentKind
     begin: int
@@ -69,11 +69,11 @@ class Segmenter:
         self._max_undecided = max_undecided
 
     def set_up(self, training: int, optimizer: int) -> None:
-        """An optimizer of a training was set up."""
+        """Note that an optimizer of a training was set up."""
         self._training(training).optimizers.add(optimizer)
 
     def forget(self, optimizer: int) -> None:
-        """An optimizer no longer exists."""
+        """Note that an optimizer no longer exists."""
         for training in self._trainings.values():
             training.optimizers.discard(optimizer)
 
@@ -82,16 +82,17 @@ class Segmenter:
         self.units.append(unit)
 
     def decide(self, is_last: bool = False, is_full: bool = False) -> list[Segment]:
-        """Find the segments of the units that can be decided.
+        """Return the next segments as far as they are certain, and forget their units.
 
         Args:
             is_last: No units follow: decide all.
-            is_full: Decide by what is known.
+            is_full: Too many units or events are kept: decide all, even if the units that follow
+                could show other segments.
         """
         segments: list[Segment] = []
         units, self.units = self.units, []
         for unit in units:
-            if unit.kind is UnitKind.ITERATION:  # it ends what a loop before it has begun
+            if unit.kind is UnitKind.ITERATION:  # units before it belong to no later one
                 segments += self._decide(True, is_full)
                 kind = SegmentKind.INTERRUPTED if unit.raised else SegmentKind.ITERATION
                 segments.append(self._segment(kind, 0, 1, unit.training))
@@ -122,7 +123,7 @@ class Segmenter:
         return None if known is None else known.pattern
 
     def _among_few(self) -> list[Segment]:
-        """The next segments, if the first units show them: many units take long to search."""
+        """Return the next segments if the first 50 or 500 units show them: that is faster."""
         units = self.units
         for n_units in (50, 500):
             few = units[:n_units]
@@ -137,7 +138,7 @@ class Segmenter:
         return []
 
     def _next(self, is_last: bool, is_full: bool) -> Iterator[Segment]:
-        """The next segments; none if more units must be seen."""
+        """Yield the next segments; none if that needs more units."""
         updates = [at for at, unit in enumerate(self.units) if unit.kind is UnitKind.UPDATE]
         if not updates:
             end = len(self.units) if is_last or is_full else self._end_of_calls()
@@ -161,7 +162,10 @@ class Segmenter:
             yield from self._outside(0, updates[0] + 1)
 
     def _has_changed(self, number: int, is_full: bool) -> bool:
-        """Whether the updates of a training are too many for one incomplete iteration."""
+        """Whether a training no longer follows its pattern: it has too many updates.
+
+        With ``is_full``, any training with a pattern counts.
+        """
         pattern = self._pattern(number)
         if pattern is None:
             return False
@@ -172,7 +176,7 @@ class Segmenter:
         return Segment(kind, self.n_decided + begin, self.n_decided + end, training)
 
     def _end_of_calls(self) -> int:
-        """The end of the units that belong to no iteration, while no update has followed."""
+        """Return how many of the first units belong to no iteration, if no unit is an update."""
         known = [training.pattern for training in self._trainings.values() if training.pattern]
         if not known and not any(training.optimizers for training in self._trainings.values()):
             return len(self.units)
@@ -197,7 +201,10 @@ class Segmenter:
         return next(((*units, number) for units, number in found if units is not None), None)
 
     def _iteration(self, number: int, must: bool) -> tuple[int, int] | None:
-        """Begin and end of the next iteration of a training; None if it is not complete."""
+        """Begin and end of the next iteration of a training; None if it is not complete.
+
+        The training's pattern is found first if it is unknown, and its cycle is brought up to date.
+        """
         training, updates = self._training(number), self._updates(number)
         if training.pattern is None and updates:
             owners = {self.units[at].owner for at in updates}
@@ -212,23 +219,24 @@ class Segmenter:
             found = self._by_cycle(pattern.cycle, updates, must)
         if found is None:
             return None
-        begin, own = found
-        end = own[-1] + 1
+        begin, found_updates = found
+        end = found_updates[-1] + 1
         if not pattern.clears_first:
             while end < len(self.units) and self.units[end].kind is UnitKind.CLEARGRADS:
                 end += 1
             if end == len(self.units) and not must:  # gradients may be cleared now
                 return None
         if pattern.iterator is None:
-            begin = self._begin(number, pattern, begin, own[0])
-            if not any(unit.raised for unit in self.units[begin : own[-1]]):
-                cycle = pattern.cycle.with_updates([self.units[at].owner for at in own])
+            begin = self._begin(number, pattern, begin, found_updates[0])
+            if not any(unit.raised for unit in self.units[begin : found_updates[-1]]):
+                cycle = pattern.cycle.with_updates([self.units[at].owner for at in found_updates])
                 training.pattern = replace(pattern, cycle=cycle)
         else:
             begin = self._first_load(begin)
-        return self._with_loads(pattern, begin, own[-1]), end
+        return self._with_loads(pattern, begin, found_updates[-1]), end
 
     def _updates(self, number: int) -> list[int]:
+        """Indices of the updates of a training, without those that raised."""
         return [
             at
             for at, unit in enumerate(self.units)
@@ -249,16 +257,21 @@ class Segmenter:
             if following is None:
                 n = pattern.n_updates
                 return None if len(updates) < n else (before[-1], updates[:n])
-            own = [at for at in updates if at < following]
-            if len(own) >= pattern.n_updates or not raised_units(self.units[own[-1] : following]):
-                return before[-1], own
-            updates = updates[len(own) :]  # an exception has ended this one
+            found = [at for at in updates if at < following]
+            is_whole = len(found) >= pattern.n_updates
+            if is_whole or not raised_units(self.units[found[-1] : following]):
+                return before[-1], found
+            updates = updates[len(found) :]  # an exception has ended this one
         return None
 
     def _by_cycle(
         self, cycle: Cycle, updates: Sequence[int], must: bool
     ) -> tuple[int, Sequence[int]] | None:
-        """Earliest begin and updates of the iteration that has one cycle of updates."""
+        """Find the updates of the next iteration: one cycle. None if it is not complete.
+
+        Returns:
+            The first unit at which it may begin, and the indices of its updates.
+        """
         owners = [self.units[at].owner for at in updates]
         typical = list(cycle.optimizers)
         raised = raised_units(self.units)
@@ -284,16 +297,16 @@ class Segmenter:
             begin, start = again[0] + 1, again[1]
 
     def _is_training(self, unit: Unit, number: int) -> bool:
-        """Whether a unit cannot be missing from an iteration of a training."""
+        """Whether a unit is a backward, or a call or update of this training."""
         if unit.kind is UnitKind.BACKWARD:
             return True
         return unit.kind in (UnitKind.CALL, UnitKind.UPDATE) and unit.training == number
 
     def _begin(self, number: int, pattern: Pattern, least: int, update: int) -> int:
-        """The begin of an iteration, from unit ``least`` on, by its first update.
+        """Find the begin of an iteration between unit ``least`` and its first update.
 
-        Loads, conversions and calls of other networks before its first training unit belong to it;
-        the program's acting, by calls of the network in test mode, does not.
+        Loads, conversions and calls of other networks before its first training unit belong to it.
+        Calls of its own network in test mode, such as by an agent that acts, do not.
         """
         units = self.units
         others = [
@@ -333,7 +346,7 @@ class Segmenter:
         return begin
 
     def _with_loads(self, pattern: Pattern, begin: int, last: int) -> int:
-        """The begin of an iteration with all its loads, by its last update."""
+        """Move an iteration's begin back to its pattern's loads; ``last`` is its last update."""
         raised = [at for at in range(begin) if self.units[at].raised]
         least = raised[-1] + 1 if raised else 0
         for iterator, n in pattern.loads.items():
@@ -357,7 +370,7 @@ class Segmenter:
             begin = last
 
     def _interrupted(self, begin: int, end: int) -> tuple[int, int, int]:
-        """Begin, end and training of the next iteration that was interrupted; else the end."""
+        """Begin, end and training of the next interrupted iteration; ``end`` twice without one."""
         units = self.units
         for first in range(begin, end):
             number = units[first].training
@@ -369,17 +382,18 @@ class Segmenter:
                 continue
             raised = raised_units(units[first:end])
             stop = first + raised[0] + 1 if raised else end
-            own = [at for at in range(first, stop) if self._is_training(units[at], number)]
+            members = [at for at in range(first, stop) if self._is_training(units[at], number)]
             if (
                 pattern.iterator is None
                 or raised
                 or Unit(UnitKind.LOAD, pattern.iterator) in units[begin:first]
-                or any(units[at].kind is not UnitKind.CALL for at in own)
+                or any(units[at].kind is not UnitKind.CALL for at in members)
             ):
                 at = self._begin(number, pattern, begin, first)
-                return self._with_loads(pattern, at, first), own[-1] + 1, number
+                return self._with_loads(pattern, at, first), members[-1] + 1, number
         return end, end, NO_TRAINING
 
     def _last_known(self) -> int:
+        """The newest training with a known pattern."""
         known = [number for number, one in self._trainings.items() if one.pattern is not None]
         return known[-1] if known else NO_TRAINING

@@ -77,7 +77,7 @@ class LastTrial:
 
     Attributes:
         start_ns: When it began, on the host's clock.
-        wall_ns: Its duration.
+        wall_ns: Its duration, with pauses.
         paused_ns: The duration of pauses within it.
         n_spans: The spans that were recorded, without the trial and its pauses.
     """
@@ -97,7 +97,8 @@ class Session:
         single_calls: Rows are single calls while all trials make the same calls.
         network_is_phase: An outermost call of a network is the forward phase.
         warn: Called with a problem that the user should know.
-        on_read: Called with all events, and the clock at each, before they are forgotten.
+        on_read: Called with the ids and the host's clock of all events, both (events,), before
+            they are forgotten.
     """
 
     def __init__(
@@ -178,7 +179,7 @@ class Session:
         self._open = _Trial(target, begin, start_ns, begin)
 
     def end_trial(self, number: int = 0) -> None:
-        """End the trial; waits until a device has finished."""
+        """Wait for the device, and end the trial. If recording has failed, it is discarded."""
         trial, recorder = self._open, self.recorder
         assert trial is not None
         if recorder.failure:
@@ -199,7 +200,7 @@ class Session:
         self.last = LastTrial(trial.start_ns, trial.wall_ns, recorder.paused_ns, n_spans)
 
     def discard_trial(self) -> None:
-        """Discard the trial that runs, if any."""
+        """Discard the current trial, if any."""
         if self._open is not None:
             self.recorder.end(TRIAL)
             self._open = None
@@ -218,7 +219,7 @@ class Session:
 
     @property
     def device_has_begun(self) -> bool:
-        """Whether the device has begun to work on the trial that runs."""
+        """Whether the device has begun to work on the current trial."""
         return self._pool is not None and self._pool.begun
 
     @property
@@ -235,7 +236,7 @@ class Session:
     # -- reading
 
     def read(self) -> list[tuple[Target, TrialTimes]]:
-        """Read the trials that have ended since the last call, and empty the log."""
+        """Return the target and times of each trial since the last call, and empty the log."""
         ended, self._ended = self._ended, []
         self._log.take()
         if self._on_read is not None:
@@ -261,11 +262,11 @@ class Session:
         return [(ended[at].target, times[at]) for at in sorted(times)]
 
     def read_own(self) -> list[TrialTimes]:
-        """Like :meth:`read`, if all trials have the session's own target."""
+        """Like :meth:`read`, but without targets, for sessions that have only their own."""
         return [times for _, times in self.read()]
 
     def _logged(self, trial: _Trial) -> tuple[LoggedTrial, Counter[str]]:
-        """A trial's part of the log, which is in arrays, and its calls of links by path."""
+        """Return a trial's events from the stored log, and its calls of links by path."""
         (event_ids, host_ns), forward_events, calls = self._log.stored(trial.begin, trial.end)
         device_ns = trial.device_ns
         logged = LoggedTrial(
@@ -279,17 +280,18 @@ class Session:
         return logged, calls
 
     def logged_since(self, begin: Position) -> LoggedTrial:
-        """The log from a position on."""
+        """Return the log from a position on, as a trial without a duration."""
         self._log.take()
         return self._logged(_Trial(self.target, begin, 0, self.position()))[0]
 
     # -- failures
 
     def failed_layer(self, error: BaseException) -> tuple[Layer | None, bool]:
-        """The layer that an exception of the trial that runs left, or else the last one before.
+        """Find the layer that raised an exception in the current trial.
 
         Returns:
-            The layer, if any, and whether the exception left it.
+            The layer, and True. If the exception was raised outside of all layers: the last layer
+            before it, or None without one, and False.
         """
         trial, recorder = self._open, self.recorder
         if trial is None:

@@ -8,7 +8,8 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.measure.environment import CpuWatch
 from chainer_profile.record.parts import BUSY_CORES
 
-#: Multiple of the fastest trial from which trials are slow; least time and number to judge.
+#: From this multiple of the fastest trial on, trials are slow. Groups of at least this time and
+#: number are judged.
 _SLOW_FACTOR = 5.0
 _LEAST_SLOW_S = 2.0
 _LEAST_SLOW_TRIALS = 5
@@ -24,6 +25,7 @@ class SlowTrials:
         self._watch = CpuWatch()
 
     def add(self, walls_ns: Iterable[int]) -> None:
+        """Add the wall times of trials, and warn if the last ones were slow."""
         if self._say is None:
             return
         for wall_ns in walls_ns:

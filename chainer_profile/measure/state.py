@@ -31,8 +31,8 @@ from chainer_profile.measure.contents import (
 from chainer_profile.measure.interrupts import delayed_interrupts
 from chainer_profile.measure.reachable import (
     attributes_of,
+    is_defined_by_program,
     is_examined,
-    is_programs,
     names_of,
     parts_of_callable,
     slots_of,
@@ -55,9 +55,9 @@ def preserved_state(*objects: Any) -> Iterator[None]:
     before, a container the same items, an array of NumPy or CuPy the same bytes, a random
     generator the same state. So do the random generators of NumPy and Python. Functions are
     followed to their closures, defaults and the global variables that they name, methods to their
-    object, variables to the graph that they belong to, and objects to their classes that no library
-    defines. A parameter without an array is an exception: it keeps the first array that it gets,
-    with its initial values.
+    object, variables to the graph that they belong to, and objects to their classes, except for
+    classes of libraries. A parameter without an array is an exception: it keeps the first array
+    that it gets, with its initial values.
 
     Methods of classes, library modules, threads, locks, files, iterators, generators, data sets,
     trainers, weak references and CuPy's random generators are not examined, nor are the contents of
@@ -130,10 +130,10 @@ class _State:
         self._uninitialized.clear()
         return failures
 
-    # -- what objects contain
+    # -- what objects contain: each method returns the objects that are referred to
 
     def _save(self, value: Any) -> list[Any]:
-        """Copy what one object contains; returns the objects that it refers to."""
+        """Copy what one object contains."""
         kind = type(value)
         if issubclass(kind, self._array_types):
             return self._save_array(value)
@@ -156,7 +156,7 @@ class _State:
         return parts
 
     def _save_items(self, value: Any) -> Sequence[Any]:
-        """Copy a container's items."""
+        """Copy the references to a container's items. The items of long ones are not returned."""
         for kind in (tuple, frozenset):
             if issubclass(type(value), kind):
                 return list(kind.__iter__(value))
@@ -167,7 +167,7 @@ class _State:
         return items if len(value) <= LONG_CONTAINER else ()
 
     def _save_attributes(self, value: Any) -> list[Any]:
-        """Copy the references that an object's attributes and slots are."""
+        """Copy the references in an object's attributes and slots."""
         parts: list[Any] = []
         attributes = attributes_of(value)
         if attributes is not None:
@@ -181,17 +181,17 @@ class _State:
         return parts
 
     def _save_classes(self, kind: type) -> list[Any]:
-        """Copy the references that are attributes of an object's classes."""
+        """Copy the references in the attributes of an object's classes, except for libraries'."""
         parts: list[Any] = []
         for cls in kind.__mro__:
-            if id(cls) not in self._seen and is_programs(cls):
+            if id(cls) not in self._seen and is_defined_by_program(cls):
                 self._seen[id(cls)] = cls
                 self._restore[id(cls), "attributes"] = copy_class(cls)
                 parts += (part for part in vars(cls).values() if type(part) is not FunctionType)
         return parts
 
     def _save_cell(self, cell: CellType) -> list[Any]:
-        """Copy a closure's reference to a value."""
+        """Copy the reference in a cell of a closure."""
         try:
             before = cell.cell_contents
         except ValueError:  # nothing has been assigned yet
@@ -218,12 +218,12 @@ class _State:
         return [namespace[name] for name in names if name in namespace]
 
     def _save_node(self, node: VariableNode) -> list[Any]:
-        """Copy the references of a variable in a graph, without the array that it retains."""
+        """Copy the references of a variable in a graph, but do not examine its array."""
         self._save_attributes(node)
         return [node._creator_node, node.get_variable_or_none()]
 
     def _save_function_node(self, function: Any) -> list[Any]:
-        """Copy the references of a function in a graph: ``unchain_backward`` removes some."""
+        """Copy the references of a function in a graph: ``unchain_backward`` may remove some."""
         self._save_attributes(function)
         outputs = (output() for output in function.outputs or ())
         return [*(function.inputs or ()), *outputs]
@@ -231,11 +231,11 @@ class _State:
     # -- arrays
 
     def _save_array(self, array: Any) -> list[Any]:
-        """Note an array, which is copied when all of them are known."""
+        """Note an array. :meth:`_copy_arrays` copies it, unless it is a view of another one."""
         parts: list[Any] = []
         if isinstance(array, np.ndarray):
             parts.append(attributes_of(array))
-            if not array.flags.writeable:  # but what it is a view of may be
+            if not array.flags.writeable:  # but its base may be
                 return [*parts, array.base]
             if array.dtype == object and array.size <= LONG_CONTAINER:
                 parts += array.ravel().tolist()
@@ -246,7 +246,7 @@ class _State:
     def _copy_arrays(self) -> None:
         """Copy the new arrays that are no views of others."""
         new, self._new_arrays = self._new_arrays, []
-        arrays = [array for array in new if not self._is_part(array)]
+        arrays = [array for array in new if not self._is_view(array)]
         on_host = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
         free = free_nbytes() if on_host > _LARGE_NBYTES else None
         if free is not None and on_host > free:
@@ -257,8 +257,8 @@ class _State:
             except Exception as error:
                 raise _too_large(int(array.nbytes), one_line(error)) from error
 
-    def _is_part(self, array: Any) -> bool:
-        """Whether an array is a view of another that is copied."""
+    def _is_view(self, array: Any) -> bool:
+        """Whether an array is a view of another noted array."""
         base = getattr(array, "base", None)
         while isinstance(base, self._array_types):
             if id(base) in self._arrays:
@@ -269,7 +269,7 @@ class _State:
     # -- parameters without an array
 
     def keeping_first_arrays(self, initialize: Callable[..., None]) -> Callable[..., None]:
-        """Wrap ``Parameter.initialize``: a parameter's first array is what is restored."""
+        """Wrap ``Parameter.initialize``: the first array of a parameter is saved and restored."""
 
         def keeping(param: Any, *args: Any, **kwargs: Any) -> None:
             owners = [param, param._node]

@@ -27,7 +27,7 @@ class StepError(Exception):
         self.cause = cause
 
     def with_input(self, shape: Shape) -> ProfileError:
-        """The error for the user, with the shape of the input."""
+        """Make the error for the user, with the shape of the input."""
         return ProfileError(
             f"the network fails with an input of {format_shape(shape)}, {self.where}: "
             f"{one_line(self.cause)}"
@@ -35,7 +35,7 @@ class StepError(Exception):
 
 
 class StepSession(Session):
-    """Records trials of a step, within its configuration."""
+    """Records trials of a step. The caller enters ``step.configured()``."""
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class StepSession(Session):
 
         Raises:
             StepError: The network fails.
+            ProfileError: The recorder fails.
         """
         with self.recording():
             self.begin_trial()
@@ -95,7 +96,7 @@ class StepSession(Session):
 
     @property
     def new_nbytes(self) -> tuple[int, ...]:
-        """For each row of single calls, bytes of the outputs that are no views of inputs."""
+        """Bytes of outputs that are no views of inputs, by row; empty unless rows are calls."""
         layout = self.target.aggregator.call_layout
         return () if layout is None else layout.new_nbytes()
 
@@ -119,7 +120,10 @@ class StepSession(Session):
 
 
 def _innermost_link(error: BaseException, known: Any) -> Any:
-    """The innermost of the known links whose call an exception left, by its traceback."""
+    """Find the innermost known link in an exception's traceback; None without one.
+
+    ``known`` contains the identities of links.
+    """
     link, trace = None, error.__traceback__
     while trace is not None:
         frame, trace = trace.tb_frame, trace.tb_next

@@ -33,7 +33,7 @@ NO_KEYWORDS: Keywords = MappingProxyType({})
 class Loss:
     """A loss function; ``function`` maps a network's output to the loss.
 
-    ``name`` is the function's name in Chainer, or ``auto`` until the first output is known.
+    ``name`` is the function's name, or ``auto`` until the first output is known.
     """
 
     name: str
@@ -47,8 +47,8 @@ class _Step:
     """
 
     _train_mode = with_graph = True
-    #: Whether a call of the network is the forward phase. It is not here: a training step's loss
-    #: function is the forward phase, and a forward pass has no phases.
+    #: A call of the network is not the forward phase: in a training step, that is the call of the
+    #: loss function, and a forward pass has no phases.
     network_is_phase = False
 
     def __init__(self, model: Any, args: tuple[Any, ...], keywords: Keywords) -> None:
@@ -73,11 +73,11 @@ class ForwardStep(_Step):
     def __init__(
         self,
         model: Any,
-        inputs: tuple[Any, ...],
+        args: tuple[Any, ...],
         train_mode: bool = False,
         keywords: Keywords = NO_KEYWORDS,
     ) -> None:
-        super().__init__(model, inputs, keywords)
+        super().__init__(model, args, keywords)
         self._train_mode = train_mode
         self.with_graph = False  # see learn_first
 
@@ -89,8 +89,8 @@ class ForwardStep(_Step):
 class BackwardStep(_Step):
     """Forward, loss and backward, in train mode."""
 
-    def __init__(self, model: Any, inputs: tuple[Any, ...], loss: Loss, keywords: Keywords) -> None:
-        super().__init__(model, inputs, keywords)
+    def __init__(self, model: Any, args: tuple[Any, ...], loss: Loss, keywords: Keywords) -> None:
+        super().__init__(model, args, keywords)
         self.loss = loss
 
     def lossfun(self, *inputs: Any, **keywords: Any) -> Any:
@@ -105,17 +105,23 @@ class BackwardStep(_Step):
 
 
 class TrainStep(BackwardStep):
-    """A training step as Chainer's updaters make it: forward, loss, backward, update."""
+    """A training step as Chainer's updaters make it: forward, loss, backward, update.
+
+    The default optimizer is momentum SGD with weight decay and learning rate 0.
+
+    Raises:
+        UsageError: The model is a function, or the optimizer is set up for another network.
+    """
 
     def __init__(
         self,
         model: Any,
-        inputs: tuple[Any, ...],
+        args: tuple[Any, ...],
         loss: Loss,
         optimizer: Any,
         keywords: Keywords,
     ) -> None:
-        super().__init__(model, inputs, loss, keywords)
+        super().__init__(model, args, loss, keywords)
         if isinstance(model, FunctionLink):
             raise UsageError(
                 "a function has no parameters to update: give a chainer.Link, or use the phase "
@@ -138,7 +144,7 @@ class TrainStep(BackwardStep):
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Raise a UsageError for an object that is not an optimizer.
+    """Raise a UsageError for an object that is neither an optimizer nor None.
 
     :class:`TrainStep` checks that the optimizer is set up for the network.
     """
@@ -157,7 +163,7 @@ AnyStep = ForwardStep | BackwardStep
 def make_step(
     phase: str,
     model: Any,
-    inputs: tuple[Any, ...],
+    args: tuple[Any, ...],
     *,
     train_mode: bool = False,
     loss: str | Callable[[Any], Any] = "auto",
@@ -167,19 +173,23 @@ def make_step(
 ) -> AnyStep:
     """Make the step for a phase.
 
-    A ``loss`` given by name is chosen at the first output. ``seed`` makes its random labels.
+    ``args`` and ``keywords`` are the network's arguments. A ``loss`` given by name is chosen at the
+    first output. ``seed`` makes its random labels.
+
+    Raises:
+        UsageError: The phase, the loss or the optimizer is invalid.
     """
     if phase not in PHASES:
         raise UsageError(f"unknown phase {phase!r}: choose {', '.join(PHASES)}")
     if phase == "forward":
-        return ForwardStep(model, inputs, train_mode, keywords)
+        return ForwardStep(model, args, train_mode, keywords)
     if callable(loss):
         chosen = Loss(getattr(loss, "__name__", type(loss).__name__), loss)
     else:
         chosen = _loss_by_name(loss, seed)
     if phase == "forward-backward":
-        return BackwardStep(model, inputs, chosen, keywords)
-    return TrainStep(model, inputs, chosen, optimizer, keywords)
+        return BackwardStep(model, args, chosen, keywords)
+    return TrainStep(model, args, chosen, optimizer, keywords)
 
 
 def learn_first(step: Step) -> StepSession:
@@ -210,7 +220,7 @@ def _works(step: Step, graph: bool) -> bool:
 
 
 def _loss_by_name(name: str, seed: int | None) -> Loss:
-    """A loss by name, which is chosen when the network returns its first output."""
+    """Make a loss that :func:`choose_loss` chooses when the network returns its first output."""
     if name not in LOSSES:
         raise UsageError(f"unknown loss {name!r}: choose {', '.join(LOSSES)}")
 

@@ -31,7 +31,10 @@ def check_samples(settings: Settings, rows: int) -> None:
 def memory_full(
     error: BaseException, clock: Clock, settings: Settings, free: int | None = None
 ) -> str:
-    """Describe an exception for a full memory; an empty text for any other exception."""
+    """Describe an exception for a full memory; an empty text for any other exception.
+
+    ``free`` is the number of bytes that were free before, if known.
+    """
     # Some exceptions of CuPy are MemoryErrors, too.
     if isinstance(error, MemoryError) and clock.device is None:
         batch = format_count(settings.batchsize)

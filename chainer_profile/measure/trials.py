@@ -55,7 +55,8 @@ Say = Callable[[str], None]
 #: The first cycle is divided if its first block takes longer: seconds, or part of a time limit.
 _LONG_BLOCK_SECONDS = 1.0
 _LONG_BLOCK_PART = 0.1
-#: A held GPU waits for this multiple of the launch time, then of a wait that was too short.
+#: A held GPU waits for this multiple of the launch time. If that was too short, the next wait is
+#: this multiple of it.
 _HOLD_FACTOR = 2
 _LEAST_HOLD_NS, _MOST_HOLD_NS = 1_000_000, 1_000_000_000
 _MOST_FAILED_HOLDS = 6
@@ -71,7 +72,7 @@ class ProgressError(Exception):
 
 
 def cycles(trials: int, clean_trials: int) -> Iterator[tuple[int, int, int]]:
-    """Numbers of profiled, clean and again profiled trials in each cycle of a run."""
+    """Yield, for each cycle of a run, the numbers of profiled, clean, and more profiled trials."""
     # The clean block is in the middle of its cycle, so a slow drift affects both kinds equally.
     count = max(1, min(50, clean_trials // 5), trials // 200)
     ends = ((-(-trials * n // count), -(-clean_trials * n // count)) for n in range(count + 1))
@@ -80,8 +81,8 @@ def cycles(trials: int, clean_trials: int) -> Iterator[tuple[int, int, int]]:
         yield (profiled + 1) // 2, clean_end - clean_begin, profiled // 2
 
 
-def opening(before: int, clean: int, after: int) -> Iterator[tuple[int, int, int]]:
-    """Divide the first cycle into parts of doubling size: a short run has trials of both kinds."""
+def split_first_cycle(before: int, clean: int, after: int) -> Iterator[tuple[int, int, int]]:
+    """Divide the first cycle into cycles of doubling size: a short run has trials of both kinds."""
     profiled, done, done_clean = before + after, 0, 0
     ends = [1 << n for n in range(clean.bit_length()) if 1 << n < clean]
     for end in [*ends, clean]:
@@ -128,10 +129,14 @@ class Trials:
 
     @property
     def total_s(self) -> float:
+        """Wall time of all profiled trials."""
         return self._total_ns * NS
 
     def begin(self) -> None:
-        """Write the journal's header, the expected rows and the trials of the BLAS probe."""
+        """Write the journal's header, the expected rows and the trials of the BLAS probe.
+
+        The session forgets the trials of the structure passes.
+        """
         self._conditions = Conditions(
             clock_resolution_ns=float(self.clock.resolution_ns()),
             window_ns=window_ns(self._now_ns, self._device),
@@ -156,8 +161,8 @@ class Trials:
         long_s = self._limit.at_most_s(_LONG_BLOCK_SECONDS, _LONG_BLOCK_PART)
         for cycle in cycles(self.settings.trials, self.settings.clean_trials):
             long = not self._has_both_kinds and cycle[0] * self.trial_s > long_s
-            for before, clean, after in opening(*cycle) if long else [cycle]:
-                if not (self.profiled(before) and self.plain(CLEAN, clean)):
+            for before, clean, after in split_first_cycle(*cycle) if long else [cycle]:
+                if not (self.profiled(before) and self.unprofiled(CLEAN, clean)):
                     return
                 self._has_both_kinds = True
                 if self._ends() or not self.profiled(after):
@@ -165,7 +170,7 @@ class Trials:
             if self._precise_enough():
                 # Users quote the latency of unprofiled trials, so it needs an interval as well.
                 wanted = min(MIN_TRIALS, self.settings.clean_trials)
-                if self.plain(CLEAN, wanted - self._n_clean):
+                if self.unprofiled(CLEAN, wanted - self._n_clean):
                     self.ended = INTERVAL
                 return
 
@@ -174,14 +179,17 @@ class Trials:
         most_s = self._limit.at_most_s(WARMUP_SECONDS, WARMUP_PART)
         begin_ns = self._now_ns()
         for _ in range(self.settings.warmups):
-            if not self.plain(WARMUP, 1):
+            if not self.unprofiled(WARMUP, 1):
                 return False
             if (self._now_ns() - begin_ns) * NS >= most_s:
                 break
         return True
 
-    def plain(self, kind: str, count: int) -> bool:
-        """Make trials without recording their calls. Return False to end the run."""
+    def unprofiled(self, kind: str, count: int) -> bool:
+        """Make trials without recording their calls. Return False to end the run.
+
+        ``kind`` is :data:`WARMUP`, or :data:`CLEAN` for trials that are counted.
+        """
         cpu_ns = self.clock.cpu_ns
         if kind == CLEAN and count > 0 and self._device is None and not self._settle():
             return False
@@ -281,7 +289,10 @@ class Trials:
         return self._enough.reached(np.array(self._walls, np.int64))
 
     def hold(self) -> None:
-        """On a GPU, make a few trials that the device begins after the host has launched all."""
+        """On a GPU, make a few trials that the device begins after the host has launched all work.
+
+        There are fewer or none if the device begins too early again and again.
+        """
         # The device then never waits for the host, so the times are its own. This fails if the
         # network waits for the device during a trial, or launches more work than a queue holds.
         if self._device is None or not self._walls or self._writer.by_link:
@@ -346,7 +357,7 @@ class Trials:
             return None
 
     def failure(self, error: Exception) -> tuple[str, Recording]:
-        """The message of a failure during the trials, and the recording of the trials before it."""
+        """Return the message of a failure in the trials, and the recording of those before it."""
         done = plural(len(self._walls), "trial")
         if isinstance(error, ProgressError):
             message = f"{error}, after {done}"

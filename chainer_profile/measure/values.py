@@ -55,10 +55,10 @@ def find_denormals(
     """The arrays with denormal numbers that slow this processor down.
 
     Args:
-        roots: Pairs of a path's prefix and a network, whose parameters are looked at, with what the
-            optimizer keeps for them.
-        rows: Rows whose call sites have been looked at.
-        now_ns: The clock.
+        roots: Pairs of a path's prefix and a network, for its parameters and the optimizer's state
+            of them.
+        rows: Rows, for the inputs and outputs of their call sites.
+        now_ns: The clock that measures the slowdown.
     """
     found = [*_of_parameters(roots), *_of_rows(rows)]
     found = [each for each in found if each.part >= _LEAST_PART]
@@ -72,19 +72,21 @@ def find_denormals(
 
 
 def _of_parameters(roots: Sequence[tuple[str, Any]]) -> Iterator[Denormals]:
+    """Yield the part of denormal numbers in parameters, and in the optimizer's state of them."""
     for prefix, root in roots:
         for path, parameter in root.namedparams(include_uninit=False):
             name = prefix + path
             link, array = name.rpartition("/")[0] or "/", parameter.array
             yield Denormals(name, link, part=denormal_part(array), dtype=str(array.dtype))
             state = getattr(getattr(parameter, "update_rule", None), "state", None) or {}
-            for key, kept in state.items():
-                if part := denormal_part(kept):
+            for key, array_of_state in state.items():
+                if part := denormal_part(array_of_state):
                     of_state = f"the optimizer's {key} of {name}"
-                    yield Denormals(of_state, link, "", UPDATE, part, str(kept.dtype))
+                    yield Denormals(of_state, link, "", UPDATE, part, str(array_of_state.dtype))
 
 
 def _of_rows(rows: Iterable[Row]) -> Iterator[Denormals]:
+    """Yield the part of denormal numbers in the arrays of each row with any."""
     for row in rows:
         sites = [sums.site for sums in row.sums.values() if sums.site is not None]
         if part := max((site.denormal_part for site in sites), default=0.0):

@@ -26,7 +26,7 @@ from chainer_profile.measure.observers import (
     report,
 )
 
-#: Chainer's method, whatever the program sets later.
+#: Chainer's method, even if the program replaces it later.
 ORIGINAL_APPLY = FunctionNode.apply
 
 
@@ -84,7 +84,7 @@ def _wrap_link_call(definer: type, method: Any) -> Any:
 
 
 def _call_link(definer: type, observed: Any, method: Any, link: Any, args: Any, kwargs: Any) -> Any:
-    """Call a link where the short way of :func:`_wrap_link_call` does not apply.
+    """Call a link where the fast path of :func:`_wrap_link_call` does not apply.
 
     The link is outermost, another thread calls it, or the number of trackers is not 1.
     """
@@ -127,7 +127,7 @@ def call_loss(lossfun: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def call_update(optimizer: Any, lossfun: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """Call ``update`` of an optimizer as an operation, even if the program has replaced it."""
+    """Call ``update`` of an optimizer, and report it even if this method is not patched."""
     lossfun = functools.partial(call_loss, lossfun)
     call = functools.partial(optimizer.update, lossfun, *args, **kwargs)
     return call() if UPDATE in OBSERVED.open.kinds else report(UPDATE, optimizer, args, call)
@@ -139,6 +139,7 @@ def wrap_converter(call_converter: Any) -> Any:
     @functools.wraps(call_converter)
     def observed(converter: Any, batch: Any, device: Any) -> Any:
         call = functools.partial(call_converter, converter, batch, device)
+        # The methods of Converters are patched themselves.
         if isinstance(converter, Converter) or CONVERT in OBSERVED.open.kinds:
             return call()
         return report(CONVERT, converter, (batch, device), call)

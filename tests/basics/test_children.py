@@ -25,7 +25,7 @@ STARTS = {
     "a worker of advise": "worker.Worker([child, fifo], lambda: '').ask('ready', 600)",
     "a case of a sweep": "executors.PROGRAM = Path(child)\nexecutors.run_case('a', (fifo,), '.')",
     "a sampler": "command = sys.executable, child, fifo, 'ready'\n"
-    "samplers._attached(command, 'ready', signal.pause)",
+    "samplers._run_sampled(command, 'ready', signal.pause)",
 }
 PARENT = """
 import signal, sys

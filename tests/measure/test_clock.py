@@ -4,7 +4,7 @@ import pytest
 
 from chainer_profile.measure import memory
 from chainer_profile.measure.clock import HOST_CLOCK, Clock
-from chainer_profile.measure.trials import opening
+from chainer_profile.measure.trials import split_first_cycle
 from chainer_profile.record.recording import Calibration
 from tests import queues
 from tests.conftest import FakeClock
@@ -69,7 +69,7 @@ def test_opening_splits_the_first_cycle():
         ((1, 5, 0), [(1, 1, 0), (0, 1, 0), (0, 2, 0), (0, 1, 0)]),
         ((3, 0, 2), [(1, 0, 4)]),
     ):
-        assert list(opening(*cycle)) == parts
+        assert list(split_first_cycle(*cycle)) == parts
 
 
 def test_waiting_clock_synchronizes_before_each_reading():

@@ -13,7 +13,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure import inside, layer_frames, samplers
 from chainer_profile.measure.inside import look_inside
 from chainer_profile.measure.layer_frames import FILE
-from chainer_profile.measure.samplers import Frame, Seen, read_py_spy
+from chainer_profile.measure.samplers import Frame, Samples, read_py_spy
 from chainer_profile.measure.steps import make_step
 from chainer_profile.record.recording import Inside, Layer
 from tests.nets import image, net
@@ -97,14 +97,14 @@ def look_inside_with_samples(monkeypatch, counts, by_link, has_lines=True):
         labels.append(name)
         return lambda call, *args: call(*args)
 
-    def sampled(run, *, stopped):
+    def sample_stacks(run, *, stopped):
         run()
         prefix = (layer_frame("(trial)"), layer_frame(labels[-1]), APPLY)
         samples = {(*prefix, Frame("/f.py", f"{name}.forward", 1)): n for name, n in counts.items()}
         samples[(Frame("/main.py", "main", 1),)] = 50  # outside of the trials
-        return Seen("py-spy 0.4.3", samples, has_lines)
+        return Samples("py-spy 0.4.3", samples, has_lines)
 
-    monkeypatch.setattr(inside, "sampled", sampled)
+    monkeypatch.setattr(inside, "sample_stacks", sample_stacks)
     monkeypatch.setattr(layer_frames, "frame_named", frame_named)
     step = make_step("forward", L.Linear(3, 2), (image(4, 3),))
     layers = (Layer(0, "/", "LinearFunction"),)
@@ -150,11 +150,11 @@ def test_message_without_a_sampler_says_what_to_install_or_permit(monkeypatch):
     command = [sys.executable, "-c", "import sys; sys.exit('Permission denied')"]
     denied = r"recorded nothing \(Permission denied\): run as root, or permit ptrace"
     with pytest.raises(ProfileError, match=denied):
-        samplers._attached(command, "never", lambda: pytest.fail("nobody looks"))
+        samplers._run_sampled(command, "never", lambda: pytest.fail("nobody looks"))
     monkeypatch.setattr(samplers.shutil, "which", lambda *_, **__: None)
     monkeypatch.setattr(sys, "version_info", (3, 12, 0))
     with pytest.raises(ProfileError, match=r"^py-spy is not installed \(python -m pip install"):
-        samplers.sampled(lambda: pytest.fail("nobody looks"), stopped=False)
+        samplers.sample_stacks(lambda: pytest.fail("nobody looks"), stopped=False)
 
 
 def test_run_records_sampled_layers_or_warns(monkeypatch):

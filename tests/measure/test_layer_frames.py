@@ -64,7 +64,7 @@ def test_py_spy_sees_layers():
                 model(x)
 
     try:
-        stacks = samplers._py_spied(run, stopped=True)
+        stacks = samplers._sample_by_py_spy(run, stopped=True)
     except chainer_profile.ProfileError as error:
         if "ermission" in str(error):
             pytest.skip("attaching is not allowed here")

@@ -19,7 +19,7 @@ from chainer_profile.basics.describe import FIRST_LOOK
 from chainer_profile.measure import runner, trials
 from chainer_profile.measure.runner import RunError, default_clean_trials
 from chainer_profile.measure.steps import make_step
-from chainer_profile.measure.trials import cycles, opening
+from chainer_profile.measure.trials import cycles, split_first_cycle
 from chainer_profile.record.journal import PROFILED, Journal, JournalError, Trial, recover
 from chainer_profile.record.recording import Recording
 from chainer_profile.report.text import run_lines
@@ -334,9 +334,9 @@ def test_cycles_contain_every_trial_once(trials, clean):
     assert sum(clean for _, clean, _ in made) == clean
     assert all(min(cycle) >= 0 for cycle in made)
     assert all(before - after in (0, 1) for before, _, after in made)
-    # opening() splits a long first cycle, and contains each of its trials once.
+    # split_first_cycle() splits a long first cycle, and contains each of its trials once.
     cycle = made[0]
-    subcycles = list(opening(*cycle))
+    subcycles = list(split_first_cycle(*cycle))
     assert sum(before + after for before, _, after in subcycles) == cycle[0] + cycle[2]
     assert sum(clean for _, clean, _ in subcycles) == cycle[1]
     assert min(map(min, subcycles)) >= 0
