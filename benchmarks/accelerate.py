@@ -1,16 +1,16 @@
-"""How much ``chainer_profile.accelerate()`` brings, by network, batch and phase, in one run.
+"""Measure the gain of ``chainer_profile.accelerate()`` by network, batch and phase.
 
     python -m benchmarks.accelerate [--kernels torch] [--seconds 10] [--cases resnet20:8:train]
     python -m benchmarks.accelerate --registry
     python -m benchmarks.accelerate --pytorch
     python -m benchmarks.accelerate --grid [300] [--kernels torch]
 
-Chainer as it is and Chainer accelerated take turns in blocks of a tenth of a second, in a process
-each, as memory that one keeps would serve the other; with one thread. A ratio is the median of the
-rounds' ratios of CPU time, with its 95 % interval. The target of a case is shown after it where it
-has one. ``--registry`` has every network, forward and train. ``--pytorch`` compares Chainer with
-both kernels and eager PyTorch. ``--grid`` compares functions on drawn shapes, of which none may be
-slower than Chainer (``accelerate_grid.py``).
+Blocks of a tenth of a second with Chainer's own code and with the kernels alternate, with one
+thread. Each variant has its own process, because memory that one keeps would serve the other. A
+ratio is the median of the rounds' ratios of CPU time, with its 95 % interval. The last column has
+the target of a case. ``--registry`` measures every network, forward and train. ``--pytorch``
+compares Chainer with both kernels and eager PyTorch. ``--grid`` compares functions on drawn shapes;
+none may be slower than Chainer (``accelerate_grid.py``).
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ def _parts(case: str) -> tuple[str, str, Any]:
 
 
 def step_of(case: str) -> AnyStep:
-    """What a trial of a case runs; training leaves a network what it is."""
+    """Make the step that a trial of a case runs; training leaves a network what it is."""
     name, phase, x = _parts(case)
     return make_step(phase, REGISTRY[name].build(), (x,))
 
 
 def serve(pipe: Connection, case: str, kind: str) -> None:
-    """Run blocks of a case when asked to: CPU seconds of one of so many runs."""
+    """Run blocks of a case on request: receive a number of runs, send the CPU seconds of one."""
     with threadpool_limits(1), ExitStack() as stack:
         run: Callable[[], Any]
         if kind == PYTORCH:

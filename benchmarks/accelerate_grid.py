@@ -61,7 +61,7 @@ class Ratio:
     factor: float
     high: float  #: The upper limit of the factor's 95 % interval.
     chainer_ms: float
-    difference: float  #: Of outputs and gradients in float64, by the largest number of each.
+    difference: float  #: Largest relative difference of outputs and gradients in float64.
 
     @property
     def is_below(self) -> bool:

@@ -21,7 +21,7 @@ def network(name: str) -> nn.Module:
 
 
 def step(name: str, phase: str, x: Any) -> Any:
-    """What a trial of a network runs: a forward pass, or a training step by momentum SGD."""
+    """Make the step of a network: a forward pass, or a training step by momentum SGD."""
     model, images = network(name), torch.from_numpy(x)
     if phase == "forward":
         model.eval()

@@ -333,7 +333,7 @@ def _loading(budget: Budget, summary: Summary) -> Iterator[Finding]:
 
 
 def tips(findings: Sequence[Finding]) -> Sequence[Finding]:
-    """The findings on a program's screen: the largest gains, then those of unknown gain."""
+    """The findings on a program's screen: the largest gains, then unknown gains."""
     return sorted(findings, key=lambda finding: finding.gain is None)[:_MOST_TIPS]
 
 
