@@ -76,7 +76,7 @@ def section(
     for tried in [tried for tried in advice.helping if tried.layers][:_MAX_WITH_LAYERS]:
         yield text(f"Where {tried.candidate.name} helped the most:")
         yield Table(_LAYER_COLUMNS, tried.layers, f"Layers under {tried.candidate.name}")
-    no_gain = [tried for tried in advice.tried if not (tried.helps or tried.error)]
+    no_gain = _without_gain(advice)
     failed = [tried for tried in advice.tried if tried.error]
     more = "let the program run for longer" if advice.script else "run again with a larger --budget"
     for heading, items in (
@@ -96,8 +96,7 @@ def on_screen(advice: Advice, program: ProgramTime) -> Iterator[Block]:
     """The changes that were tried in a program, in a few lines."""
     yield text(strong(verdict(advice, program)))
     yield from _program_gains(advice, program)
-    no_gain = [tried for tried in advice.tried if not (tried.helps or tried.error)]
-    if no_gain:
+    if no_gain := _without_gain(advice):
         names = (
             f"{t.candidate.name} ({_factor_text(t.gain)}, {_interval_text(t.gain)})"
             for t in no_gain
@@ -110,6 +109,12 @@ def on_screen(advice: Advice, program: ProgramTime) -> Iterator[Block]:
     if advice.untried:
         names = (f"{untried.name} ({untried.why})" for untried in advice.untried)
         yield text(f"Not tried: {', '.join(names)}.", below=True)
+
+
+def _without_gain(advice: Advice) -> list[ChangeResult]:
+    """The changes without a significant gain and without a row in a table of gains."""
+    whole = together(advice.tried) if advice.script else None
+    return [t for t in advice.tried if not (t.helps or t.error or t is whole)]
 
 
 def _program_gains(advice: Advice, program: ProgramTime | None) -> Iterator[Block]:
