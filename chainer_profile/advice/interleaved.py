@@ -35,6 +35,9 @@ from chainer_profile.basics.errors import one_line
 
 #: Smallest length of a block: a time, and a fraction of the time of all blocks so far.
 BLOCK_NS, BLOCK_PART = 50_000_000, 0.01
+#: The time on a busy machine. There, a thread that has slept gets a core first, so that in short
+#: blocks several threads look faster than they are.
+BUSY_BLOCK_NS = 200_000_000
 #: If iterations are shorter than this, the first one after a switch does not count: it finds other
 #: data in the caches, and BLAS threads spin for a while before they sleep.
 SHORT_NS = 25_000_000
@@ -63,11 +66,14 @@ class InterleavedExperiment:
     progress: Callable[[], float | None] = lambda: None
     #: Returns totals that grow with the work done, such as the number of function calls.
     work: Callable[[], Sequence[float]] = tuple
+    #: Returns whether other programs keep a core busy; called once a stage.
+    is_busy: Callable[[], bool] = lambda: False
     draw: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def __post_init__(self) -> None:
         self.blocks: list[Block] = []
         self._stage = self._round = self._count = self._tried_ns = 0
+        self._block_ns = BLOCK_NS
         # For each compared pair of variants, the stage that compared it first.
         self._pairs: dict[tuple[Change, Change], int] = {}
         self._errors: dict[Change, str] = {}
@@ -136,7 +142,7 @@ class InterleavedExperiment:
         work = np.subtract(self.work(), self._work_before)
         block.work = block.work + work if len(block.work) else work
         self._means_ns[block.change] = block.ns / block.count
-        if block.ns >= max(BLOCK_NS, BLOCK_PART * self._tried_ns):
+        if block.ns >= max(self._block_ns, BLOCK_PART * self._tried_ns):
             self._block = None
 
     def abandon(self) -> None:
@@ -211,6 +217,7 @@ class InterleavedExperiment:
         """Yield the variant of each block."""
         variants: list[Change] = []
         for variants in self._stages():
+            self._block_ns = BUSY_BLOCK_NS if self.is_busy() else BLOCK_NS
             rounds = 0
             while not self._is_decided(variants, rounds):
                 yield from self._order_round(variants)

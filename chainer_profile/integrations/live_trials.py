@@ -41,6 +41,8 @@ class LiveTrials:
         self.trying: Trying | None = None
         #: Returns the fraction of the program that has passed; None if it is unknown.
         self.progress: Callable[[], float | None] = lambda: None
+        #: Returns whether other programs keep a core busy.
+        self.is_busy: Callable[[], bool] = lambda: False
         self._memory = MemoryOfTrials(trials) if memory else None
         # By training: kind and owner of the unit that begins an iteration, and its updates.
         self._begins: dict[int, tuple[UnitKind, int, int]] = {}
@@ -109,7 +111,7 @@ class LiveTrials:
         # It imports pandas and the findings, so only a program with changes waits for them.
         from chainer_profile.integrations.trying import Trying
 
-        self.trying = Trying(kind, lambda: self.progress())
+        self.trying = Trying(kind, lambda: self.progress(), lambda: self.is_busy())
         return self.trying
 
     def end(self, unit: TimedUnit) -> None:

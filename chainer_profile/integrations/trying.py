@@ -42,7 +42,9 @@ class Trying:
     The program itself must call the constructor, which looks for the loop on the stack.
     """
 
-    def __init__(self, kind: TrialKind, progress: Callable[[], float | None]) -> None:
+    def __init__(
+        self, kind: TrialKind, progress: Callable[[], float | None], is_busy: Callable[[], bool]
+    ) -> None:
         self.kind = kind
         #: The location of the loop that makes the trials, such as ``train.py:30``.
         self.location = location_of_loop(sys._getframe(1))
@@ -51,7 +53,9 @@ class Trying:
         self._calls = self._size = 0
         on_gpu = kind.xp.__name__ != "numpy"
         self.interleaved = InterleavedExperiment(
-            plan_changes(on_gpu), applied, progress, work=lambda: (self._calls, self._size)
+            *(plan_changes(on_gpu), applied, progress),
+            work=lambda: (self._calls, self._size),
+            is_busy=is_busy,
         )
         self._counting = Replacements()
         self._counting.wrap(FunctionNode, "apply", self._counted)
