@@ -20,7 +20,7 @@ from chainer_profile.basics.errors import UsageError
 from chainer_profile.cli import COMMANDS, PROFILE, advise
 from chainer_profile.cli import main as cli
 from chainer_profile.cli.main import _split
-from chainer_profile.cli.notebook import _options, _parser
+from chainer_profile.cli.notebook import _parse_line, _parser
 from chainer_profile.cli.parsers import parser_of, parsers
 from chainer_profile.runs.folder import load_run
 from models.registry import REGISTRY
@@ -140,7 +140,7 @@ def test_magics_accept_the_options_on_the_pages():
     assert len(shown) > 3
     for page, line in shown:
         rest = line.partition("layerprofile")[2].replace("[options]", "-n 5")
-        args, code = _options(rest.replace("\n", " "))
+        args, code = _parse_line(rest.replace("\n", " "))
         is_line = not line.startswith("%%")
         assert code.startswith("model(") == is_line, (page, line)
         assert args.trials
