@@ -19,7 +19,7 @@ from chainer_profile.comparison.sides import Side
 from chainer_profile.report import page
 from chainer_profile.report.content import comparison as content
 from chainer_profile.report.content.comparison_tables import COLUMNS, file_rows
-from chainer_profile.report.content.gate import Gate, failures, not_judged
+from chainer_profile.report.content.gate import Gate, failures, why_not_judged
 from chainer_profile.report.document import Heading
 from chainer_profile.report.tables import to_csv
 from chainer_profile.report.text import printable
@@ -52,7 +52,9 @@ def run(args: argparse.Namespace, context: Context) -> int:
                 print()
         if len(comparisons) > 1:
             show([Heading(2, comparison.after.name)])
-        blocks = content.compared(comparison, hint=ALL_ROWS, limit=row_limit(args), **shown)
+        blocks = content.comparison_blocks(
+            comparison, hint=ALL_ROWS, limit=row_limit(args), **shown
+        )
         show(blocks, hint=first_screen_hint(args))
     if written:
         say_written(args.out, [path.name for path in written], args.quiet)
@@ -115,7 +117,7 @@ def _check_gate(comparisons: Sequence[Comparison], gate: Gate) -> int:
             print(f"{PROG}: slower: {where}{line}", file=sys.stderr)
     if failed:
         return FAILED
-    reasons = [not_judged(comparison, gate) for comparison in comparisons]
+    reasons = [why_not_judged(comparison, gate) for comparison in comparisons]
     if any(reasons):
         raise ProfileError(f"--fail-above cannot be judged: {next(filter(None, reasons))}")
     return 0

@@ -25,7 +25,7 @@ def show(blocks: Iterable[Block], quiet: bool = False, *, hint: str = "") -> Non
         return
     console = terminal.standard_output()
     if hint:
-        blocks = terminal.first_screen(blocks, console.width, hint)
+        blocks = terminal.fit_on_screen(blocks, console.width, hint)
     with printing():
         terminal.show(blocks, console)
 

@@ -31,7 +31,9 @@ def report_ranks(folder: Path, args: argparse.Namespace) -> None:
         ranks = merge(recordings, problems, outcomes)
     except ProfileError as error:
         raise ProfileError(printable(f"{folder}: {error}")) from error
-    show(content.merged(ranks, row_limit(args), ALL_ROWS), args.quiet, hint=first_screen_hint(args))
+    show(
+        content.overview(ranks, row_limit(args), ALL_ROWS), args.quiet, hint=first_screen_hint(args)
+    )
     contents = {
         "ranks.md": markdown.write(content.report(ranks)),
         "ranks.html": page.page(content.page(ranks, _MAX_ROWS), "Ranks"),

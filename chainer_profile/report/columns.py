@@ -165,7 +165,8 @@ def layer_columns(
     return with_content(columns, summary.layers if rows is None else rows)
 
 
-def _link_phases() -> Iterator[Column]:
+def _link_phase_columns() -> Iterator[Column]:
+    """Yield two columns for each phase: the inclusive and the exclusive time of a link."""
     for phase in (DATA, FORWARD, BACKWARD, UPDATE):
         for kind in ("inclusive", "exclusive"):
             meaning = f"{kind.capitalize()} time in this phase; empty without it"
@@ -190,7 +191,7 @@ LINK_COLUMNS = by_key(
            meaning="Time of the functions of the link and of all below it"),
     Column("exclusive", "excl. ms", unit.MS, full="exclusive [ms]", unknown="", drop=4,
            meaning="Time of the functions that it calls itself"),
-    *_link_phases(),
+    *_link_phase_columns(),
     Column("share", "%", unit.SHARE, full="share [%]", unknown="",
            meaning="Inclusive time as part of the trial"),
     Column("hot_layers", "hot", unit.COUNT, full="hot layers", field="hot", unknown="", drop=5,
@@ -201,7 +202,7 @@ LINK_COLUMNS = by_key(
 
 def link_frame(links: pd.DataFrame) -> pd.DataFrame:
     """Add empty columns for missing phases, so that files of different runs have equal columns."""
-    fields = [column.key + column.unit.field for column in _link_phases()]
+    fields = [column.key + column.unit.field for column in _link_phase_columns()]
     return links.reindex(columns=[*links, *(name for name in fields if name not in links)])
 
 
@@ -245,17 +246,20 @@ _GROUPS = by_key(
 def group_columns(by: str, phases: Sequence[str]) -> list[Column]:
     """The columns of a table of groups, with one for each phase if there are several."""
     name, calls, self_time, share, total, _, each, hot = _GROUPS.values()
-    phase_columns = _phase_times(phases, "s") if len(phases) > 1 else ()
+    phase_columns = _phase_columns(phases, "s") if len(phases) > 1 else ()
     return [name.headed(by), calls, self_time, share, total, *phase_columns, each, hot]
 
 
-def _phase_times(phases: Sequence[str], field: str) -> Iterator[Column]:
-    """Yield a column for each phase; a cell is empty if the row has no time in the phase."""
+def _phase_columns(phases: Sequence[str], suffix: str) -> Iterator[Column]:
+    """Yield a column for each phase, which shows the field ``PHASE_suffix`` of a row.
+
+    A cell is empty if the row has no time in the phase.
+    """
     for phase in phases:
         column = _GROUPS["phase"].headed(phase, f"{phase} [ms]")
         drop = 5 if phase in (FORWARD, BACKWARD) else 2
 
-        def value(row: Any, field: str = f"{phase}_{field}") -> float | None:
+        def value(row: Any, field: str = f"{phase}_{suffix}") -> float | None:
             return getattr(row, field, None) or None
 
         yield replace(column, value=value, drop=drop)
@@ -271,6 +275,6 @@ def tree_columns(phases: Sequence[str], rows: pd.DataFrame, *, indent: bool) -> 
     return [
         replace(path, value=indented) if indent else path,
         *with_content((LINK_COLUMNS[key] for key in ("kind", "calls", "parameters")), rows),
-        *(_phase_times(phases, "inclusive_s") if len(phases) > 1 else ()),
+        *(_phase_columns(phases, "inclusive_s") if len(phases) > 1 else ()),
         *(LINK_COLUMNS[key] for key in ("inclusive", "exclusive", "share", "hot_layers")),
     ]

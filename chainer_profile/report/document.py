@@ -96,14 +96,14 @@ class Box:
     kind: str  #: Its CSS class, which gives the colour.
     tooltip: str
     name: str = ""  #: Text in the box.
-    row: int = 0
+    row: int = 0  #: Number of the row, from the top.
 
 
 @dataclass(frozen=True)
 class Boxes:
     """A picture made of boxes, such as a stacked bar; only a page shows it."""
 
-    label: str
+    label: str  #: Alternative text.
     boxes: Sequence[Box]
     legend: Sequence[tuple[str, str]] = ()  #: Pairs of a text and a kind of box.
     caption: str = ""
@@ -144,7 +144,7 @@ class Section:
         return [block for block in self.blocks if form == PAGE or not isinstance(block, Boxes)]
 
 
-def shown_in(form: str, sections: Iterable[Section]) -> Iterator[Block]:
+def blocks_in_form(form: str, sections: Iterable[Section]) -> Iterator[Block]:
     """Yield the blocks of a form of a report, with headings except in the brief form."""
     for section in sections:
         blocks = section.in_form(form)

@@ -72,8 +72,8 @@ def other_groups(summary: Summary, groups: pd.DataFrame, listed: pd.DataFrame) -
         listed: The groups in the table.
 
     Returns:
-        Rows with some columns of ``groups``. The shares of ``listed`` and of these rows without the
-        last one add up to the last one's.
+        Rows with some columns of ``groups``. The last row is the trial. The shares of ``listed``
+        and of the other rows add up to its share. Inclusive times have no such row.
     """
     totals = summary.totals
     phases = [f"{name}_s" for name in summary.phase_names]
@@ -138,7 +138,7 @@ def _row_of_times(summary: Summary, name: str, share: float, times: Statistics) 
 
 
 def _row(summary: Summary, name: str, **fields: Any) -> Any:
-    """Make a row of the table of layers for something else; missing ``fields`` are empty."""
+    """Make a row of the table of layers for what is not a layer; other fields are empty."""
     row_type = type(next(summary.layers.itertuples()))
     texts = dict.fromkeys(("path", "phase", "dtype", "verdict"), "")
     shapes = {"input_shapes": (), "output_shapes": ()}
@@ -161,9 +161,10 @@ def link_anchor(summary: Summary, path: str) -> str:
 
 
 def tree_rows(summary: Summary, depth: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The links down to a depth, and the rows outside the network that complete the trial.
+    """The links down to a depth, and the rows that complete them to the whole trial.
 
-    The column ``marked`` is true for a link with hot layers that no row below it includes.
+    The other rows are the paths outside the network, the framework and the trial. The column
+    ``marked`` is true if a link has more hot layers than the rows directly below it together.
     """
     totals, phases, table = summary.totals, summary.phases, summary.links
     fields = {phase: f"{phase}_inclusive_s" for phase in summary.phase_names}

@@ -26,7 +26,7 @@ class Column:
     """One column, for the terminal and ``--columns``, reports, files and documentation.
 
     ``Column("median", "median ms", unit.MS, "Median")`` shows the field ``median_s`` of a row. Its
-    name in CSV and JSON is ``median_ms``. The unit has the suffixes of both names.
+    name in CSV and JSON is ``median_ms``. The unit defines the suffixes ``_s`` and ``_ms``.
     """
 
     key: str
@@ -86,6 +86,7 @@ class Column:
         formatted = "" if is_missing(value) else self.unit.format(value)
         if formatted:
             return self.mark(row, formatted) if self.mark else formatted
+        # A row without an index completes a table, such as the framework: its cells may be empty.
         if self.unknown is None and not is_missing(getattr(row, "Index", 0)):
             return NOT_KNOWN if is_missing(value) and not self.unit.text else ""
         return self.unknown or ""
@@ -187,7 +188,7 @@ class Table:
         return self.marks[row] if row < len(self.marks) else ""
 
     def notes(self, columns: Iterable[Column] | None = None) -> str:
-        """The sentences below the table if it shows these columns; None stands for all."""
+        """Join the legend and the notes of the columns that are shown; None means all columns."""
         notes = [column.note for column in (self.columns if columns is None else columns)]
         return " ".join(filter(None, [*self.legend, *notes]))
 

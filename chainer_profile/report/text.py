@@ -36,7 +36,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def ending(text: str, width: int) -> str:
-    """Keep the last ``width`` characters of a text, such as the end of a path."""
+    """Cut a text to its last ``width`` characters; a cut text begins with an ellipsis."""
     return text if len(text) <= width else "…" + text[1 - width :]
 
 

@@ -89,12 +89,12 @@ def summary_line(summary: Summary) -> str:
 
 def comparison_line(comparison: Comparison) -> str:
     """Format the ``repr``: ``<Comparison of A with B: unprofiled trial 1.11x faster, ...>``."""
-    from chainer_profile.report.content.comparison_words import change, counts_line
+    from chainer_profile.report.content.comparison_words import change_text, counts_line
 
     parts = []
     if comparison.headline:
         total = comparison.totals.loc[comparison.headline]
-        changed = change(float(total["ratio"]), str(total["verdict"]))
+        changed = change_text(float(total["ratio"]), str(total["verdict"]))
         parts.append(f"{comparison.headline} {changed}")
     parts.append(counts_line(comparison).removesuffix("."))
     names = [printable(side.name) for side in (comparison.before, comparison.after)]
@@ -142,16 +142,16 @@ def recording_html(recording: Recording) -> str:
 
 def comparison_text(comparison: Comparison) -> str:
     """Format a comparison as the terminal shows it, without colour."""
-    from chainer_profile.report.content.comparison import compared
+    from chainer_profile.report.content.comparison import comparison_blocks
 
-    return terminal.written(compared(comparison, limit=LIMIT), WIDTH)
+    return terminal.written(comparison_blocks(comparison, limit=LIMIT), WIDTH)
 
 
 def comparison_html(comparison: Comparison, *, limit: int | None = NOTEBOOK_LIMIT) -> str:
     """Format a comparison as an HTML fragment."""
-    from chainer_profile.report.content.comparison import compared
+    from chainer_profile.report.content.comparison import comparison_blocks
 
-    return _fragment(compared(comparison, limit=limit))
+    return _fragment(comparison_blocks(comparison, limit=limit))
 
 
 def model_text(summary: ModelSummary) -> str:

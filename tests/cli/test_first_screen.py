@@ -13,7 +13,7 @@ from chainer_profile.record.recording import Recording
 from chainer_profile.report import unit
 from chainer_profile.report.document import Heading, text
 from chainer_profile.report.tables import Column, Table
-from chainer_profile.report.writers.terminal import first_screen, written
+from chainer_profile.report.writers.terminal import fit_on_screen, written
 from chainer_profile.runs.folder import save_recording
 from tests import ROOT
 from tests.conftest import make_recording, make_training
@@ -75,7 +75,7 @@ def test_parts_that_do_not_fit_are_named_with_the_option_that_shows_them():
     rows = [SimpleNamespace(name=f"name {at}") for at in range(30)]
     tables = [Table([column], rows, f"Table of {name}") for name in "ab"]
     blocks = [text("The answer."), text("Where it helped:"), *tables, Heading(2, "More"), text("!")]
-    shown = written(first_screen(blocks, 100, FULL, height=8)).split("\n")
+    shown = written(fit_on_screen(blocks, 100, FULL, height=8)).split("\n")
     left = "Table of a, Table of b, 1 paragraph"
     assert shown == ["The answer.", "", f"Not shown: {left} ({FULL})."]
-    assert "10 rows not shown" in written(first_screen(blocks, 100, FULL))
+    assert "10 rows not shown" in written(fit_on_screen(blocks, 100, FULL))

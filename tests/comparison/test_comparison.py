@@ -22,7 +22,7 @@ from chainer_profile.comparison.sides import Side
 from chainer_profile.comparison.significance import FASTER, SAME, SLOWER, UNCLEAR
 from chainer_profile.comparison.totals import CLEAN, CPU
 from chainer_profile.record.recording import BlasLibrary, Calibration, Conditions, Gpu
-from chainer_profile.report.content.comparison import compared
+from chainer_profile.report.content.comparison import comparison_blocks
 from chainer_profile.report.document import Text, plain
 from tests.comparing import run, scaled
 from tests.conftest import make_training
@@ -84,7 +84,7 @@ def test_runs_of_different_batch_sizes_are_compared_per_input(runs):
         for side, name in ((comparison.before, "before"), (comparison.after, "after")):
             times_s = [side.time_s(at) for at in layers[f"{name}_index"]]
             assert layers[f"{name}_s"].tolist() == pytest.approx(times_s)
-        texts = [block for block in compared(comparison) if isinstance(block, Text)]
+        texts = [block for block in comparison_blocks(comparison) if isinstance(block, Text)]
         message = " ".join(plain(block.content) for block in texts)
         assert " so all times are by input: divided by the batch." in message
     assert not compare(after, after).by_input

@@ -23,10 +23,10 @@ from chainer_profile.record.budget import (
     Spent,
 )
 from chainer_profile.record.recording import COMPLETE
-from chainer_profile.report.content.comparison import compared
+from chainer_profile.report.content.comparison import comparison_blocks
 from chainer_profile.report.content.comparison_tables import COLUMNS, file_rows
 from chainer_profile.report.content.comparison_words import verdict
-from chainer_profile.report.content.gate import Gate, failures, gate_line, not_judged
+from chainer_profile.report.content.gate import Gate, failures, gate_line, why_not_judged
 from chainer_profile.report.tables import to_csv
 from chainer_profile.report.writers import terminal
 from tests.comparing import run, scaled
@@ -71,7 +71,7 @@ def side(name, *programs, **made):
 
 
 def shown(comparison, **more):
-    return terminal.written(compared(comparison, **more), 100)
+    return terminal.written(comparison_blocks(comparison, **more), 100)
 
 
 def test_program_that_takes_twice_as_long_is_slower_though_its_median_iteration_is_faster():
@@ -198,7 +198,9 @@ def test_gate_is_not_judged_by_one_run_of_a_program_that_is_slower():
     before = side("A", budget(imports=1))
     slower = compare(before, side("B", budget(imports=2)))
     assert list(failures(slower, GATE)) == []
-    assert "whole program is 2.00x slower, but each program ran once" in not_judged(slower, GATE)
+    assert "whole program is 2.00x slower, but each program ran once" in why_not_judged(
+        slower, GATE
+    )
     assert gate_line(slower, GATE).startswith("Gate: not judged. The whole program is 2.00x slower")
     for other in (budget(imports=1.01), budget(imports=0.5)):
         assert gate_line(compare(before, side("B", other)), GATE).startswith("Gate: passed")

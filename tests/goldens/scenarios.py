@@ -150,7 +150,9 @@ def compared() -> Kept:
     both = [usual, fused]
     return {
         "md": markdown.write(comparison.report(both, plots=["p 1.png", "2.png"], gate=gate)),
-        "txt": _terminal(comparison.compared(usual, limit=1), comparison.compared(fused))
+        "txt": _terminal(
+            comparison.comparison_blocks(usual, limit=1), comparison.comparison_blocks(fused)
+        )
         + LINE
         + f"{views.comparison_line(usual)}\n",
         "csv": to_csv(COLUMNS, file_rows(both)),

@@ -87,7 +87,7 @@ def test_waiting_is_unknown_on_several_hosts():
     for name in ("iteration_ns", "communication_ns", "between_ns", "computing_ns", "phase_ns"):
         np.testing.assert_array_equal(getattr(hosts, name), getattr(one_host, name))
     assert hosts.efficiency == one_host.efficiency
-    assert "moving" not in terminal.written(content.merged(hosts), 80)
+    assert "moving" not in terminal.written(content.overview(hosts), 80)
     # Ranks without collectives have no notes.
     computing = tuple(replace(row, phase="forward") for row in ROWS)
     bare = {

@@ -195,10 +195,10 @@ def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]
     made |= {
         "tree": lambda: overview(train(), tree=True, depth=1, limit=3, group_by="block"),
         "comparison report": lambda: comparison.report([compared(names)] * 2, **how),
-        "comparison": lambda: comparison.compared(compared(names), everything=True),
+        "comparison": lambda: comparison.comparison_blocks(compared(names), everything=True),
         "ranks report": lambda: ranks.report(merged_ranks(names)),
         "ranks of several hosts": lambda: ranks.report(merged_ranks(names, several_hosts=True)),
-        "ranks": lambda: ranks.merged(merged_ranks(names), 3, "--limit 0 shows all"),
+        "ranks": lambda: ranks.overview(merged_ranks(names), 3, "--limit 0 shows all"),
         "program": lambda: budget.overview(program_time(names), train()),
         "program in a report": lambda: budget.section(program_time(names), train()),
     }

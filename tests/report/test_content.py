@@ -38,7 +38,7 @@ from chainer_profile.record.recording import (
 )
 from chainer_profile.report.content import budget, comparison_tables, engines, network, profile
 from chainer_profile.report.content import pass_section as passes
-from chainer_profile.report.content.advice import keeping, section, what_helped
+from chainer_profile.report.content.advice import how_to_keep, section, what_helped
 from chainer_profile.report.content.advice import verdict as advice_verdict
 from chainer_profile.report.content.engine_texts import verdict
 from chainer_profile.report.content.first_screen import first_screen
@@ -53,8 +53,8 @@ from chainer_profile.report.document import (
     Boxes,
     Fold,
     Text,
+    blocks_in_form,
     plain,
-    shown_in,
     text,
 )
 from chainer_profile.report.tables import SPREAD, Spread, Table
@@ -153,7 +153,7 @@ def test_each_format_says_once_that_a_run_ended_early(
     if form == "first screen":
         blocks = first_screen(summary)
     else:
-        blocks = shown_in(form, profile.sections(summary))
+        blocks = blocks_in_form(form, profile.sections(summary))
     said = " ".join(
         plain(block.line if isinstance(block, Fold) else getattr(block, "with_lead", ()))
         for block in blocks
@@ -199,7 +199,7 @@ def test_time_of_a_group_includes_nested_calls() -> None:
 
 
 def page_of(summary: Summary) -> Iterator[Block]:
-    return shown_in(PAGE, profile.sections(summary))
+    return blocks_in_form(PAGE, profile.sections(summary))
 
 
 def boxes_of(blocks: Any) -> list[Boxes]:
@@ -445,7 +445,7 @@ def test_advice_to_keep_a_change_has_no_empty_parentheses() -> None:
     best = best_of(BY_TURNS.tried)
     assert best is not None
     bare = replace(best, candidate=replace(best.candidate, reason="", against=UNCHANGED))
-    assert keeping(bare)[1:] == ("",)
+    assert how_to_keep(bare)[1:] == ("",)
 
 
 def test_shortened_function_name_keeps_its_end() -> None:
@@ -509,8 +509,8 @@ def test_change_that_was_tried_is_not_a_next_step() -> None:
     advised = [finding for finding in summary.findings if " advise " in finding.command]
     assert advised
     tried = RelatedResults(Advice((), settings=settings))
-    words = plain_words(shown_in(FULL, profile.sections(summary)))
-    left = plain_words(shown_in(FULL, profile.sections(summary, tried)))
+    words = plain_words(blocks_in_form(FULL, profile.sections(summary)))
+    left = plain_words(blocks_in_form(FULL, profile.sections(summary, tried)))
     assert " advise " in words
     assert " advise " not in left
 

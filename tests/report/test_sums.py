@@ -34,7 +34,7 @@ from chainer_profile.report.content.budget import BudgetRow, budget_rows, senten
 from chainer_profile.report.content.first_screen import first_screen
 from chainer_profile.report.content.profile import sections
 from chainer_profile.report.content.result_section import device
-from chainer_profile.report.document import FULL, PAGE, REPORT, shown_in
+from chainer_profile.report.document import FULL, PAGE, REPORT, blocks_in_form
 from chainer_profile.report.rows import shares, tree_rows
 from chainer_profile.report.tables import Table
 from chainer_profile.report.writers import json_report
@@ -86,7 +86,7 @@ def test_every_table_of_shares_adds_up_to_the_trial(recording: Recording) -> Non
     if summary.recording.settings.inclusive:
         return
     whole = near(1.0 if whole_of(summary)[0] else 0.0)
-    forms = [list(shown_in(form, sections(summary))) for form in (FULL, REPORT, PAGE)]
+    forms = [list(blocks_in_form(form, sections(summary))) for form in (FULL, REPORT, PAGE)]
     forms += [first_screen(summary), first_screen(summary, tables=("layers", "groups"))]
     count = 0
     for block in (block for blocks in forms for block in blocks):

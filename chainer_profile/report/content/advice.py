@@ -52,7 +52,7 @@ def section(
     Args:
         advice: The changes.
         program: The time of the program that they were tried in; None if it is unknown.
-        below_answer: Whether the answer of a report already has the best change.
+        below_answer: Whether a report's answer above has the verdict; if so, this omits it.
     """
     if not (below_answer and best_of(advice.tried)):
         yield text(strong(verdict(advice, program)))
@@ -71,7 +71,7 @@ def section(
             "change had been chosen."
         )
         yield points(
-            (strong(tried.candidate.name), ": ", *keeping(tried)) for tried in advice.helping
+            (strong(tried.candidate.name), ": ", *how_to_keep(tried)) for tried in advice.helping
         )
     for tried in [tried for tried in advice.helping if tried.layers][:_MAX_WITH_LAYERS]:
         yield text(f"Where {tried.candidate.name} helped the most:")
@@ -80,8 +80,8 @@ def section(
     failed = [tried for tried in advice.tried if tried.error]
     more = "let the program run for longer" if advice.script else "run again with a larger --budget"
     for heading, items in (
-        (f"Undecided; {more}:", [_gain_words(tried, advice) for tried in no_gain if tried.open]),
-        ("Tried, no gain:", [_gain_words(tried, advice) for tried in no_gain if not tried.open]),
+        (f"Undecided; {more}:", [_gain_text(tried, advice) for tried in no_gain if tried.open]),
+        ("Tried, no gain:", [_gain_text(tried, advice) for tried in no_gain if not tried.open]),
         ("What failed:", [f"{tried.candidate.name}: {tried.error}" for tried in failed]),
         ("Not tried:", [f"{untried.name}: {untried.why}" for untried in advice.untried]),
     ):
@@ -112,7 +112,10 @@ def on_screen(advice: Advice, program: ProgramTime) -> Iterator[Block]:
 
 
 def _without_gain(advice: Advice) -> list[ChangeResult]:
-    """The changes without a significant gain and without a row in a table of gains."""
+    """The changes without a significant gain, except failed ones.
+
+    For a program, omits all changes together, which have a row in the table of gains.
+    """
     whole = together(advice.tried) if advice.script else None
     return [t for t in advice.tried if not (t.helps or t.error or t is whole)]
 
@@ -121,22 +124,21 @@ def _program_gains(advice: Advice, program: ProgramTime | None) -> Iterator[Bloc
     """A table of the changes that help a program, and how to make the best one."""
     if not advice.helping:
         return
-    table = _program_columns(_program_time(advice, program))
-    yield Table(table, _program_rows(advice), f"What makes {_subject(advice)} faster")
+    columns = _program_columns(_program_time(advice, program))
+    yield Table(columns, _program_rows(advice), f"What makes {_subject(advice)} faster")
     if any(tried.candidate.against != UNCHANGED for tried in advice.helping):
         yield text("A change with + is added to others and compared with them.", below=True)
-    for words in _instructions(advice):
-        yield text(*words, below=True)
+    for instruction in _instructions(advice):
+        yield text(*instruction, below=True)
 
 
 def _instructions(advice: Advice) -> Iterator[Inline]:
     """The command to type and the code to write for the best change of a program."""
-    for place, words in advice.lines:
-        if place == BEFORE:
-            yield "Start it with: ", code(words)
+    for where, line in advice.lines:
+        if where == BEFORE:
+            yield "Start it with: ", code(line)
         else:
-            where = f"Import chainer_profile before Chainer, and write around {place}: "
-            yield where, code(words)
+            yield f"Import chainer_profile before Chainer, and write around {where}: ", code(line)
 
 
 def _program_rows(advice: Advice) -> list[ChangeResult]:
@@ -151,9 +153,10 @@ def _program_rows(advice: Advice) -> list[ChangeResult]:
 
 
 def _program_time(advice: Advice, program: ProgramTime | None) -> Callable[[float], str] | None:
-    """A function that estimates the time of the program, as text, from seconds of an iteration.
+    """Return a function from the seconds of an iteration to the program's estimated time, as text.
 
-    The rest of the program takes the time that it took. None if the program's time is unknown.
+    It assumes that the rest of the program takes as long as it took. Returns None if the program's
+    time is unknown.
     """
     if program is None or not advice.trials:
         return None
@@ -161,11 +164,13 @@ def _program_time(advice: Advice, program: ProgramTime | None) -> Callable[[floa
     return lambda iteration_s: units.format_duration(rest_s + advice.trials * iteration_s)
 
 
-def _program_columns(seconds: Callable[[float], str] | None) -> tuple[Column, ...]:
+def _program_columns(program_time: Callable[[float], str] | None) -> tuple[Column, ...]:
+    """The columns of a program's table of gains; see :func:`_program_time` for the argument."""
+
     def of_program(tried: ChangeResult) -> str | None:
-        if seconds is None:
+        if program_time is None:
             return None
-        return f"{seconds(tried.before_s)} -> {seconds(tried.after_s)}"
+        return f"{program_time(tried.before_s)} -> {program_time(tried.after_s)}"
 
     # fmt: off
     return (
@@ -182,7 +187,7 @@ def _program_columns(seconds: Callable[[float], str] | None) -> tuple[Column, ..
 
 
 def _loss_text(change: LossChange | None) -> str | None:
-    """The change in loss; if it is not significant, the size from which it would be."""
+    """Format the change in loss; if it is not significant, the smallest change that would be."""
     if change is None:
         return None
     if math.isnan(change.part):
@@ -208,10 +213,10 @@ def verdict(advice: Advice, program: ProgramTime | None = None) -> str:
     name, factor = best.candidate.name, units.format_factor(best.gain.factor)
     sure = f"95 % interval {_interval_text(best.gain)}"
     if advice.script:
-        seconds = _program_time(advice, program)
-        after, before = map(seconds or units.format_duration, (best.after_s, best.before_s))
+        program_time = _program_time(advice, program)
+        after, before = map(program_time or units.format_duration, (best.after_s, best.before_s))
         # Only some iterations had the change.
-        takes = "an iteration takes" if seconds is None else "the program would take about"
+        takes = "an iteration takes" if program_time is None else "the program would take about"
         took = f"{takes} {after} instead of {before}."
         return f"With {name} a {trial} is {factor} as fast ({sure}): {took}"
     than = "" if best.candidate.against == UNCHANGED else " as with BLAS's own choice"
@@ -270,19 +275,19 @@ def what_helped(advice: Advice) -> Inline:
     if best is None:
         return ()
     if advice.script:
-        words = [word for line in _instructions(advice) for word in (" ", *line, ".")]
-        return (verdict(advice), *words)
-    return (f"{verdict(advice)} To keep it: ", *keeping(best))
+        pieces = [piece for line in _instructions(advice) for piece in (" ", *line, ".")]
+        return (verdict(advice), *pieces)
+    return (f"{verdict(advice)} To keep it: ", *how_to_keep(best))
 
 
-def keeping(tried: ChangeResult) -> Inline:
+def how_to_keep(tried: ChangeResult) -> Inline:
     """The code or command that keeps a change, and why it helps."""
     than = "" if tried.candidate.against == UNCHANGED else "the other rows include it"
     reason = "; ".join(filter(None, (tried.candidate.reason, than)))
     return code(tried.candidate.keep), f" ({reason})" if reason else ""
 
 
-def _gain_words(tried: ChangeResult, advice: Advice) -> Inline:
+def _gain_text(tried: ChangeResult, advice: Advice) -> Inline:
     """A change without a significant gain, with its gain, interval and number of pairs."""
     figures = f"{_factor_text(tried.gain)}, {_interval_text(tried.gain)}, "
     if advice.script:

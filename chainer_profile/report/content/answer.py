@@ -45,7 +45,7 @@ def answer(
 
 
 def first_doubts(summary: Summary, count: int) -> Iterator[doc.Text]:
-    """The first ``count`` of :func:`doubts`; the last one counts the others."""
+    """The first ``count`` of :func:`doubts`; the last one ends with the number of omitted ones."""
     # Warnings come before missing parts.
     notes = sorted(doubts(summary), key=lambda note: not note.lead)
     first, more = notes[:count], len(notes) - count
@@ -75,8 +75,8 @@ def notes(summary: Summary) -> Iterator[doc.Block]:
     return doc.listing(format_finding(finding, full=True) for finding in findings)
 
 
-def folded(summary: Summary) -> Iterator[doc.Block]:
-    """Warnings and notes as lines that open on a page."""
+def foldable_findings(summary: Summary) -> Iterator[doc.Block]:
+    """Missing parts of the measurement, then warnings and notes as lines that open on a page."""
     yield from doc.below(missing_parts(summary.recording), note=True)
     for severity in (WARNING, NOTE):
         for finding in summary.findings:
@@ -134,9 +134,12 @@ def how_long(summary: Summary, program: ProgramTime | None = None) -> str:
 
 
 def _mean_of_iterations(
-    summary: Summary, program: ProgramTime | None, noun: str, median: str
+    summary: Summary, program: ProgramTime | None, noun: str, median_text: str
 ) -> str:
-    """The mean time of a program's iterations; their range if the mean is far from the median."""
+    """A sentence on the mean time of a program's iterations.
+
+    Adds their range if the mean is far from the median. ``median_text`` has the median's interval.
+    """
     recording, trial = summary.recording, summary.totals.trial
     assert trial is not None
     mean_s, count, all_count = trial.mean_s, trial.count, 0
@@ -147,7 +150,7 @@ def _mean_of_iterations(
     trials = plural(count, unit)
     if count < all_count:
         trials = f"{format_count(count)} of {plural(all_count, unit)}"
-    sentence = f"A {noun} takes {format_duration(mean_s)} (mean of {trials}; {median})."
+    sentence = f"A {noun} takes {format_duration(mean_s)} (mean of {trials}; {median_text})."
     if abs(mean_s - trial.median_s) <= _FAR_MEAN * trial.median_s:
         return sentence
     ends = f"{format_duration(trial.min_s)} to {format_duration(trial.max_s)}"

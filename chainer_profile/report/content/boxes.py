@@ -50,9 +50,10 @@ def series(at: int) -> str:
 
 
 def bar(label: str, parts: list[Part], at_least: float = 0.0) -> Iterator[Boxes]:
-    """A stacked bar. The full width is the sum of the parts, or ``at_least`` if that is larger.
+    """A stacked bar; nothing if all parts are 0.
 
-    The shares of overlapping layers add up to more than 1.
+    The full width is the sum of the parts, or ``at_least`` if that is larger. The sum of shares is
+    above 1 if layers overlap.
     """
     whole = sum(amount for _, amount, _, _ in parts)
     if whole:
@@ -63,7 +64,10 @@ def bar(label: str, parts: list[Part], at_least: float = 0.0) -> Iterator[Boxes]
 def stacked(
     parts: Iterable[Part], scale: float, left: float = 0.0, row: int = 0, prefix: str = ""
 ) -> Iterator[Box]:
-    """Yield boxes side by side; ``prefix`` begins their tooltips."""
+    """Yield boxes side by side from ``left`` on; ``prefix`` begins their tooltips.
+
+    The width of a box is the amount of its part times ``scale``.
+    """
     for name, amount, amount_text, kind in parts:
         yield Box(left, amount * scale, kind, f"{prefix}{name}: {amount_text}", row=row)
         left += amount * scale
@@ -84,7 +88,10 @@ def links(summary: Summary) -> Iterator[tuple[str, Boxes]]:
 def _icicle(
     name: str, rows: pd.DataFrame, times_s: pd.Series[float], of_phase: bool = False
 ) -> Iterator[tuple[str, Boxes]]:
-    """Draw each link with a width proportional to its time, below the link that contains it."""
+    """Draw each link with a width proportional to its time, below the link that contains it.
+
+    ``of_phase`` omits exclusive times, which are known for the whole trial only.
+    """
     times_s = times_s.clip(lower=0.0)
     whole_s = float(times_s[rows["depth"] == 0].sum())
     if not whole_s:

@@ -61,7 +61,7 @@ class BudgetRow(NamedTuple):
     level: int
     seconds: float
     share: float
-    times: float = 0
+    times: float = 0  #: How often the part ran; 0 if that is unknown.
     sampled: bool = False
 
 
@@ -92,10 +92,15 @@ def overview(
     width: int = 80,
     fits: Callable[[list[Block]], bool] = lambda blocks: True,
 ) -> list[Block]:
-    """The first screen of a program.
+    """The first screen of a program: its time, warnings, its largest parts and the next steps.
 
-    Changes that were tried come first, ``last`` ends it. It has fewer rows and steps if ``fits``
-    returns false.
+    Args:
+        program: The time of the program.
+        summary: The run of the network in the program, for warnings and steps.
+        last: The last paragraphs.
+        advice: The changes that were tried. They come first, and replace the steps of the run.
+        width: Characters of a line.
+        fits: Whether blocks fit on the screen. Until they do, rows, and then steps, are omitted.
     """
     budget = program.budget
     tried: list[Block] = []
@@ -169,7 +174,7 @@ def how_long(budget: Budget, max_characters: int | None = None) -> str:
 
 
 def _profiling_ns(budget: Budget) -> int:
-    """The time that profiling added. Excludes reports, which have not been made yet."""
+    """The time that profiling added, without the time to make reports."""
     return sum(spent.ns for spent in budget.accounts(PROFILER) if spent.name != REPORTS)
 
 

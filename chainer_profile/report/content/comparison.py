@@ -27,21 +27,27 @@ CSV = "comparison.csv"
 
 
 def report(
-    comparisons: Sequence[Comparison], plots: Sequence[str], **shown: Any
+    comparisons: Sequence[Comparison], plots: Sequence[str], **options: Any
 ) -> list[doc.Block]:
-    """The report of comparisons of one run with others, each with its picture's file."""
+    """The report of one or several comparisons with the same run.
+
+    Args:
+        comparisons: The comparisons, which have the same first side.
+        plots: The file of each comparison's picture.
+        options: Arguments of :func:`comparison_blocks`.
+    """
     names = ", ".join(comparison.after.name for comparison in comparisons)
     title = f"{names} compared with {comparisons[0].before.name}"
     blocks: list[doc.Block] = [doc.Heading(1, title)]
     for comparison, plot in zip(comparisons, plots, strict=True):
         if len(comparisons) > 1:
             blocks.append(doc.Heading(2, comparison.after.name))
-        blocks += compared(comparison, anchor=plot, **shown)
+        blocks += comparison_blocks(comparison, anchor=plot, **options)
         blocks.append(doc.Figure(plot, "Times of the layers in both runs", ""))
     return [*blocks, text("All layers: ", doc.file(CSV))]
 
 
-def compared(
+def comparison_blocks(
     comparison: Comparison,
     *,
     sort: str = "change",
@@ -51,9 +57,16 @@ def compared(
     hint: str = "",
     anchor: str = "",
 ) -> Iterator[doc.Block]:
-    """The verdict, its doubts, the program, trials, layers (see :func:`.shown_layers`), the sides.
+    """The blocks of a comparison: its verdict, notes, tables of times, and both sides.
 
-    The anchors of the layers' rows begin with ``anchor``.
+    Args:
+        comparison: The comparison.
+        sort: The order of the layers; see :func:`.shown_layers`.
+        limit: Most rows of the table of layers; None for all.
+        everything: Whether to show unchanged layers too.
+        gate: A gate to judge; None for none.
+        hint: How to see the omitted rows.
+        anchor: The beginning of the anchors of the layers' rows.
     """
     yield text(doc.strong(verdict(comparison)))
     if gate is not None:
@@ -75,7 +88,7 @@ def compared(
 
 
 def _side(side: Side) -> str:
-    """A side in a line: ``A: resnet20, ..., 1,000 profiled trials, 2026-01-02T03:04:05Z``."""
+    """Describe a side in one line: ``A: resnet20, ..., 1,000 profiled trials, 2026-01-02...``."""
     run = side.runs[0]
     parts = [words.model_name(run.settings), words.settings_text(run.settings)]
     if side.programs:

@@ -18,42 +18,43 @@ from chainer_profile.report import document as doc
 from chainer_profile.report import text as words
 from chainer_profile.report import unit
 from chainer_profile.report.content.comparison_words import (
-    change,
-    first_of,
-    interval,
+    change_text,
+    factor_interval,
+    factor_text,
+    join_first,
     side_name,
-    towards,
 )
 from chainer_profile.report.tables import Column, Columns, Table, by_key, not_shown
 from chainer_profile.report.text import printable, shorten
 
-#: Unmatched layers that are named at most; characters of paths, functions and places.
-_MAX_UNMATCHED, _MAX_PATH, _MAX_FUNCTION, _MAX_PLACE = 5, 32, 26, 12
+#: Most unmatched layers that are named; most characters of paths, functions and other cells.
+_MAX_UNMATCHED, _MAX_PATH, _MAX_FUNCTION, _MAX_OTHER = 5, 32, 26, 12
 _MARKS = {significance.SLOWER: doc.SLOWER, significance.FASTER: doc.FASTER}
 
 
-def _place(layer: Any, index: int) -> str:
-    return shorten(row_number(index, layer.covers), _MAX_PLACE)
+def _number_text(layer: Any, index: int) -> str:
+    """The number of a layer, or the indices of the layers that its row combines."""
+    return shorten(row_number(index, layer.covers), _MAX_OTHER)
 
 
-def _function(layer: Any) -> str:
+def _function_text(layer: Any) -> str:
     return shorten(printable(short_name(layer.function)), _MAX_FUNCTION)
 
 
-def _path(layer: Any) -> str:
+def _path_text(layer: Any) -> str:
     return words.ending(printable(layer.path), _MAX_PATH)
 
 
 # fmt: off
 _INTERVAL = Column("interval", "95 %", unit.FIGURE, full="95 % interval",
-                   value=lambda row: interval(row.ratio, row.low, row.high))
+                   value=lambda row: factor_interval(row.ratio, row.low, row.high))
 _TOTALS = (
     Column("total", "total", unit.TEXT, field="Index", fold=14),
     Column("before", "before", unit.SECONDS),
     Column("after", "after", unit.SECONDS),
     Column("change", "change", unit.FIGURE,
-           value=lambda row: (f"{towards(row.ratio)}, " * (row.verdict == significance.SAME)
-                              + change(row.ratio, row.verdict))),
+           value=lambda row: (f"{factor_text(row.ratio)}, " * (row.verdict == significance.SAME)
+                              + change_text(row.ratio, row.verdict))),
     replace(_INTERVAL, drop=1),
 )
 _PARTS = (
@@ -66,14 +67,15 @@ _PARTS = (
     Column("change", "change", unit.FIGURE, value=lambda row: _change_of_part(row)),
 )
 _LAYERS = by_key(
-    Column("place", "#", unit.FIGURE, value=lambda row: _place(row, row.before_index), drop=2),
-    Column("path", "path", unit.TEXT, value=_path, fold=32),
-    Column("function", "function", unit.TEXT, value=_function, fold=26),
-    Column("phase", "phase", unit.TEXT, value=lambda row: shorten(row.phase, _MAX_PLACE), fold=12,
+    Column("place", "#", unit.FIGURE, value=lambda row: _number_text(row, row.before_index),
+           drop=2),
+    Column("path", "path", unit.TEXT, value=_path_text, fold=32),
+    Column("function", "function", unit.TEXT, value=_function_text, fold=26),
+    Column("phase", "phase", unit.TEXT, value=lambda row: shorten(row.phase, _MAX_OTHER), fold=12,
            drop=4),
     Column("before", "before", unit.MS),
     Column("after", "after", unit.MS),
-    Column("change", "change", unit.FIGURE, value=lambda row: change(row.ratio, row.verdict)),
+    Column("change", "change", unit.FIGURE, value=lambda row: change_text(row.ratio, row.verdict)),
     replace(_INTERVAL, drop=3, note="95 % is the confidence interval of the factor."),
     Column("share", "share", unit.PERCENT, full="share [%]", field="after_share", drop=1),
 )
@@ -93,11 +95,11 @@ def _change_of_part(row: Any) -> str | None:
     if not row.after_s:
         return "gone"
     doubt = f", {row.verdict}" if row.verdict in (significance.SAME, significance.UNCLEAR) else ""
-    return towards(row.ratio) + doubt
+    return factor_text(row.ratio) + doubt
 
 
 def programs(comparison: Comparison) -> Iterator[doc.Block]:
-    """The whole program, then its parts, which add up to it."""
+    """The table of the whole program and its parts, which add up to it; nothing for networks."""
     if not comparison.of_programs:
         return
     rows = pd.concat([comparison.totals.head(1), comparison.parts])
@@ -116,7 +118,7 @@ def _part_name(comparison: Comparison, name: str) -> str:
 
 
 def trials(comparison: Comparison) -> Iterator[doc.Block]:
-    """The trial and its parts."""
+    """The table of a whole trial: its time, CPU time, layers and framework, as far as known."""
     rows = comparison.totals.iloc[1 if comparison.of_programs else 0 :]
     if len(rows):
         yield _table(_TOTALS, rows, "Whole trials")
@@ -130,7 +132,10 @@ def layers(
     hint: str,
     anchor: str,
 ) -> Iterator[doc.Block]:
-    """The layers, so many at most; the anchors of their rows begin with ``anchor``."""
+    """The table of the first ``limit`` of :func:`shown_layers`; nothing if there are none.
+
+    ``hint`` says how to see the omitted rows. The anchors of the rows begin with ``anchor``.
+    """
     rows = shown_layers(comparison, sort, everything)
     shown = rows.head(len(rows) if limit is None else limit)
     if len(shown):
@@ -211,25 +216,31 @@ def _file_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
                 yield both | {"row": "part", "name": part} | times
     for layer in comparison.layers.to_dict("records"):
         name = f"{layer['before_index']}_{layer['function']}"
-        yield both | layer | {"row": "layer", "name": name, "covers": _covers(layer["covers"])}
+        yield (
+            both | layer | {"row": "layer", "name": name, "covers": _join_indices(layer["covers"])}
+        )
     for which, (side, layers) in zip(("before", "after"), comparison.unmatched, strict=True):
         for only in layers:
             times = {"index": only.index, "s": side.time_s(only.index)}
             times["share"] = side.share(only.index)
             texts = {name: getattr(only, name) for name in ("path", "function", "phase")}
-            texts |= {"row": f"only {which}", "name": only.label, "covers": _covers(only.covers)}
+            texts |= {
+                "row": f"only {which}",
+                "name": only.label,
+                "covers": _join_indices(only.covers),
+            }
             yield both | texts | {f"{which}_{name}": value for name, value in times.items()}
 
 
-def _covers(covers: Sequence[int]) -> str:
+def _join_indices(covers: Sequence[int]) -> str:
     return " ".join(map(str, covers))
 
 
 def shown_layers(comparison: Comparison, sort: str, everything: bool) -> pd.DataFrame:
-    """The layers to show: the changed ones, or all; all without verdicts too.
+    """The layers that changed, sorted; all layers with ``everything`` or without verdicts.
 
-    In order of ``change`` (by how much time the trial gains or loses), ``time`` (the larger of
-    both), ``index`` (the order of the calls) or ``path``.
+    ``sort`` is ``change`` (the largest difference of times first), ``time`` (the longest time of
+    both sides first), ``index`` (the order of the calls) or ``path``.
     """
     layers = comparison.layers if everything or not comparison.judged else comparison.changed
     keys = {
@@ -243,12 +254,13 @@ def shown_layers(comparison: Comparison, sort: str, everything: bool) -> pd.Data
 
 
 def unmatched_lines(comparison: Comparison) -> Iterator[str]:
-    """Layers that only one side has, some by name, with their time in all."""
+    """A sentence on the layers that only one side has: their number, total time and some names."""
     for side, layers in comparison.unmatched:
         if layers:
             names = [
-                f"{_place(each, each.index)}_{_function(each)} at {_path(each)}" for each in layers
+                f"{_number_text(each, each.index)}_{_function_text(each)} at {_path_text(each)}"
+                for each in layers
             ]
             time = units.format_duration(sum(side.time_s(layer.index) for layer in layers))
-            count, shown = units.plural(len(layers), "layer"), first_of(names, _MAX_UNMATCHED)
+            count, shown = units.plural(len(layers), "layer"), join_first(names, _MAX_UNMATCHED)
             yield f"Only in {side_name(side)}: {count}, {time}: {shown}."

@@ -1,4 +1,4 @@
-"""Comparison -> sentences: the verdict, what limits it, and words for changes."""
+"""Comparison -> sentences: the verdict, its limits, and texts of changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chainer_profile.comparison.sides import Side
 from chainer_profile.comparison.totals import LAYERS
 from chainer_profile.report.text import printable, shorten
 
-#: Settings that differ that are named at most; characters of values and of names of runs.
+#: Most differences that are named; most characters of values and of names of runs.
 _MAX_DIFFERENCES, _MAX_VALUE, _MAX_NAME = 8, 40, 80
 
 
@@ -23,11 +23,11 @@ def verdict(comparison: Comparison) -> str:
     if not len(comparison.totals):
         return counts_line(comparison)
     row = comparison.totals.iloc[0]
-    judged, factor = str(row["verdict"]), towards(row["ratio"])
+    judged, factor = str(row["verdict"]), factor_text(row["ratio"])
     name = "sum of the layers" if comparison.headline == LAYERS else comparison.headline
     name += " by input" * (comparison.by_input and not comparison.of_programs)
     times = f"{units.format_duration(row['before_s'])}, now {units.format_duration(row['after_s'])}"
-    of_factor = interval(row["ratio"], row["low"], row["high"])
+    of_factor = factor_interval(row["ratio"], row["low"], row["high"])
     within = "" if of_factor == units.NOT_KNOWN else f", 95 % interval of the factor {of_factor}"
     if judged == significance.ONCE:
         return f"The {name} is {factor}: {times} (one run each)."
@@ -59,7 +59,7 @@ def counts_line(comparison: Comparison) -> str:
 
 
 def differences_line(comparison: Comparison) -> str:
-    """One line of the settings and environments that differ."""
+    """Name the settings and environments that differ, in one line."""
     texts = []
     for difference in comparison.differences:
         sides = (difference.before, difference.after)
@@ -68,17 +68,17 @@ def differences_line(comparison: Comparison) -> str:
     if not texts:
         return "Settings and environments are the same."
     start = "Different machines. " if comparison.other_machine else ""
-    return f"{start}What differs: {first_of(texts, _MAX_DIFFERENCES)}."
+    return f"{start}What differs: {join_first(texts, _MAX_DIFFERENCES)}."
 
 
-def first_of(texts: Sequence[str], most: int) -> str:
-    """The first of these, and how many more there are."""
+def join_first(texts: Sequence[str], most: int) -> str:
+    """Join the first ``most`` texts, and add how many more there are."""
     more = len(texts) - most
     return ", ".join(texts[:most]) + (f", and {units.format_count(more)} more" if more > 0 else "")
 
 
 def machine_line(comparison: Comparison) -> str:
-    """One line of whether the machine itself became faster or slower, and by how much."""
+    """Describe in one line whether the machine itself became faster or slower."""
     movements = {movement.name: movement for movement in comparison.movements}
     works = [movements[name] for name in (PRODUCT, COPY) if name in movements]
     if not works:
@@ -90,11 +90,11 @@ def machine_line(comparison: Comparison) -> str:
         )
     words = ", ".join(
         f"a fixed {work.name} took {units.format_factor(work.ratio)} the time"
-        + ("" if comparison.several else _ends(f"{work.low:.2f}", f"{work.high:.2f}"))
+        + ("" if comparison.several else _range_text(f"{work.low:.2f}", f"{work.high:.2f}"))
         for work in works
     )
     if OTHERS in movements and movements[OTHERS].moved:
-        busy = [_busy(side) for side in (comparison.before, comparison.after)]
+        busy = [_busy_cores(side) for side in (comparison.before, comparison.after)]
         words += f"; other programs kept {busy[0]} and {busy[1]} cores busy"
     if not comparison.same_place:
         return f"On the two machines, devices or BLAS settings {words}."
@@ -106,18 +106,20 @@ def machine_line(comparison: Comparison) -> str:
     )
 
 
-def _ends(low: str, high: str) -> str:
+def _range_text(low: str, high: str) -> str:
+    """`` (between 0.98 and 1.02)``; empty if both ends are equal."""
     return "" if low == high else f" (between {low} and {high})"
 
 
-def _busy(side: Side) -> str:
+def _busy_cores(side: Side) -> str:
+    """Format how many cores other programs kept busy, as the mean of the runs."""
     shares = [run.conditions.other_cpu for run in side.runs]
     cores = [share for share in shares if share is not None]
     return f"{sum(cores) / len(cores):.1f}" if cores else units.NOT_KNOWN
 
 
 def _noise(comparison: Comparison) -> str:
-    """How much of a change may be noise."""
+    """A sentence on how much of a change may be noise."""
     spread = units.format_percent(comparison.run_spread)
     if not comparison.judged:
         return (
@@ -138,7 +140,7 @@ def _noise(comparison: Comparison) -> str:
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
-    """The meaning and the limits of the verdicts, a sentence each."""
+    """Sentences on what the verdicts mean, and on what limits them."""
     if comparison.by_input:
         batches = f"{comparison.before.inputs}, now {comparison.after.inputs}"
         yield f"The batches differ ({batches}), so all times are by input: divided by the batch."
@@ -163,7 +165,10 @@ def notes(comparison: Comparison) -> Iterator[str]:
 
 
 def unclear_line(comparison: Comparison, gated: bool = False) -> str:
-    """Why the headline, or its gate, has no verdict though it differs; empty where it has one."""
+    """Say that either the machine or the code changed the headline, and how to find out which.
+
+    Empty unless the headline's verdict is UNCLEAR. ``gated`` adds the option of a gate.
+    """
     totals = comparison.totals
     if not len(totals) or totals["verdict"].iloc[0] != significance.UNCLEAR:
         return ""
@@ -173,13 +178,13 @@ def unclear_line(comparison: Comparison, gated: bool = False) -> str:
         if comparison.several
         else "there is one run on each side; record five of each in turn."
     )
-    factor = towards(totals["ratio"].iloc[0])
+    factor = factor_text(totals["ratio"].iloc[0])
     what = "program" if comparison.of_programs else "trial"
     return f"It is unknown whether the machine or the code made the {what} {factor}: {more}"
 
 
 def fusion_line(comparison: Comparison) -> str:
-    """How many layers an engine does together, and the groups compared; empty for none.
+    """How many layers became nodes, and the groups compared; empty if no rows were combined.
 
     ``66 layers of chainer became 27 nodes of onnxruntime 1.20.1; compared as 24 groups.``
     """
@@ -194,23 +199,23 @@ def fusion_line(comparison: Comparison) -> str:
     return f"{before} {became} {after}; compared as {units.plural(fusion.groups, 'group')}."
 
 
-def change(ratio: float, verdict: str) -> str:
-    """A change in words: ``1.11x faster``, ``1.05x slower``, ``not significant``."""
+def change_text(ratio: float, verdict: str) -> str:
+    """Format a change with its verdict: ``1.11x faster``, ``1.05x slower``, ``not significant``."""
     if verdict == significance.SAME:
         return verdict
     doubts = (significance.UNCLEAR, significance.ONCE)
-    return towards(ratio) + (f", {verdict}" if verdict in doubts else "")
+    return factor_text(ratio) + (f", {verdict}" if verdict in doubts else "")
 
 
-def towards(ratio: float) -> str:
-    """A ratio in words, whether significant or not: ``1.01x slower``."""
+def factor_text(ratio: float) -> str:
+    """Format a ratio as a factor, whether significant or not: ``1.01x slower``."""
     if not ratio > 0 or math.isinf(ratio):
         return units.NOT_KNOWN
     return f"{units.format_factor(max(ratio, 1 / ratio))} {'slower' if ratio >= 1 else 'faster'}"
 
 
-def interval(ratio: float, low: float, high: float) -> str:
-    """The 95 % interval of the factor that :func:`towards` gives: ``1.04-1.07``."""
+def factor_interval(ratio: float, low: float, high: float) -> str:
+    """Format the 95 % interval of the factor of :func:`factor_text`: ``1.04-1.07``."""
     if ratio < 1:
         low, high = 1 / high, 1 / low
     return units.format_interval(low, high, "{:.2f}".format, "-")

@@ -31,14 +31,14 @@ CSV, PLOT = "engines.csv", "engines.png"
 
 
 def report(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[doc.Block]:
-    """Make the report. ``recordings`` maps names of engines that timed their nodes to the times."""
-    blocks = doc.shown_in(doc.REPORT, _sections(run, recordings))
+    """Make the report; ``recordings`` has the engines that timed their nodes, by name."""
+    blocks = doc.blocks_in_form(doc.REPORT, _sections(run, recordings))
     return [doc.Heading(1, texts.title(run)), *blocks]
 
 
 def overview(run: EnginesRun, recordings: Mapping[str, Recording]) -> Iterator[doc.Block]:
     """The first screen."""
-    return doc.shown_in(doc.BRIEF, _sections(run, recordings))
+    return doc.blocks_in_form(doc.BRIEF, _sections(run, recordings))
 
 
 def _sections(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[doc.Section]:
@@ -123,7 +123,10 @@ def _nodes(
 
 
 def _compared_layers(name: str, recordings: Mapping[str, Recording]) -> Iterator[doc.Block]:
-    """A table of Chainer's layers and the same layers under an engine."""
+    """A table of Chainer's layers and the same layers under an engine.
+
+    Nothing if the engine's nodes do not name their layers.
+    """
     try:
         before, after = (Side(engine, (recordings[engine],)) for engine in (BASELINE, name))
         comparison = compare(before, after)

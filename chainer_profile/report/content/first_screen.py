@@ -215,7 +215,10 @@ TABLES: dict[str, Callable[[Summary, TableOptions], Iterator[doc.Block]]] = {
 
 
 def next_steps(summary: Summary, advice: Advice | None, every_finding: bool) -> Iterator[doc.Block]:
-    """The best measured change, or the most promising steps, or with ``every_finding`` all."""
+    """The best measured change; without advice, the most promising steps.
+
+    ``every_finding`` adds all findings except warnings, in place of these steps.
+    """
     findings = merged(summary.findings)
     steps = steps_to_do(findings)
     if advice is not None and (helped := what_helped(advice)):

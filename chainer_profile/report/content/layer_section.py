@@ -148,7 +148,10 @@ def _default_columns(summary: Summary, options: TableOptions) -> list[Column]:
 
 
 def _note_of_marks(columns: Sequence[Column], rows: pd.DataFrame) -> dict[str, str]:
-    """The note that explains ``~``, by the marked column that a narrow terminal drops last."""
+    """The note that explains ``~``, by column key; empty if no cell has this mark.
+
+    The marked column that a narrow terminal drops last gets the note.
+    """
     estimated = list(rows[rows["work_is_about"]].itertuples())
     marked = [column for column in columns if any(column.cell(row)[:1] == "~" for row in estimated)]
     last = sorted(marked, key=lambda column: column.drop or math.inf)[-1:]
@@ -156,6 +159,7 @@ def _note_of_marks(columns: Sequence[Column], rows: pd.DataFrame) -> dict[str, s
 
 
 def bars(summary: Summary) -> Iterator[Block]:
+    """The figure with a bar for each layer."""
     phases = ", phase after phase" if summary.several_phases else ""
     yield Figure(
         PLOT,

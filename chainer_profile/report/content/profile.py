@@ -116,7 +116,7 @@ def overview(
     summary: Summary, related: RelatedResults | None = None, **table_options: Any
 ) -> Iterator[doc.Block]:
     """The report for a terminal; ``table_options`` are arguments of :class:`TableOptions`."""
-    return doc.shown_in(doc.FULL, sections(summary, related, TableOptions(**table_options)))
+    return doc.blocks_in_form(doc.FULL, sections(summary, related, TableOptions(**table_options)))
 
 
 def _what_was_run(summary: Summary) -> Iterator[doc.Block]:
@@ -140,7 +140,7 @@ def _first_of_page(
     yield from (block for block in first.answer(summary, advice, program) if not block.note)
     yield from by_layer.bars(summary)
     yield by_layer.hottest(summary)
-    yield from first.folded(summary)
+    yield from first.foldable_findings(summary)
 
 
 def report(
@@ -163,5 +163,5 @@ def report(
     return [
         doc.Heading(1, heading),
         *(doc.text(doc.strong(name), f": {value}") for name, value in title.rows()),
-        *doc.shown_in(doc.REPORT, made or sections(summary, related)),
+        *doc.blocks_in_form(doc.REPORT, made or sections(summary, related)),
     ]

@@ -123,7 +123,10 @@ _BY_RANK = by_key(
 
 
 def rank_table(ranks: Ranks, limit: int | None, hint: str) -> Table:
-    """A row for each rank; more than :data:`MOST_BARS` ranks by computing time, longest first."""
+    """A row for each rank in the order of their numbers.
+
+    If there are more than :data:`MOST_BARS` ranks, the rank that computes longest comes first.
+    """
     waiting, moving = (times.sum(axis=2) for times in (ranks.waiting_ns, ranks.moving_ns))
     parts = (ranks.iteration_ns, ranks.computing_ns, waiting, moving, ranks.between_ns)
     names = ("iteration_s", "computing_s", "waiting_s", "moving_s", "between_s")
@@ -168,7 +171,7 @@ def straggling_layer(ranks: Ranks, straggler: Straggler) -> Layer:
 
 
 def collective_table(ranks: Ranks, limit: int | None, hint: str) -> Iterator[Table]:
-    """The collectives, if arrivals are known: their sum, then the slowest first."""
+    """The collectives after their sum, slowest first; nothing if arrivals are unknown."""
     if not ranks.collectives:
         return
     rows = _collectives(ranks).assign(mark="")
@@ -219,11 +222,11 @@ def _rank_column(ranks: Ranks, at: int) -> Column:
 
 
 def _over_ranks(ranks: Ranks, times_ns: Ints) -> pd.DataFrame:
-    """Median times on each rank, with the smallest and largest of them, one row per last index.
+    """A table of the median times on each rank, and their median, minimum and maximum.
 
     Args:
         ranks: The ranks.
-        times_ns: Times, (ranks, iterations, rows).
+        times_ns: Times, (ranks, iterations, rows of the table).
     """
     by_rank_s = np.median(times_ns, axis=1) * NS
     least, most = by_rank_s.argmin(axis=0), by_rank_s.argmax(axis=0)

@@ -22,24 +22,24 @@ _NAME_WIDTH = 0.1
 _BETWEEN = "between collectives"
 
 
-def merged(ranks: Ranks, limit: int | None = None, hint: str = "") -> Iterator[doc.Block]:
+def overview(ranks: Ranks, limit: int | None = None, hint: str = "") -> Iterator[doc.Block]:
     """The blocks of a terminal.
 
     Args:
         ranks: The ranks.
-        limit: Rows of a table at most; all by default.
-        hint: How to see the other rows.
+        limit: Most rows of a table; None for all.
+        hint: How to see the omitted rows.
     """
-    return doc.shown_in(doc.FULL, _sections(ranks, limit, hint))
+    return doc.blocks_in_form(doc.FULL, _sections(ranks, limit, hint))
 
 
 def report(ranks: Ranks, limit: int | None = None) -> list[doc.Block]:
-    return [doc.Heading(1, title(ranks)), *doc.shown_in(doc.REPORT, _sections(ranks, limit))]
+    return [doc.Heading(1, title(ranks)), *doc.blocks_in_form(doc.REPORT, _sections(ranks, limit))]
 
 
 def page(ranks: Ranks, limit: int | None = None) -> list[doc.Block]:
     """The report with a bar for each rank, and the layers of all ranks."""
-    return [doc.Heading(1, title(ranks)), *doc.shown_in(doc.PAGE, _sections(ranks, limit))]
+    return [doc.Heading(1, title(ranks)), *doc.blocks_in_form(doc.PAGE, _sections(ranks, limit))]
 
 
 def _sections(ranks: Ranks, limit: int | None = None, hint: str = "") -> list[doc.Section]:

@@ -125,8 +125,8 @@ def device(summary: Summary) -> Iterator[Block]:
     if use is None:
         return
     yield text(strong("Launch bound"), f": {pace(use)}") if use.launch_bound else text(pace(use))
-    wall, (launch, wait) = _adding_up((use.launch_s, use.wait_s))
-    span, (layers, gaps, rest) = _adding_up((use.layers_s, use.gaps_s, use.rest_s))
+    wall, (launch, wait) = _format_sum((use.launch_s, use.wait_s))
+    span, (layers, gaps, rest) = _format_sum((use.layers_s, use.gaps_s, use.rest_s))
     rows = [
         ("Wall time of a profiled trial", wall),
         ("... the host launches", launch),
@@ -184,7 +184,7 @@ def _busy_text(use: DeviceUse) -> str:
     )
 
 
-def _adding_up(parts_s: Sequence[float]) -> tuple[str, list[str]]:
+def _format_sum(parts_s: Sequence[float]) -> tuple[str, list[str]]:
     """Format a sum and its parts in ms so that the printed parts add up to the printed sum.
 
     The largest part takes the rounding error.

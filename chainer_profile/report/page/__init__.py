@@ -12,7 +12,7 @@ from string import Template
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from chainer_profile.report.document import PAGE, Figure, Heading, shown_in
+from chainer_profile.report.document import PAGE, Figure, Heading, blocks_in_form
 from chainer_profile.report.tables import Table
 from chainer_profile.report.text import model_name, printable, settings_text
 from chainer_profile.report.writers import html
@@ -54,7 +54,7 @@ def render(
     about = [settings_text(settings), *(f"{name}: {value}" for name, value in title.rows())]
     drawn = pictures.run_pictures(summary) if drawn is None else drawn
     heading = Heading(1, title.heading or profile.subject(summary, related))
-    blocks = shown_in(PAGE, made or profile.sections(summary, related))
+    blocks = blocks_in_form(PAGE, made or profile.sections(summary, related))
     return page([heading, *blocks], kind, drawn, about)
 
 

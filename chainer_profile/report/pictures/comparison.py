@@ -15,7 +15,7 @@ from chainer_profile.basics.units import format_count
 from chainer_profile.comparison.compare import Comparison
 from chainer_profile.comparison.fused import short_name
 from chainer_profile.comparison.significance import FASTER, SLOWER
-from chainer_profile.report.content.comparison_words import change, fusion_line, verdict
+from chainer_profile.report.content.comparison_words import change_text, fusion_line, verdict
 from chainer_profile.report.pictures import bars, figures
 from chainer_profile.report.text import printable, shorten
 
@@ -35,7 +35,7 @@ _ABOVE = 3
 
 
 def pictures(comparisons: Sequence[Comparison]) -> dict[str, figures.Picture]:
-    """The picture of each comparison, by the prefix of its rows' anchors in a page."""
+    """The picture of each comparison, by its name in a page, with which its rows' anchors begin."""
     return {
         f"comparison{at}": figures.Picture(partial(figure, comparison, f"comparison{at}"))
         for at, comparison in enumerate(comparisons)
@@ -47,7 +47,8 @@ def figure(comparison: Comparison, anchor: str = "") -> Figure:
     """Draw each layer's median (or mean) before and after, in the order of the calls.
 
     Slower layers are red, faster ones blue, with the factor above. Shows at most
-    :data:`MAX_LAYERS`: first the layers that changed most, then the slowest ones.
+    :data:`MAX_LAYERS`: first the layers that changed most, then the slowest ones. The bars link to
+    anchors that begin with ``anchor``.
     """
     layers = _layers_to_draw(comparison)
     count = len(layers)
@@ -113,7 +114,9 @@ def _write_factors(ax: Axes, layers: pd.DataFrame, font: float) -> None:
     for at, row in enumerate(layers.itertuples()):
         if colour := _COLOURS.get(row.verdict):
             top = at, max(row.before_s, row.after_s) * 1e3
-            ax.annotate(change(row.ratio, row.verdict), top, (0, _ABOVE), color=colour, **style)
+            ax.annotate(
+                change_text(row.ratio, row.verdict), top, (0, _ABOVE), color=colour, **style
+            )
 
 
 def _title(comparison: Comparison, width: int) -> str:

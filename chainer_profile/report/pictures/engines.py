@@ -136,6 +136,6 @@ def _draw(ax: Axes, parts: pd.DataFrame, colours: dict[str, str], run: EnginesRu
     style: dict[str, Any] = {"height": 0.66, "linewidth": 0.5, "edgecolor": "white"}
     for name in parts:
         for at in np.flatnonzero(parts[name]):
-            place = {"left": begins[name][at], "hatch": "////" * run.measured[at].wrong}
-            (bar,) = ax.barh(at, parts[name][at], color=colours[name], **place, **style)
+            bar_style = {"left": begins[name][at], "hatch": "////" * run.measured[at].wrong}
+            (bar,) = ax.barh(at, parts[name][at], color=colours[name], **bar_style, **style)
             bar.set_url(f"#{anchors[at]}")

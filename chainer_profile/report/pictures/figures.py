@@ -138,7 +138,7 @@ class Picture:
                 element.set("id", f"{name}-{element_id}")
             for key, value in attributes.items():
                 value = re.sub(r"#([\w-]+)", prefixed_id, value)
-                element.set(key, _in_page(value))
+                element.set(key, _page_attribute(value))
             if element_id == TITLE:
                 transforms = " ".join(line.get("transform", "") for line in element.iter())
                 top = max(map(float, re.findall(r"translate\(\S+ (\S+)\)", transforms))) + TEXT / 2
@@ -186,7 +186,7 @@ def settle(figure: Figure) -> None:
 
 
 @lru_cache(maxsize=512)
-def _in_page(value: str) -> str:
+def _page_attribute(value: str) -> str:
     """Shorten the value of an SVG attribute, and replace colours by the page's variables."""
     value = re.sub(r"font-family: [^;]+;?|stroke-miterlimit: \d+;?", "", value)
     value = re.sub(r"font: ([\d.]+px) [^;]+", r"font-size: \1", value)
@@ -204,7 +204,7 @@ def blank(width: float, height: float) -> Figure:
 
 
 def legend_above(ax: Axes, size: float, pad: float, columns: int = 0) -> None:
-    """Draw the legend above the axes, ``pad`` font sizes away."""
+    """Draw the legend above the axes, ``pad`` font sizes away, by default on one line."""
     handles, _ = ax.get_legend_handles_labels()
     ax.legend(
         handles=handles,

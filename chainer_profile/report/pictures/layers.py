@@ -72,11 +72,11 @@ def figure(summary: Summary) -> Figure:
     """
     drawn = layer_bars(summary)
     frame = drawn.frame
-    fig, ax, points, size = _axes(len(frame))
-    _draw_bars(ax, summary, drawn, points)
+    fig, ax, bar_points, size = _axes(len(frame))
+    _draw_bars(ax, summary, drawn, bar_points)
     names, mean_s = frame["name"].tolist(), frame["mean_s"].to_numpy()
-    _label_bars(fig, names, mean_s, points, drawn.label, size)
-    _draw_phases(ax, summary, frame["phase"].tolist(), points, size)
+    _label_bars(fig, names, mean_s, bar_points, drawn.label, size)
+    _draw_phases(ax, summary, frame["phase"].tolist(), bar_points, size)
     label = f"mean self time{on_gpu(summary)} [ms]"
     ax.set_ylabel(label, fontsize=size)
     width = int(fig.get_figwidth() * _CHARS * figures.TEXT / size)
@@ -97,7 +97,7 @@ def memory_figure(summary: Summary) -> Figure:
     assert use is not None
     phases = summary.layers["phase"].tolist()
     count = len(phases)
-    fig, ax, points, size = _axes(count)
+    fig, ax, bar_points, size = _axes(count)
     peak = np.array(use.peak_nbytes, float) / _MIB
     left = np.array(use.retained_nbytes, float) / _MIB
     levels = {phase.phase: phase.high_nbytes / _MIB for phase in use.phases}
@@ -112,8 +112,10 @@ def memory_figure(summary: Summary) -> Figure:
         ax.hlines(high, *ends, figures.INK, _DASHES, linewidth=1.2, label="high water of the phase")
     top = max(float(peak.max()), float(left.max()), *levels.values())
     ax.set_ylim(min(0.0, float(left.min()), *levels.values()) * 1.05, (top or 1.0) * 1.1)
-    _label_bars(fig, layer_names(summary), peak, points, "layer, in the order of the calls", size)
-    _draw_phases(ax, summary, phases, points, size, times=False)
+    _label_bars(
+        fig, layer_names(summary), peak, bar_points, "layer, in the order of the calls", size
+    )
+    _draw_phases(ax, summary, phases, bar_points, size, times=False)
     ax.set_ylabel("allocated [MiB]", fontsize=size)
     _draw_legend(fig, summary, size - 1)
     if count <= MOST:
@@ -131,7 +133,11 @@ def phase_ranges(phases: Iterable[str]) -> list[tuple[str, int, int]]:
 
 
 def layer_bars(summary: Summary) -> Bars:
-    """Make a bar for each layer; above :data:`MOST` layers, for each block or slowest layer."""
+    """Make a bar for each layer.
+
+    If there are more than :data:`MOST`, make one for each block in each phase. If there are more of
+    these too, make one for each of the :data:`SLOWEST` layers.
+    """
     layers = summary.layers
     all_bars = layers.assign(
         name=layer_names(summary),
@@ -145,7 +151,7 @@ def layer_bars(summary: Summary) -> Bars:
     groups = layers.groupby(["phase", blocks], sort=False).indices
     count = units.plural(len(layers), "layer")
     if len(groups) <= MOST:
-        frame = pd.DataFrame(_block(summary, key, rows) for key, rows in groups.items())
+        frame = pd.DataFrame(_block_bar(summary, key, rows) for key, rows in groups.items())
         return Bars(frame, f"block, in the order of the calls; {count} by block", are_layers=False)
     slowest = np.argsort(-layers["mean_s"].to_numpy(), kind="stable")[:SLOWEST]
     slow_bars = all_bars.iloc[np.sort(slowest)]
@@ -154,7 +160,8 @@ def layer_bars(summary: Summary) -> Bars:
     return Bars(slow_bars, f"layer, in the order of the calls; {note}")
 
 
-def _block(summary: Summary, key: Any, rows: NDArray[np.intp]) -> dict[str, str | float]:
+def _block_bar(summary: Summary, key: Any, rows: NDArray[np.intp]) -> dict[str, str | float]:
+    """A row of :attr:`Bars.frame` for the layers of a block; ``key`` is its phase and name."""
     layers, (phase, block) = summary.layers.iloc[rows], key
     times_s = summary.recording.self_ns[:, rows].sum(axis=1) * NS
     p5_s, p95_s = np.quantile(times_s, (0.05, 0.95))
@@ -187,8 +194,8 @@ def _axes(count: int) -> tuple[Figure, Axes, float, float]:
     return bars.axes_for(count, width, min(_MAX_HEIGHT, max(_MIN_HEIGHT, 0.4 * width)))
 
 
-def _draw_bars(ax: Axes, summary: Summary, drawn: Bars, points: float) -> None:
-    """Draw bars, whiskers, and the time from which a layer is hot."""
+def _draw_bars(ax: Axes, summary: Summary, drawn: Bars, bar_points: float) -> None:
+    """Draw bars that are ``bar_points`` wide, whiskers, and the time from which a layer is hot."""
     x = np.arange(len(drawn.frame))
     mean, hot, low, high = (
         drawn.frame[name].to_numpy() * 1e3 for name in ("mean_s", "hot_s", "p5_s", "p95_s")
@@ -196,13 +203,13 @@ def _draw_bars(ax: Axes, summary: Summary, drawn: Bars, points: float) -> None:
     highest = float(mean.max()) or 1.0
     limit = min(max(highest, float(high.max())), _HEADROOM * highest)
     cut = high > limit
-    thin = float(np.clip(points / 10, 0.3, 1.0))
+    thin = float(np.clip(bar_points / 10, 0.3, 1.0))
     count, layers = map(units.format_count, (len(summary.hotspots.indices), len(summary.layers)))
     rule = f"hot: {summary.hotspots.rule} ({count} of {layers})"
     style: dict[str, Any] = {"zorder": 1.01, "label": rule}
     bars.draw(ax, x[hot > 0], hot[hot > 0], 0.8, figures.HOT_COLOUR, **style)
     bars.draw(ax, x, mean, 0.8, figures.OTHER_COLOUR, label="other layers")
-    cap, length = min(3.0, points * 0.22), np.minimum(high, limit) - low
+    cap, length = min(3.0, bar_points * 0.22), np.minimum(high, limit) - low
     style = {"ecolor": figures.INK, "elinewidth": thin, "capsize": cap, "capthick": thin}
     label = "5th to 95th percentile"
     ax.errorbar(x, low, (0 * length, length), fmt="none", label=label, **style)
@@ -223,14 +230,14 @@ def _draw_phases(
     ax: Axes,
     summary: Summary,
     phases: Sequence[str],
-    points: float,
+    bar_points: float,
     size: float,
     *,
     times: bool = True,
 ) -> None:
-    """Separate phases by lines and grey bands, and write the name and time above each.
+    """Separate phases by lines and grey bands, and write the name of each above it.
 
-    If names would overlap, only the phase with more layers has a name.
+    If names would overlap, only the phase with more layers has one. ``times`` adds its time.
     """
     if not summary.several_phases:
         return
@@ -246,7 +253,7 @@ def _draw_phases(
         name = printable(phase)
         with_sum = f"{name}: {units.format_duration(float(sums_s[phase]))}"
         for text in (with_sum, name)[not times :]:
-            half = len(text) * size * _CHAR_WIDTH / points / 2
+            half = len(text) * size * _CHAR_WIDTH / bar_points / 2
             # Keep the text within the ends of the axis.
             ends = half - 0.7, max(half - 0.7, len(phases) - 0.3 - half)
             at = float(np.clip((start + end - 1) / 2, *ends))
@@ -261,14 +268,14 @@ def _label_bars(
     fig: Figure,
     names: Sequence[str],
     heights: NDArray[np.float64],
-    points: float,
+    bar_points: float,
     label: str,
     size: float,
 ) -> None:
     """Write the names below the bars; if they would overlap, the highest bars keep theirs."""
     scale = size / figures.TEXT
-    font = float(np.clip(points / bars.LINE_HEIGHT, _MIN_FONT * scale, _MAX_FONT * scale))
-    spacing = max(1, int(np.ceil(font * bars.LINE_HEIGHT / points - 1e-9)))
+    font = float(np.clip(bar_points / bars.LINE_HEIGHT, _MIN_FONT * scale, _MAX_FONT * scale))
+    spacing = max(1, int(np.ceil(font * bars.LINE_HEIGHT / bar_points - 1e-9)))
     named: NDArray[np.bool_] = np.zeros(len(names), bool)
     for at in np.argsort(-heights, kind="stable"):
         if not named[max(0, at - spacing + 1) : at + spacing].any():

@@ -49,7 +49,10 @@ def _frame(name: str) -> str:
 def _sampled_stacks(
     summary: Summary, stack: str, spent: int, row: int | None
 ) -> Iterator[tuple[str, int]]:
-    """Divide the time of a layer among its sampled stacks; unchanged without samples."""
+    """Divide the time of a row among its sampled stacks: pairs of a stack and its nanoseconds.
+
+    A row without samples yields its own stack and time.
+    """
     inside, parts = summary.recording.inside, summary.inside
     if inside is None or parts is None or row is None or parts.layer(row) is None:
         yield stack, spent
@@ -62,9 +65,9 @@ def _sampled_stacks(
         yield ";".join([stack, *frames]), int(ns)
 
 
-def _location(place: StackFrame) -> str:
-    where = f"{place.file}:{place.line}" if place.line else place.file
-    return f"{place.function} ({where})"
+def _location(frame: StackFrame) -> str:
+    where = f"{frame.file}:{frame.line}" if frame.line else frame.file
+    return f"{frame.function} ({where})"
 
 
 def _summed_stacks(summary: Summary) -> Iterator[tuple[str, int, int | None]]:

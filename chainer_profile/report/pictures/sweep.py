@@ -76,7 +76,7 @@ def _differ(results: Sequence[CaseResult], key: str) -> bool:
 
 
 def _group(results: Sequence[CaseResult], keys: Iterable[str]) -> Groups:
-    """Group results by the properties in which they differ, which are the groups' names."""
+    """Group results by those properties of ``keys`` in which they differ, which name the groups."""
     differing = [key for key in keys if _differ(results, key)]
     groups: Groups = {}
     for result in results:

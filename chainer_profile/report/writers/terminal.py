@@ -63,7 +63,7 @@ def written(blocks: Iterable[doc.Block], width: int | None = None) -> str:
     return "\n".join(line.rstrip() for line in file.getvalue().split("\n")[:-1])
 
 
-def first_screen(
+def fit_on_screen(
     blocks: Iterable[doc.Block], width: int | None, hint: str, height: int = SCREEN
 ) -> list[doc.Block]:
     """Select the blocks that fit on a first screen, and list the captions of the others.
@@ -203,7 +203,7 @@ def _fitting(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: i
     fitting = [at for at, column_width in enumerate(widths) if column_width]
 
     def total_width(folds: Sequence[int | None]) -> int:
-        """The width of the remaining columns, folded to these widths."""
+        """The width of the columns in ``fitting`` if each is folded to its width in ``folds``."""
         folded = (min(widths[at], folds[at] or widths[at]) for at in fitting)
         return sum(folded) + _GAP * (len(fitting) - 1)
 
