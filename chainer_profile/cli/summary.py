@@ -40,7 +40,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         return 0
     with printing():
         if args.format == "csv":
-            print(content.to_file(network, **shown), end="", flush=True)
+            print(content.table_csv(network, **shown), end="", flush=True)
         else:
             print(markdown.write(content.overview(network, **shown)), end="", flush=True)
     return 0

@@ -138,7 +138,7 @@ def _row_of_times(summary: Summary, name: str, share: float, times: Statistics) 
 
 
 def _row(summary: Summary, name: str, **fields: Any) -> Any:
-    """Make a row of the table of layers for what is not a layer; other fields are empty."""
+    """Make a row of the table of layers, such as the framework's; other fields are empty."""
     row_type = type(next(summary.layers.itertuples()))
     texts = dict.fromkeys(("path", "phase", "dtype", "verdict"), "")
     shapes = {"input_shapes": (), "output_shapes": ()}

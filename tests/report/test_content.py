@@ -313,10 +313,10 @@ def test_screen_of_a_program_warns_about_its_numbers() -> None:
 
 
 def test_layers_of_a_comparison_are_sorted() -> None:
-    changed = comparison_tables.shown_layers(compared(), sort="change", everything=False)
+    changed = comparison_tables.select_layers(compared(), sort="change", everything=False)
     assert sorted(changed.index) == [3, 7]
     change, index, path = (
-        comparison_tables.shown_layers(compared(), sort=sort, everything=True)
+        comparison_tables.select_layers(compared(), sort=sort, everything=True)
         for sort in ("change", "index", "path")
     )
     assert (change["after_s"] - change["before_s"]).abs().is_monotonic_decreasing
@@ -375,7 +375,7 @@ def test_columns_of_a_network_can_be_chosen() -> None:
         assert network.choose_columns(view, [second, first, second]) == (second, first)
         with pytest.raises(UsageError, match=rf"unknown column.*known are {', '.join(names)}$"):
             network.choose_columns(view, ["macs\n", "foo"])
-        head, *rows = network.to_file(a_network(), view=view, columns=["flops"]).splitlines()
+        head, *rows = network.table_csv(a_network(), view=view, columns=["flops"]).splitlines()
         assert head == "flops"
         assert sum(int(cell.strip('"') or 0) for cell in rows) == a_network().flops > 0
 

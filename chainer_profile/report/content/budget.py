@@ -100,7 +100,8 @@ def overview(
         last: The last paragraphs.
         advice: The changes that were tried. They come first, and replace the steps of the run.
         width: Characters of a line.
-        fits: Whether blocks fit on the screen. Until they do, rows, and then steps, are omitted.
+        fits: Whether the blocks below these changes fit on the screen. Until they do, rows, and
+            then steps, are omitted, but at least 12 rows and a step remain.
     """
     budget = program.budget
     tried: list[Block] = []

@@ -61,7 +61,7 @@ def comparison_blocks(
 
     Args:
         comparison: The comparison.
-        sort: The order of the layers; see :func:`.shown_layers`.
+        sort: The order of the layers; see :func:`.select_layers`.
         limit: Most rows of the table of layers; None for all.
         everything: Whether to show unchanged layers too.
         gate: A gate to judge; None for none.

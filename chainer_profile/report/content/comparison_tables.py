@@ -132,11 +132,11 @@ def layers(
     hint: str,
     anchor: str,
 ) -> Iterator[doc.Block]:
-    """The table of the first ``limit`` of :func:`shown_layers`; nothing if there are none.
+    """The table of the first ``limit`` of :func:`select_layers`; nothing if there are none.
 
     ``hint`` says how to see the omitted rows. The anchors of the rows begin with ``anchor``.
     """
-    rows = shown_layers(comparison, sort, everything)
+    rows = select_layers(comparison, sort, everything)
     shown = rows.head(len(rows) if limit is None else limit)
     if len(shown):
         legend = not_shown(len(rows) - len(shown), hint)
@@ -203,7 +203,7 @@ COLUMNS = by_key(
 
 
 def file_rows(comparisons: Sequence[Comparison]) -> pd.DataFrame:
-    """Totals, layers and unmatched layers of all comparisons; see :data:`COLUMNS`."""
+    """Totals, parts of programs, and all layers of the comparisons; see :data:`COLUMNS`."""
     return pd.DataFrame([row for comparison in comparisons for row in _file_rows(comparison)])
 
 
@@ -236,7 +236,7 @@ def _join_indices(covers: Sequence[int]) -> str:
     return " ".join(map(str, covers))
 
 
-def shown_layers(comparison: Comparison, sort: str, everything: bool) -> pd.DataFrame:
+def select_layers(comparison: Comparison, sort: str, everything: bool) -> pd.DataFrame:
     """The layers that changed, sorted; all layers with ``everything`` or without verdicts.
 
     ``sort`` is ``change`` (the largest difference of times first), ``time`` (the longest time of
@@ -254,7 +254,7 @@ def shown_layers(comparison: Comparison, sort: str, everything: bool) -> pd.Data
 
 
 def unmatched_lines(comparison: Comparison) -> Iterator[str]:
-    """A sentence on the layers that only one side has: their number, total time and some names."""
+    """For each side, a sentence on the layers that only it has: number, total time, some names."""
     for side, layers in comparison.unmatched:
         if layers:
             names = [

@@ -131,14 +131,14 @@ def _mark_work(row: Any, cell: str) -> str:
     return least + units.format_about(cell, row.approximate > 0)
 
 
-def to_file(
+def table_csv(
     summary: ModelSummary,
     *,
     view: str = LAYERS,
     depth: int = 1,
     columns: Sequence[str] | None = None,
 ) -> str:
-    """Format the table as CSV; see :func:`overview` for the arguments."""
+    """Format all rows of the table as CSV; see :func:`overview` for the arguments."""
     keys = choose_columns(view, columns) + (("approximate",) if columns is None else ())
     return to_csv([COLUMNS[view][key] for key in keys], _table(summary, view, depth))
 

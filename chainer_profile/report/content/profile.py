@@ -136,7 +136,7 @@ def _program(summary: Summary, program: ProgramTime | None) -> Iterator[doc.Bloc
 def _first_of_page(
     summary: Summary, advice: Advice | None, program: ProgramTime | None
 ) -> Iterator[doc.Block]:
-    """The answer with its picture and the slowest layers; warnings below them open."""
+    """The answer with its picture and the slowest layers, then warnings and notes that open."""
     yield from (block for block in first.answer(summary, advice, program) if not block.note)
     yield from by_layer.bars(summary)
     yield by_layer.hottest(summary)
