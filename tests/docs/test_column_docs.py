@@ -1,6 +1,6 @@
-"""docs/columns.md lists exactly the columns of the code: its tables are generated.
+"""docs/columns.md lists exactly the columns of the code: its lists are generated.
 
-``python -m tests.docs.test_column_docs`` updates the tables and keeps the other text.
+``python -m tests.docs.test_column_docs`` updates the lists and keeps the other text.
 """
 
 import re
@@ -13,15 +13,15 @@ from tests.report.reading import meanings
 DOCS = ROOT / "docs" / "columns.md"
 
 
-def layer_table():
-    """Format the columns of layers, with the default columns in bold."""
-    head = ("name", "heading", "in layers.csv, if different", "meaning")
-    lines = [head, ("---",) * len(head)]
+def of_layers():
+    """List the columns of layers: name, name in layers.csv and heading if different, meaning."""
+    lines = []
     for name, column in LAYER_COLUMNS.items():
-        file = f"`{column.csv}`" if column.csv not in ("", name) else ""
+        file = f", `{column.csv}`" if column.csv not in ("", name) else ""
+        heading = f" ({column.heading})" if column.heading not in ("", name) else ""
         shown = marked(name, TABLE_COLUMNS["terminal"])
-        lines.append((shown, column.heading, file, column.meaning.replace("|", "\\|")))
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        lines.append(f"- {shown}{file}{heading}: {column.meaning}")
+    return lines
 
 
 def marked(name, usual):
@@ -33,17 +33,25 @@ def in_file(columns):
     return [f"- `{name}`: {meaning}" for name, meaning in meanings(columns).items()]
 
 
+def of_links():
+    """List the columns of links, those of phases with one meaning in one line."""
+    names = {}
+    for name, meaning in meanings(LINK_COLUMNS).items():
+        names.setdefault(meaning, []).append(f"`{name}`")
+    return [f"- {', '.join(several)}: {meaning}" for meaning, several in names.items()]
+
+
 def of_network(view):
     usual, columns = network.DEFAULTS[view], network.COLUMNS[view]
     return [f"- {marked(name, usual)}: {column.meaning}" for name, column in columns.items()]
 
 
 def documentation():
-    """Return the page with its tables generated again."""
+    """Return the page with its lists generated again."""
     text, by_layer = DOCS.read_text(), of_network(network.LAYERS)
     for heading, lines in {
-        "The layer table on the terminal": [layer_table()],
-        "links.csv": in_file(LINK_COLUMNS),
+        "The layer table on the terminal": of_layers(),
+        "links.csv": of_links(),
         "By layer": by_layer,
         "By link, with `--tree`": [x for x in of_network(network.LINKS) if x not in by_layer],
         "comparison.csv": in_file(comparison_tables.COLUMNS),
@@ -51,7 +59,7 @@ def documentation():
         "collectives.csv": in_file(rank_tables.COLLECTIVE_COLUMNS),
     }.items():
         first, heading, rest = text.partition(f"# {heading}\n")
-        words, last = re.fullmatch(r"((?:(?![|-]).*\n)*)(?:[|-].*\n)+((?s:.*))", rest).groups()
+        words, last = re.fullmatch(r"((?:(?!-).*\n)*)(?:-.*\n)+((?s:.*))", rest).groups()
         text = first + heading + words + "\n".join(lines) + "\n" + last
     return text
 
