@@ -24,7 +24,7 @@ SORT_KEYS = (
 def add_output_options(
     parser: argparse.ArgumentParser,
     out_help: str,
-    force_help: str = "replace a run in the --out folder, or write beside other files there",
+    force_help: str = "replace a run in the --out folder, or write to a folder with other files",
 ) -> Group:
     """Add a group with ``--out`` and ``--force``; returns it for further options."""
     group = parser.add_argument_group("output")
@@ -55,7 +55,7 @@ def add_full_option(group: Group) -> None:
 
 def add_tree_option(
     group: Group,
-    help: str = "show the tree of links instead of the layers, with so many levels below the "
+    help: str = "show the tree of links instead of the layers, down to this level below the "
     f"network (default: {DEFAULT_DEPTH}; 99 for all)",
 ) -> None:
     group.add_argument(
@@ -112,9 +112,8 @@ def _layer_columns(text: str) -> tuple[str, ...]:
 
 def add_format_option(group: Group) -> None:
     about = (
-        f"files beside the usual ones: {', '.join(FILES)} or {ALL}, and trace:N for a trace that "
-        f"also shows trial N, from 0; {PAGE}: the usual ones of a short program, too; {NONE}: no "
-        "reports"
+        f"more files: {', '.join(FILES)} or {ALL}, and trace:N for a trace that also shows trial "
+        f"N, from 0; {PAGE}: the usual files of a short program, too; {NONE}: no reports"
     )
     group.add_argument(
         "--format", dest="formats", metavar="A,B", type=parse_formats, default=(), help=about

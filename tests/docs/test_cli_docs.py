@@ -25,12 +25,13 @@ def value(action):
 
 
 def name(action):
-    """Format every name of an option as code."""
+    """Format every name of an option as code; the last one shows the option's value."""
     shown = value(action)
     if not action.option_strings:
         several = {"+": f"{shown} [{shown} ...]", "*": f"[{shown} ...]", "?": f"[{shown}]"}
         return f"`{several.get(str(action.nargs), shown)}`"
-    return ", ".join(f"`{option} {shown}`".replace(" `", "`") for option in action.option_strings)
+    *short, last = action.option_strings
+    return ", ".join(f"`{option}`" for option in (*short, f"{last} {shown}".rstrip()))
 
 
 def meaning(parser, action):

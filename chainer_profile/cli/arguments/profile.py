@@ -58,8 +58,7 @@ def _add_passes(group: options.Group) -> None:
         help=options.SKIP_HELP,
     )
     about = (
-        "show this machine's limits and exit: those of the first time, which are kept (default), "
-        "or measured again"
+        "show this machine's limits and exit: kept from the first time (default), or measured again"
     )
     group.add_argument("--machine", nargs="?", choices=("kept", "again"), const="kept", help=about)
     about = (

@@ -10,10 +10,9 @@ from chainer_profile.cli import output_options
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Makes a run's reports again from its recording, also those of a run of several engines. "
-        "Recovers the trials of a killed run. Of a ChainerMN training it merges the recordings of "
-        "the ranks, without MPI, and shows which rank or layer the others wait for, how long, and "
-        "what communication takes."
+        "Makes the reports of a run, or of a run of engines, again. Recovers the trials of a "
+        "killed run. Merges the recordings of ChainerMN's ranks, without MPI, and shows which rank "
+        "or layer the others wait for, how long, and what communication takes."
     )
     about = "folder of a run, or a recording; or a folder that contains rank-0, rank-1, ..."
     parser.add_argument("run", metavar="DIR", type=folder, help=about)

@@ -22,18 +22,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds.add_argument("-m", "--module", action="store_true", help=about)
     about = "run a program given as text, like python -c"
     kinds.add_argument("-c", dest="text", action="store_true", help=about)
-    about = (
-        "try what makes the program faster: switch each change on and off by turns, iteration by "
-        "iteration, and show what it brings"
-    )
+    about = "switch changes that could make the program faster on and off, and show what each gains"
     parser.add_argument("--try", dest="tries", action="store_true", help=about)
     about = "show what each layer allocates: two iterations count memory, and are not timed"
     parser.add_argument("--memory", action="store_true", help=about)
     about = "make Chainer run on this Python and NumPy, but measure nothing"
     parser.add_argument("--compat-only", action="store_true", help=about)
     about = (
-        "leave out measurements: layers (and Python functions, so that the program's parts alone "
-        "are left), samples (of the main thread, 100 times a second, which name Python functions)"
+        "leave out measurements: layers (and Python functions: only the program's parts are left), "
+        "samples (of the main thread, 100 times a second, which name Python functions)"
     )
     parser.add_argument(
         "--skip",

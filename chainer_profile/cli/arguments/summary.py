@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_seed_option(network)
     options.add_input_options(parser, "inputs in the batch (default: 1)")
     shown = parser.add_argument_group("what is shown")
-    tree = "one row per link, so many levels deep, instead of one per layer"
+    tree = "one row per link down to this level, instead of one per layer"
     output_options.add_tree_option(shown, f"{tree} (default: {DEFAULT_DEPTH})")
     about = "columns of the table, such as path,output_shapes,macs (an unknown one lists all)"
     shown.add_argument("--columns", metavar="A,B,C", help=about)

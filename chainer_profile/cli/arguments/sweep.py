@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments. Values of cases stay text: :func:`add_case_options` parses each case."""
     parser.description = (
         "Profiles each combination of the lists in a process of its own, and writes one table and "
-        "plots. The same command goes on with an interrupted sweep."
+        "plots. The same command continues an interrupted sweep."
     )
     about = "file with the cases, instead of the lists"
     parser.add_argument("file", metavar="FILE.toml", nargs="?", type=Path, help=about)
