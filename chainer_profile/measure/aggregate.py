@@ -124,7 +124,7 @@ class Aggregator:
     def known_layout(self, trial: LoggedTrial) -> tuple[Layout, Ints]:
         """Return the layout of a trial and the host's clock at its events, and add no rows.
 
-        The time of new rows has the owner :data:`OUTSIDE`. Events of pauses are left out.
+        The time of new rows has the owner ``outside``. Events of pauses are left out.
 
         Raises:
             ProfileError: Rows are single calls, and this trial makes others.

@@ -106,4 +106,4 @@ def test_new_column_is_in_every_file(monkeypatch: pytest.MonkeyPatch) -> None:
     assert head.split(",")[-1] == "width_ms"
     assert float(first.split(",")[-1]) == expected
     assert json_report.content(widened)["layers"]["width_ms"][0] == expected
-    assert "| `width` | width ms | `width_ms` | From the shortest" in documentation()
+    assert "- `width`, `width_ms` (width ms): From the shortest to the longest" in documentation()
