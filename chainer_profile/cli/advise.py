@@ -96,7 +96,7 @@ def _profile(args: argparse.Namespace, words: list[str], folder: Path, context: 
 def _existing_run(args: argparse.Namespace) -> tuple[Path, list[str]]:
     """Find the folder and the arguments of the run that the user names.
 
-    Raises UsageError for a run that cannot be changed: of a program, an engine or a GPU.
+    Raises UsageError if the run is a program, uses an engine or a GPU, and so cannot be changed.
     """
     from chainer_profile.measure.progress import ProgressBar
     from chainer_profile.record.budget import ADVICE

@@ -178,7 +178,7 @@ class Comparison(Displayable):
         return str(self.totals.index[0]) if len(self.totals) else ""
 
     def enough_trials(self, cpu: bool = False) -> bool:
-        """Whether all that a gate judges has a verdict; see :meth:`slower_than`."""
+        """Whether every total that a gate judges has a verdict; see :meth:`slower_than`."""
         gated = self._gated(cpu)["verdict"]
         return (cpu or self.judged) and not (gated == UNKNOWN).any()
 

@@ -34,7 +34,6 @@ from chainer_profile.record.budget import (
     Budget,
     Trials,
 )
-from chainer_profile.record.parts import BUSY_CORES
 from chainer_profile.runs.formats import NONE
 
 #: The budget so far is written this often, in case the program is killed.
@@ -142,8 +141,8 @@ class ScriptRun:
         )
         # Other ranks are other processes, and no other programs.
         self._watch = CpuWatch() if self._rank is None else None
-        if self._program.live is not None:
-            self._program.live.is_busy = self._is_busy
+        if self._program.live is not None and self._watch is not None:
+            self._program.live.is_busy = self._watch.is_busy
         self._sampler = Sampler(self._accounts, self._program.what_runs)
         self._sampler.undecided_since = self._program.trials.undecided_since
         self._program.trials.on_decided = self._sampler.decide
@@ -288,9 +287,6 @@ class ScriptRun:
     def _other_cpu(self) -> float | None:
         """Cores that other programs kept busy while the program ran; None if that is not known."""
         return None if self._watch is None else self._watch.other_cpu()
-
-    def _is_busy(self) -> bool:
-        return (self._other_cpu() or 0.0) >= BUSY_CORES
 
     def _is_save_due(self) -> bool:
         return time.perf_counter_ns() >= self._due_ns

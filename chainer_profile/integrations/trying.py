@@ -53,7 +53,9 @@ class Trying:
         self._calls = self._size = 0
         on_gpu = kind.xp.__name__ != "numpy"
         self.interleaved = InterleavedExperiment(
-            *(plan_changes(on_gpu), applied, progress),
+            plan_changes(on_gpu),
+            applied,
+            progress,
             work=lambda: (self._calls, self._size),
             is_busy=is_busy,
         )

@@ -211,6 +211,7 @@ def _gradient_w(kernels: ModuleType, self: Any, x: Any, gy: Any, *_: Any) -> Any
 
 @_with_fallback
 def _deconvolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: Any) -> Any:
+    # The columns have x.size / len(w) * groups * w.size / len(w) numbers; len(w) can be 0.
     if x.size * w.size * getattr(self, "groups", 1) < _FEW_SCATTERED * len(w) ** 2:
         return None
     dims = self.outs if hasattr(self, "outs") else (self.outh, self.outw)

@@ -116,7 +116,7 @@ class Windows:
 
     @cached_property
     def reversed(self) -> Windows | None:
-        """The windows of a convolution that equals the deconvolution; None if there is none."""
+        """The windows of a convolution that equals the deconvolution; None without one."""
         pad = tuple(
             (k - 1) * d - p for k, d, p in zip(self.ksize, self.dilate, self.pad, strict=True)
         )

@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_info
 
 from chainer_profile.basics.parsing import gpu_number, usable_cores
 from chainer_profile.basics.words import VERSION
+from chainer_profile.record.parts import BUSY_CORES
 from chainer_profile.record.recording import BlasLibrary, Environment, Gpu, GpuState
 
 T = TypeVar("T")
@@ -249,6 +250,10 @@ class CpuWatch:
             return None
         wall, busy, process = (b - a for a, b in zip(self._start, end, strict=True))
         return max(0.0, (busy - process) / wall) if wall > 0.1 else None
+
+    def is_busy(self) -> bool:
+        """Whether other programs kept enough cores busy to disturb a measurement."""
+        return (self.other_cpu() or 0.0) >= BUSY_CORES
 
     @staticmethod
     def _read() -> tuple[float, float, float]:

@@ -180,7 +180,7 @@ def _alternating(
         is_certain = False
     if not found:
         return None, is_certain
-    # If several do, choose the iterator with the most loads, then the one that loads last.
+    # Prefer the iterator with the most loads, then the iterator that loads last.
     n_updates, _, iterator = min(found)
     return (iterator, n_updates), True
 

@@ -67,7 +67,7 @@ class Recorder(FunctionHook):
         self.tracker = LinkTracker(links, self.pause)
         #: The number of events that :meth:`clear` has removed from the log.
         self.n_cleared = 0
-        #: What a function node stores for the log's first event, without an event id.
+        #: The number that a function node stores for the log's first event, without an event id.
         self._first_call = 0
         #: Why recording has failed; empty if it has not.
         self.failure = ""

@@ -90,6 +90,6 @@ class _First(chainer.FunctionNode):
 
 
 class _Function:
-    """What the recorder reads of a function that does nothing."""
+    """A function that does nothing, with the attributes that the recorder reads."""
 
     _impl_name = "Nothing"

@@ -82,7 +82,7 @@ class Segmenter:
         self.units.append(unit)
 
     def decide(self, is_last: bool = False, is_full: bool = False) -> list[Segment]:
-        """Return the next segments as far as they are certain, and forget their units.
+        """Return the next segments that are certain, and forget their units.
 
         Args:
             is_last: No units follow: decide all.
@@ -123,7 +123,7 @@ class Segmenter:
         return None if known is None else known.pattern
 
     def _among_few(self) -> list[Segment]:
-        """Return the next segments if the first 50 or 500 units show them: that is faster."""
+        """Return the next segments if the first 50 or 500 units show them, to save time."""
         units = self.units
         for n_units in (50, 500):
             few = units[:n_units]
@@ -236,7 +236,7 @@ class Segmenter:
         return self._with_loads(pattern, begin, found_updates[-1]), end
 
     def _updates(self, number: int) -> list[int]:
-        """Indices of the updates of a training, without those that raised."""
+        """Indices of the updates of a training that did not raise."""
         return [
             at
             for at, unit in enumerate(self.units)

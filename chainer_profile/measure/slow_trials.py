@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 
 from chainer_profile.basics.describe import NS
 from chainer_profile.measure.environment import CpuWatch
-from chainer_profile.record.parts import BUSY_CORES
 
 #: From this multiple of the fastest trial on, trials are slow. Groups of at least this time and
 #: number are judged.
@@ -38,10 +37,9 @@ class SlowTrials:
         # Leave out the slowest trial: a single slow one is chance.
         mean_ns = (self._sum_ns - self._slowest_ns) / (self._count - 1)
         if self._fastest_ns and mean_ns >= _SLOW_FACTOR * self._fastest_ns:
-            other = self._watch.other_cpu()
             why = (
                 "another program keeps the cores busy"
-                if other is not None and other >= BUSY_CORES
+                if self._watch.is_busy()
                 else "something else slows this machine"
             )
             self._say(

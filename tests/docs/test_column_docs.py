@@ -34,7 +34,7 @@ def in_file(columns):
 
 
 def of_links():
-    """List the columns of links, those of phases with one meaning in one line."""
+    """List the columns of links; columns of several phases with one meaning share a line."""
     names = {}
     for name, meaning in meanings(LINK_COLUMNS).items():
         names.setdefault(meaning, []).append(f"`{name}`")

@@ -14,8 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks.ranks import training as training_of_ranks
-from chainer_profile.advice.changes import CPU, UNCHANGED, WALL
-from chainer_profile.advice.results import Advice, best_of
+from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.largest_parts import MOST_ROWS
 from chainer_profile.analyse.program import ProgramTime, program_findings
 from chainer_profile.analyse.summaries import summarise
@@ -38,8 +37,6 @@ from chainer_profile.record.recording import (
 )
 from chainer_profile.report.content import budget, comparison_tables, engines, network, profile
 from chainer_profile.report.content import pass_section as passes
-from chainer_profile.report.content.advice import how_to_keep, section, what_helped
-from chainer_profile.report.content.advice import verdict as advice_verdict
 from chainer_profile.report.content.engine_texts import verdict
 from chainer_profile.report.content.first_screen import first_screen
 from chainer_profile.report.content.layer_section import TableOptions, spreads
@@ -63,7 +60,6 @@ from chainer_profile.report.writers import markdown, terminal
 from tests import ROOT
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import WRONG, make_run
-from tests.goldens.scenarios import ADVICE, BY_TURNS
 from tests.recordings import whole
 from tests.report.documents import S, a_network, compared, program
 from tests.report.reading import report_md
@@ -94,30 +90,6 @@ def test_sentence_and_table_have_the_same_number_of_page_faults(faults: float) -
     assert f", with {shown} page faults of at least" in sentence
     column = next(column for column in table.columns if column.key == "page_faults")
     assert [column.cell(row) for row in table.rows] == [shown]
-
-
-def test_advice_names_the_budget_that_was_asked_for() -> None:
-    for budget_s, took_s, named in (
-        (100.0, 88.0, "88 of the 100 s allowed."),
-        (90.0, 92.4, "92 of the 90 s allowed."),
-        (180.0, 172.0, "2.9 of the 3 min allowed."),
-        (150.0, 95.0, "95 of the 150 s allowed."),
-    ):
-        blocks = section(replace(ADVICE, budget_s=budget_s, took_s=took_s))
-        texts = [plain(block.content) for block in blocks if isinstance(block, Text)]
-        assert texts[-1].endswith(f"this took {named}")
-
-
-def test_answer_of_advice_shows_the_gain_of_the_times_next_to_it() -> None:
-    best = best_of(ADVICE.tried)
-    assert best is not None
-    for decides, gains in (
-        (CPU, "2.50x as fast (CPU time, 95 % interval 2.40 to 2.60; wall time 2.40x)"),
-        (WALL, "2.40x as fast (wall time, 95 % interval 2.20 to 2.60)"),
-    ):
-        tried = replace(best, candidate=replace(best.candidate, decides=decides))
-        words = advice_verdict(replace(ADVICE, tried=(tried,)))
-        assert words.endswith(f" is {gains}: 24.00 ms an input before, 10.00 ms after.")
 
 
 def test_layers_are_sorted_by_each_key() -> None:
@@ -422,30 +394,6 @@ def test_headline_of_changed_iterations_counts_only_iterations_in_rows() -> None
     mean = units.format_duration(float(training.trial_ns.mean()) * 1e-9)
     said = f"takes {mean} (mean of {recording.n_trials} of 1,000 iterations;"
     assert said in shown.replace("**", "")
-
-
-def test_program_has_the_same_table_if_changes_are_tried() -> None:
-    whole = ProgramTime(program(), {("iterations", ""): [make_training()]})
-    lines = 30
-
-    def fits(blocks: list[Block]) -> bool:
-        return terminal.count_of_lines(blocks, 80) <= lines
-
-    alone = budget.overview(whole, None, fits=fits)
-    tried = budget.overview(whole, None, advice=BY_TURNS, fits=fits)
-    tables = [[b for b in blocks if isinstance(b, Table)][-1] for blocks in (alone, tried)]
-    assert tables[0].rows == tables[1].rows
-    assert len(tables[0].rows) > 12
-
-
-def test_advice_to_keep_a_change_has_no_empty_parentheses() -> None:
-    words = "".join(map(str, what_helped(BY_TURNS)))
-    assert "Start it with: " in words
-    assert "()" not in words.replace("accelerate()", "")
-    best = best_of(BY_TURNS.tried)
-    assert best is not None
-    bare = replace(best, candidate=replace(best.candidate, reason="", against=UNCHANGED))
-    assert how_to_keep(bare)[1:] == ("",)
 
 
 def test_shortened_function_name_keeps_its_end() -> None:
