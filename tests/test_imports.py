@@ -61,6 +61,20 @@ def test_commands_without_measuring_need_no_chainer(arguments, tmp_path):
     assert not loaded_by(code) & {"chainer", "cupy", *without}
 
 
+def test_reports_of_a_program_load_no_chainer(tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(ROOT / "reports/samples/train-mnist", run)
+    code = f"""
+from dataclasses import asdict
+from pathlib import Path
+from chainer_profile.integrations.script_report import Ended, main
+from chainer_profile.record.budget import read_budget
+folders = {str(run)!r}, {str(run / "test")!r}
+main(asdict(Ended(read_budget(Path({str(run)!r})), 0, folders[0], folders, (), (), False, False)))
+"""
+    assert not loaded_by(code) & {"chainer", "cupy", "models"}
+
+
 def test_every_public_name_can_be_imported_and_has_a_docstring():
     assert set(chainer_profile.__all__) <= set(dir(chainer_profile))
     public = [getattr(chainer_profile, name) for name in chainer_profile.__all__]

@@ -10,7 +10,6 @@ from weakref import ref
 import chainer
 
 from chainer_profile.integrations.networks import Network, Networks, RecordedPaths, Training
-from chainer_profile.integrations.results import TEST, TRAINING, TRIED
 from chainer_profile.integrations.trial_kinds import Subjects, TrialKind
 from chainer_profile.integrations.units import TimedUnit
 from chainer_profile.measure.accounts import Account
@@ -91,7 +90,7 @@ class ProgramKinds:
         kind = self._by_training.get(number)
         if kind is None:
             training, paths = self.networks.trainings[number], RecordedPaths(self.networks)
-            kind = self._new_kind(TRAINING, partial(_subjects_of_training, training), paths)
+            kind = self._new_kind(budget.TRAINING, partial(_subjects_of_training, training), paths)
             self._by_training[number] = kind
         return kind
 
@@ -109,7 +108,7 @@ class ProgramKinds:
         kind = self._by_signature.get((account, network.signature))
         if kind is None:
             paths = RecordedPaths(self.networks)
-            kind = self._new_kind(TEST, _no_subjects, paths, account)
+            kind = self._new_kind(budget.TEST, _no_subjects, paths, account)
             self._by_signature[account, network.signature] = kind
         kind.subjects = partial(_subjects_of_call, network.reference)
         kind.note_subject(network.subject, network.train_mode)
@@ -139,7 +138,7 @@ class ProgramKinds:
     def with_changes(self, kind: TrialKind) -> TrialKind:
         """Return the kind for the trials of a kind that have changes."""
         if kind not in self._changed:
-            self._changed[kind] = kind.with_changes(self._numbered(TRIED))
+            self._changed[kind] = kind.with_changes(self._numbered(budget.TRIED))
             self.every.append(self._changed[kind])
         return self._changed[kind]
 
@@ -156,7 +155,7 @@ class ProgramKinds:
 
     def recordings(self) -> dict[str, Recording]:
         """The recordings by kind: a training first, then the others by their time."""
-        ranked = sorted(self.every, key=lambda kind: (kind.name != TRAINING, -kind.own_ns))
+        ranked = sorted(self.every, key=lambda kind: (kind.name != budget.TRAINING, -kind.own_ns))
         return {
             kind.name: kind.recording
             for kind in ranked

@@ -14,7 +14,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.files import make_folder, remove_file, temporary_path
 from chainer_profile.basics.words import TYPED
 from chainer_profile.measure import machine
-from chainer_profile.record.budget import ADVICE, BUDGET, Budget, write_json
+from chainer_profile.record.budget import ADVICE, BUDGET, TRAINING, Budget, write_json
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
 from chainer_profile.runs.folder import JOURNAL, RunFolder, take_folder
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 #: Name of the main folder.
 MAIN = ""
-#: Kinds of trials: trainings, calls in test mode, and trials with changes. Further kinds of a name
-#: have a number: ``test-2``.
-TRAINING, TEST, TRIED = "train", "test", "tried"
 _IN_MEMORY = "trials are kept in memory, and lost if the program is killed"
 
 

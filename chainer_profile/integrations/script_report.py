@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from chainer_profile.basics.errors import ProfileError
 from chainer_profile.basics.words import TYPED
-from chainer_profile.record.budget import BUDGET, PROFILER, REPORTS, Budget, Spent, write_json
+from chainer_profile.record.budget import (
+    BUDGET,
+    PROFILER,
+    REPORTS,
+    TEST,
+    TRAINING,
+    Budget,
+    Spent,
+    write_json,
+)
 from chainer_profile.runs.formats import NONE
 from chainer_profile.runs.output_files import write
 
@@ -22,8 +31,8 @@ if TYPE_CHECKING:
     from chainer_profile.report.content.related import RelatedResults
     from chainer_profile.report.document import Block, Text
 
-#: A program that ran for less time gets no page and no pictures, which take more than a second.
-_SHORT_NS = 10_000_000_000
+#: A program that ran for less time gets no page and no pictures, which take two seconds.
+_SHORT_NS = 20_000_000_000
 _FILES_IF_SHORT = ("report.md", "advice.md", "layers.csv", "links.csv")
 #: Rows are left out so that the report has at most this number of lines on the screen.
 _MOST_LINES = 24
@@ -110,8 +119,6 @@ def _write_reports(
 
 def _written_to(folders: Sequence[str], ended: Ended, is_short: bool) -> str:
     """A line with the folder of the files, and the commands that make more reports."""
-    from chainer_profile.integrations.results import TEST, TRAINING
-
     paths = [os.path.relpath(folder) for folder in folders]
     commands = []
     if ended.first_rank:

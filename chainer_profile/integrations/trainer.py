@@ -18,13 +18,14 @@ from chainer.training import Extension
 from chainer_profile.basics.checks import flag, short_repr, text
 from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.warning import warner
-from chainer_profile.integrations.results import TRAINING, Results
+from chainer_profile.integrations.results import Results
 from chainer_profile.measure import observers, patches
 from chainer_profile.measure.clock import Clock, check_clock
 from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.iterations import Iterations
 from chainer_profile.measure.loop import loop_of
 from chainer_profile.measure.ranks import rank_of
+from chainer_profile.record.budget import TRAINING
 from chainer_profile.record.recording import Layer
 from chainer_profile.runs.write import write_reports
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import chainer
 
 from chainer_profile.integrations.networks import RecordedPaths
-from chainer_profile.integrations.results import TRAINING
 from chainer_profile.measure.accounts import Account
 from chainer_profile.measure.aggregate import Aggregator, LoggedTrial, TrialTimes
 from chainer_profile.measure.devices import device_name, device_of
@@ -20,7 +19,7 @@ from chainer_profile.measure.loop import Batch, Loop, Subject, class_names, name
 from chainer_profile.measure.ranks import rank_of
 from chainer_profile.measure.rows import RowIndex
 from chainer_profile.measure.session import Target
-from chainer_profile.record.budget import ITERATIONS
+from chainer_profile.record.budget import ITERATIONS, TRAINING
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Environment, Layer, MemoryUse, Recording, Settings
 

@@ -41,6 +41,9 @@ RUNNING = "running"
 BENEATH = " > "
 #: Name that counts updates in other threads; their calls of networks count as :data:`CALLS`.
 UPDATES = "updates of optimizers"
+#: Kinds of trials: trainings, calls in test mode, and trials with changes. The folders of further
+#: kinds of a name have a number: ``test-2``.
+TRAINING, TEST, TRIED = "train", "test", "tried"
 #: The parts of a budget, in the order of the reports.
 PARTS = (
     *(START, IMPORTS, DATA, ITERATIONS, INTERRUPTED, CALLS, TEST_CALLS, EVALUATION, EXTENSIONS),
