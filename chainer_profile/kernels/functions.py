@@ -235,14 +235,22 @@ def _by_channel(axis: Any, x: Any, gamma: Any) -> bool:
     return bool(x.ndim > 2 and gamma.ndim == 1 and over and x.size)
 
 
-@_with_fallback
-def _batch_normalization(
-    kernels: ModuleType, self: Any, x: Any, running_mean: Any, running_var: Any, **named: Any
+def _batch_normalization(kernels: ModuleType, stock: Method) -> Method:
+    @wraps(stock)
+    def method(self: Any, **named: Any) -> Any:  # Chainer names all arguments
+        result = None
+        if named["x"].size >= _FEW_IN_TRAINING:
+            result = _normalized_in_training(kernels, **named)
+        return stock(self, **named) if result is None else result
+
+    return method
+
+
+def _normalized_in_training(
+    kernels: ModuleType, *, x: Any, running_mean: Any, running_var: Any, **named: Any
 ) -> Any:
     gamma, beta, decay = named["gamma"], named["beta"], named["decay"]
     kept = () if running_mean is None else (running_mean, running_var)
-    if x.size < _FEW_IN_TRAINING:
-        return None
     if not _are_accepted(x, gamma, beta) or not _by_channel(named["axis"], x, gamma):
         return None
     if any(type(array) is not np.ndarray for array in kept):
@@ -283,8 +291,10 @@ def _normalized(kernels: ModuleType, xp: Any, *given: Any) -> Any:
 @_with_fallback
 def _max_pooling(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     (x,) = inputs
+    if prod(self.ksize) == 1:
+        return None
     windows = _windows(self, self.ksize, x.shape[2:]) if _are_accepted(x) else None
-    if windows is None or prod(windows.ksize) == 1:
+    if windows is None:
         return None
     y, indexes = kernels.max_pooling(x, windows)
     if np.isnan(y).any():  # for NaN, Chainer returns the index of the first one
@@ -296,6 +306,8 @@ def _max_pooling(kernels: ModuleType, self: Any, inputs: Any) -> Any:
 @_with_fallback
 def _max_pooling_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     (gy,), pool = inputs, self.func
+    if prod(pool.ksize) == 1:
+        return None
     accepted = _are_accepted(gy) and gy.dtype == pool._in_dtype and type(pool.indexes) is np.ndarray
     windows = _windows(pool, pool.ksize, pool._in_shape[2:]) if accepted else None
     # The kernel multiplies gradients of other offsets by 0, so an infinite one would give NaN.
