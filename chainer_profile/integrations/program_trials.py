@@ -217,6 +217,7 @@ class ProgramTrials:
             if unit.network is not None and self._calls_functions(unit):
                 kind = self.kinds.kind_of_calls(unit.network, unit.account)
                 trials.append((kind, unit.account, [unit]))
+        self._note_calls_without_backward()
         for segment in self._segmenter.decide(is_last, is_full):
             trials += self._trials_of(segment)
         self._extension_calls = []
@@ -224,6 +225,26 @@ class ProgramTrials:
             same_kind = list(group)
             self._add_trials(same_kind[0][0], [(account, units) for _, account, units in same_kind])
         log.forget(self._units[0].begin if self._units else log.position())
+
+    def _note_calls_without_backward(self) -> None:
+        """Treat calls whose graph has no backward as calls in test mode.
+
+        An evaluation in training mode is such a call. It can be seen where other functions before
+        the next update have a backward. It may change while units are undecided.
+        """
+        begin = 0
+        for at, unit in enumerate(self._units):
+            if unit.kind is UnitKind.UPDATE and not unit.raised:
+                update, stretch = unit, self._units[begin : at + 1]
+                if self.log.has_backward(stretch[0].begin, update.end):
+                    for call_at, call in enumerate(stretch, begin):
+                        if call.kind is UnitKind.CALL and call.training == update.training:
+                            is_used = self.log.has_backward(call.begin, call.end)
+                            kind = UnitKind.CALL if is_used else UnitKind.TEST
+                            self._segmenter.change_kind(call_at, kind)
+            elif not unit.raised or unit.kind is UnitKind.LOAD:
+                continue
+            begin = at + 1
 
     def _trials_of(self, segment: Segment) -> Iterator[tuple[TrialKind, Account, list[TimedUnit]]]:
         """Yield the trial of a segment, if it is one; else move its time to its account."""

@@ -142,6 +142,11 @@ class EventLog:
         begun = event_ids[event_ids >= 0].tolist()
         return any(sites[event_id].is_function_or_backward for event_id in begun)
 
+    def has_backward(self, begin: Position, end: Position) -> bool:
+        """Whether a function that was called between two positions has a stored backward."""
+        forwards = self._forwards
+        return bool(np.any((begin.events <= forwards) & (forwards < end.events)))
+
     def stored(self, begin: Position, end: Position) -> tuple[Ints, Ints, Counter[str]]:
         """Return what is stored between two positions.
 

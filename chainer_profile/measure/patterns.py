@@ -173,6 +173,8 @@ def _alternating(
         usual = _usual(complete or [last])
         if usual is None or not last <= usual or min(usual.values()) > MOST_IN_CYCLE:
             continue
+        if any(units[at].owner not in usual for at in updates):  # after an exception
+            continue
         if iterator in tests and max(usual.values()) > 1:
             continue
         if complete and (must or len(ats) >= _ENOUGH_LOADS):

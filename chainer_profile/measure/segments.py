@@ -81,6 +81,10 @@ class Segmenter:
         """Add the next unit."""
         self.units.append(unit)
 
+    def change_kind(self, at: int, kind: UnitKind) -> None:
+        """Give an undecided unit another kind."""
+        self.units[at] = replace(self.units[at], kind=kind)
+
     def decide(self, is_last: bool = False, is_full: bool = False) -> list[Segment]:
         """Return the next segments that are certain, and forget their units.
 

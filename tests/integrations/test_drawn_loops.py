@@ -59,6 +59,7 @@ class Expected:
             "load": (DATA, "Data"),
             "test": (TEST_CALLS, ""),
             "features": (CALLS, ""),
+            "evaluate": (CALLS, ""),
             "normalise": (CALLS, WITHOUT_FUNCTIONS),
         }.get(op.name, (REST, ""))
         is_counted = account[0] != REST and not op.fails
@@ -72,7 +73,7 @@ class Expected:
             return times.load, rows
         if op.name == "normalise":
             return times.normaliser, rows
-        if op.name in ("test", "features"):
+        if op.name in ("test", "features", "evaluate"):
             self.losses += [op.number] if op.name == "features" else []
             return times.forward[op.number], rows
         if op.name == "update":

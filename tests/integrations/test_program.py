@@ -47,6 +47,19 @@ def test_optimizer_set_up_before_the_program_is_found(watching, clock):
     assert watching.program.kinds[-1].recording.self_ns.tolist()
 
 
+def test_evaluation_in_training_mode_belongs_to_no_iteration(watching, clock):
+    """Nothing but their missing backward distinguishes its calls from those of an iteration."""
+    with watching.within():
+        model, optimizer = set_up(clock)
+        for _ in range(3):
+            for _ in range(5):
+                model(X)
+            for _ in range(2):
+                learn(model, optimizer)
+    assert watching.spent[ITERATIONS, ""] == (6 * 1100, 6)
+    assert watching.spent[budget.CALLS, ""] == (15 * 100, 15)
+
+
 def test_trials_belong_to_the_calling_account_and_eight_kinds_are_measured(watching, clock):
     program = watching.program
     with watching.within(), in_test_mode():
