@@ -191,10 +191,10 @@ def compare_on_grid(kernels: str, count: int, seed: int) -> bool:
     ratios = []
     for measured in accelerate_grid.measure(kernels, count, seed):
         ratios.append(measured)
-        if measured.factor < accelerate_grid.LEAST:
+        if measured.factor < accelerate_grid.MIN_FACTOR:
             print(accelerate_grid.line(measured), flush=True)
     print(accelerate_grid.table(ratios))
-    return all(measured.factor >= accelerate_grid.LEAST for measured in ratios)
+    return all(measured.factor >= accelerate_grid.MIN_FACTOR for measured in ratios)
 
 
 def main() -> int:

@@ -21,7 +21,7 @@ from chainer_profile.kernels.accelerate import accelerate, import_kernels
 from chainer_profile.kernels.memory import keeping_memory
 
 #: The least ratio that ``accelerate()`` promises.
-LEAST = 0.95
+MIN_FACTOR = 0.95
 #: Multiply-adds, and numbers in all windows, of the largest convolution.
 _MAX_MACS, _MAX_WINDOWS = 1 << 27, 1 << 23
 #: A ratio below this is measured again, for longer.
@@ -66,7 +66,7 @@ class Ratio:
     @property
     def is_below(self) -> bool:
         """Whether the whole interval is below the promised ratio."""
-        return self.high < LEAST
+        return self.high < MIN_FACTOR
 
 
 def measure(kernels: str, count: int, seed: int) -> Iterator[Ratio]:
@@ -99,7 +99,7 @@ def table(ratios: list[Ratio]) -> str:
         these = [r for r in ratios if (r.case.family, r.phase) == (family, phase)]
         factors = [ratio.factor for ratio in these]
         difference = max(ratio.difference for ratio in these)
-        below = sum(factor < LEAST for factor in factors)
+        below = sum(factor < MIN_FACTOR for factor in factors)
         surely = sum(ratio.is_below for ratio in these)
         lines.append(
             f"{family:22} {phase:8} {len(factors):5} {below:5} {surely:6} {min(factors):6.2f} "
@@ -183,9 +183,9 @@ def _ratio(step: Callable[[], Any], kernels: str, length: _Length) -> tuple[floa
 # -- drawn calls
 
 
-def _about(rng: np.random.Generator, most: int) -> int:
-    """A whole number from 1 to ``most``, small ones as often as large ones."""
-    return int(np.rint(2 ** rng.uniform(0, np.log2(most))))
+def _about(rng: np.random.Generator, largest: int) -> int:
+    """A whole number from 1 to ``largest``, small ones as often as large ones."""
+    return int(np.rint(2 ** rng.uniform(0, np.log2(largest))))
 
 
 def _array(rng: np.random.Generator, *shape: int) -> Any:
@@ -247,11 +247,11 @@ def _image(rng: np.random.Generator) -> Any:
 
 def _pooling(rng: np.random.Generator) -> Case:
     x = _image(rng)
-    most = min(x.shape[2:])
+    largest = min(x.shape[2:])
     if rng.random() < 0.3:
         k, stride, pad = x.shape[2:], 1, 0
     else:
-        k = int(min(most, rng.choice([2, 2, 3, 3, 5, 7])))
+        k = int(min(largest, rng.choice([2, 2, 3, 3, 5, 7])))
         stride, pad = int(rng.integers(1, 4)), int(rng.choice([0, k // 2]))
     average = bool(rng.random() < 0.5)
     call: Any = F.average_pooling_2d if average else F.max_pooling_2d

@@ -60,7 +60,7 @@ class Simulated:
         self._block_s = 0.013 * math.exp(machine.rng.normal(0, 0.01)) / gain
         machine.now_s += 1.2
 
-    def ask(self, question: str, patience_s: float) -> Any:
+    def ask(self, question: str, timeout_s: float) -> Any:
         if question != BLOCK:
             return [] if question == "layers" else ""
         self._machine.pass_by(self._block_s)

@@ -33,12 +33,12 @@ from chainer_profile.basics.describe import (
 
 TYPICAL_NS = 1e6
 #: Limits of the fraction of intervals that contain the median; the last for ``--until-ci``.
-LEAST, MOST, LEAST_ENDED = 0.93, 0.98, 0.90
+MIN_CORRECT, MAX_CORRECT, MIN_CORRECT_ENDED = 0.93, 0.98, 0.90
 #: Number of runs, by the number of trials of a run.
 RUNS = {100: 10_000, 1_000: 10_000, 10_000: 1_000}
 RUNS_ENDED = 600
 WANTED = (0.05, 0.02, 0.01)
-MOST_TRIALS = 400_000
+MAX_TRIALS = 400_000
 #: Number of runs that are simulated together, which bounds the memory.
 AT_ONCE = 200
 WIDTH, CELL = 30, 7
@@ -153,7 +153,7 @@ def stopped(kind: Kind, wanted: float, rng: np.random.Generator) -> NDArray[np.i
     rule = PreciseEnough(wanted)
     run, count = trials(kind, rng, 2 * FIRST_LOOK), FIRST_LOOK
     seed = int(rng.integers(2**32))
-    while count <= MOST_TRIALS:
+    while count <= MAX_TRIALS:
         if count > len(run):
             # A new, longer series, because a concatenation would break the correlation.
             run = trials(kind, np.random.default_rng(seed), 4 * count)
@@ -172,14 +172,14 @@ def ended(name: str, wanted: float, runs: int) -> tuple[float, float]:
     rng = np.random.default_rng(0)
     made = [run for _ in range(runs) if (run := stopped(kind, wanted, rng)) is not None]
     true_ns = TYPICAL_NS * typical
-    right = [low <= true_ns <= high for low, high in map(trials_interval, made)]
-    return float(np.median([len(run) for run in made])), float(np.mean(right))
+    correct = [low <= true_ns <= high for low, high in map(trials_interval, made)]
+    return float(np.median([len(run) for run in made])), float(np.mean(correct))
 
 
-def within(right: float, runs: int, least: float, most: float = 1.0) -> bool:
-    """Whether the fraction ``right`` of ``runs`` is within the limits, plus two standard errors."""
-    error = 2 * float(np.sqrt(right * (1 - right) / runs))
-    return least - error <= right <= most + error
+def within(correct: float, runs: int, lower: float, upper: float = 1.0) -> bool:
+    """Whether a fraction of ``runs`` is within the limits, plus two standard errors."""
+    error = 2 * float(np.sqrt(correct * (1 - correct) / runs))
+    return lower - error <= correct <= upper + error
 
 
 def rows(part: float) -> Iterator[tuple[str, ...]]:
@@ -188,14 +188,14 @@ def rows(part: float) -> Iterator[tuple[str, ...]]:
         slow, cells, good = name in SLOW_DRIFTS, [name], True
         for count, runs in RUNS.items():
             runs = ceil(part * runs)
-            width, right = of_length(name, count, runs)
-            good &= within(right, runs, LEAST, MOST) or (slow and count < max(RUNS))
-            cells += [f"{width:.2%}", f"{right:.1%}"]
+            width, correct = of_length(name, count, runs)
+            good &= within(correct, runs, MIN_CORRECT, MAX_CORRECT) or (slow and count < max(RUNS))
+            cells += [f"{width:.2%}", f"{correct:.1%}"]
         for wanted in () if slow else WANTED:
             runs = ceil(part * RUNS_ENDED)
-            length, right = ended(name, wanted, runs)
-            good &= within(right, runs, LEAST_ENDED)
-            cells += [f"{length:.0f}", f"{right:.1%}"]
+            length, correct = ended(name, wanted, runs)
+            good &= within(correct, runs, MIN_CORRECT_ENDED)
+            cells += [f"{length:.0f}", f"{correct:.1%}"]
         yield (*cells, "" if good else "fails")
 
 

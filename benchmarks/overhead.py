@@ -250,14 +250,14 @@ def agreement(case: Case, rounds: int, count: int = 10) -> tuple[Recording, NDAr
     return recording, folded.self_ns.mean(axis=0) * 1e-9
 
 
-def print_agreement(case: Case, rounds: int, least_us: int) -> None:
+def print_agreement(case: Case, rounds: int, min_us: int) -> None:
     """Print the largest difference of a layer's mean time from TimerHook's."""
     recording, theirs = agreement(case, rounds)
-    large = theirs > least_us * 1e-6
+    large = theirs > min_us * 1e-6
     differences = np.abs(recording.self_ns.mean(axis=0)[large] * 1e-9 / theirs[large] - 1)
     print(
         f"{case.name}: means differ from TimerHook's by at most {differences.max(initial=0):.2%} "
-        f"({large.sum()} layers above {least_us} us)"
+        f"({large.sum()} layers above {min_us} us)"
     )
     if recording.gap_ns is not None and recording.span_ns is not None:
         inside = recording.self_ns.sum(axis=1) + recording.gap_ns.sum(axis=1)
@@ -317,13 +317,11 @@ def main() -> None:
         for case in cases(args.gpu):
             with case.step.configured():
                 print_rows(case, args.rounds, now)
-        name, batchsize, least_us = (
-            ("resnet20", 1, 50) if args.gpu is None else ("resnet50", 32, 100)
-        )
+        name, batchsize, min_us = ("resnet20", 1, 50) if args.gpu is None else ("resnet50", 32, 100)
         case = network(name, batchsize, gpu=args.gpu)
         with case.step.configured():
             case.plain(_WARM_UPS)
-            print_agreement(case, max(1, args.rounds // 10), least_us)
+            print_agreement(case, max(1, args.rounds // 10), min_us)
 
 
 if __name__ == "__main__":

@@ -44,10 +44,10 @@ SHORT_NS = 25_000_000
 #: Iterations before the first block. They initialise parameters and give times by layer.
 WARM_UP = 5
 #: Smallest and largest number of rounds of a stage; the last stage runs until the program ends.
-LEAST_ROUNDS, MOST_ROUNDS = 6, 12
+MIN_ROUNDS, MAX_ROUNDS = 6, 12
 #: If the end of the program is known, stages end at these fractions of it, but not before this
 #: number of rounds.
-STAGE_ENDS, FEWEST_ROUNDS = (0.25, 0.55, 0.8), 3
+STAGE_ENDS, MIN_ROUNDS_AT_STAGE_END = (0.25, 0.55, 0.8), 3
 
 #: Returns a context in which a change is on.
 Switch = Callable[[Change, Guard], AbstractContextManager[Any]]
@@ -239,15 +239,15 @@ class InterleavedExperiment:
     def _is_decided(self, variants: Sequence[Change], rounds: int) -> bool:
         """Whether a stage can end after this number of rounds."""
         set_weights(self.blocks)
-        if rounds >= MOST_ROUNDS or len(self._running(variants)) < 2:
+        if rounds >= MAX_ROUNDS or len(self._running(variants)) < 2:
             return True
         passed = self.progress()
-        if passed is not None and rounds >= FEWEST_ROUNDS:
+        if passed is not None and rounds >= MIN_ROUNDS_AT_STAGE_END:
             ends = STAGE_ENDS[self._stage - 1] if self._stage <= len(STAGE_ENDS) else 1.0
             if passed >= ends:
                 return True
         done = (self._result(*pair) for pair in self._pairs if set(pair) <= set(variants))
-        return rounds >= LEAST_ROUNDS and all(settled(each.wall, each.pairs) for each in done)
+        return rounds >= MIN_ROUNDS and all(settled(each.wall, each.pairs) for each in done)
 
     def _stages(self) -> Iterator[list[Change]]:
         """Yield the variants of each stage, chosen by the results of the stages before it."""
@@ -303,7 +303,7 @@ class InterleavedExperiment:
         """
         candidate = candidate_for_program(change, against)
         result = compare_in_rounds(self.blocks, candidate, self._pairs[change, against])
-        if result is None or result.pairs < LEAST_ROUNDS:
+        if result is None or result.pairs < MIN_ROUNDS:
             result = compare_in_rounds(self.blocks, candidate) or ChangeResult(candidate)
         return replace(result, error=self._errors.get(change, ""))
 

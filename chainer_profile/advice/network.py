@@ -122,9 +122,11 @@ class _ChainerNetwork:
         got = self._outputs_or_gradients(step, model)
         self._fast.undo()
         expected = self._outputs_or_gradients(step, model)
-        most = difference(expected, got).relative
+        largest = difference(expected, got).relative
         allowed = tolerance(expected[0].dtype) if model is None else _GRADIENT_TOLERANCE
-        return "" if most <= allowed else f"its {compared} differ by {format_scientific(most)}"
+        if largest <= allowed:
+            return ""
+        return f"its {compared} differ by {format_scientific(largest)}"
 
     def _outputs_or_gradients(self, step: AnyStep, model: Any) -> tuple[Any, ...]:
         """Run a step. Return its outputs, or the gradients of ``model`` if it is not None."""

@@ -26,14 +26,14 @@ VERSION = 1
 #: A change is promising if the first look shows at least this gain.
 PROMISING = 1.01
 #: Smallest gain that is reported; its interval must also exclude 1.
-LEAST_GAIN = 1.015
+MIN_GAIN = 1.015
 #: If the interval of a gain ends below this, the change has no gain worth measuring further.
 MISSED = 1.05
 #: Name of the combination of all changes that help.
 TOGETHER = "all together"
 #: A change is measured until the relative half width of its interval is at most PRECISE, from at
-#: least PAIRS pairs of processes. A gain needs at least LEAST_PAIRS pairs.
-PRECISE, PAIRS, LEAST_PAIRS = 0.025, 6, 2
+#: least PAIRS pairs of processes. A gain needs at least MIN_PAIRS pairs.
+PRECISE, PAIRS, MIN_PAIRS = 0.025, 6, 2
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class ChangeResult:
     @property
     def helps(self) -> bool:
         """Whether the change is significantly faster."""
-        return self.confirmed and not self.error and self.pairs >= LEAST_PAIRS and helps(self.gain)
+        return self.confirmed and not self.error and self.pairs >= MIN_PAIRS and helps(self.gain)
 
     @property
     def open(self) -> bool:
@@ -140,15 +140,15 @@ def promising(gain: Speedup | None) -> bool:
 
 def helps(gain: Speedup | None) -> bool:
     """Whether a gain is significant and large enough to report."""
-    return gain is not None and gain.factor >= LEAST_GAIN and gain.low > 1
+    return gain is not None and gain.factor >= MIN_GAIN and gain.low > 1
 
 
 def settled(gain: Speedup | None, pairs: int) -> bool:
     """Whether more pairs would not change the verdict: the gain is precise, or too small."""
-    if gain is None or pairs < LEAST_PAIRS:
+    if gain is None or pairs < MIN_PAIRS:
         return False
     narrow = math.log(gain.high / gain.low) / 2 <= PRECISE
-    return gain.high < LEAST_GAIN or (pairs >= PAIRS and narrow and helps(gain))
+    return gain.high < MIN_GAIN or (pairs >= PAIRS and narrow and helps(gain))
 
 
 def ranked(tried: Sequence[ChangeResult]) -> tuple[ChangeResult, ...]:

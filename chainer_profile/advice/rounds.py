@@ -23,7 +23,7 @@ from chainer_profile.basics.describe import NS, student_quantile
 from chainer_profile.engines.results import Speedup
 
 #: Smallest number of rounds for an interval.
-_FEWEST_ROUNDS = 3
+_MIN_ROUNDS = 3
 #: All iterations have equal work if its relative standard deviation between blocks is at most this.
 _EQUAL_WORK_DEVIATION = 0.01
 #: Blocks that a fit needs for each measure of work.
@@ -84,7 +84,7 @@ def compare_in_rounds(
 def _half_width(deviations: Floats) -> float:
     """Half width of the 95 % interval of the sum of deviations; NaN for too few rounds."""
     rounds = len(deviations)
-    if rounds < _FEWEST_ROUNDS:
+    if rounds < _MIN_ROUNDS:
         return math.nan
     error = math.sqrt(rounds / (rounds - 1) * float((deviations**2).sum()))
     return error * student_quantile(rounds - 1)
@@ -149,14 +149,14 @@ def _in_iterations(blocks: Sequence[Block], counts: Floats) -> Floats:
 
 def _fit(columns: Floats, times: Floats) -> Floats | None:
     """Fit times by columns with non-negative coefficients, by least squares of relative errors."""
-    most = len(times) // _BLOCKS_PER_MEASURE
-    best, least = None, math.inf
+    max_columns = len(times) // _BLOCKS_PER_MEASURE
+    best, smallest = None, math.inf
     numbers = range(columns.shape[1])
-    for size in range(1, min(most, columns.shape[1]) + 1):
+    for size in range(1, min(max_columns, columns.shape[1]) + 1):
         for chosen in map(list, itertools.combinations(numbers, size)):
             relative = columns[:, chosen] / times[:, None]
             coefficients = np.linalg.lstsq(relative, np.ones(len(times)), rcond=None)[0]
             squares = float(((relative @ coefficients - 1) ** 2).sum())
-            if (coefficients >= 0).all() and squares < least * (1 - 1e-9):
-                best, least = columns[:, chosen] @ coefficients, squares
+            if (coefficients >= 0).all() and squares < smallest * (1 - 1e-9):
+                best, smallest = columns[:, chosen] @ coefficients, squares
     return best

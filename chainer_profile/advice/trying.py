@@ -20,11 +20,11 @@ from chainer_profile.engines.results import Speedup
 #: Fraction of the time that the first look may take, and its number of groups.
 LOOK_PART, LOOK_GROUPS = 0.3, 2
 #: Smallest and largest number of rounds of a group.
-LEAST_ROUNDS, MOST_ROUNDS = 4, 200
+MIN_ROUNDS, MAX_ROUNDS = 4, 200
 #: How long to wait for one process: a fraction of the remaining time, and at least some seconds.
-_PATIENCE_PART, _LEAST_PATIENCE_S = 0.25, 30.0
+_TIMEOUT_PART, _MIN_TIMEOUT_S = 0.25, 30.0
 #: Largest number of layers in a result, and the number of groups before layers are timed.
-_MOST_LAYERS, _BEFORE_LAYERS = 5, 2
+_MAX_LAYERS, _BEFORE_LAYERS = 5, 2
 
 
 #: Starts a process with a change: a :class:`.worker.Worker` or a substitute.
@@ -51,7 +51,7 @@ class _CandidateState:
     def result(self) -> results.ChangeResult:
         """Compute the result from the groups after the first look, or from all if these are few."""
         groups = self.groups
-        if len(groups) < results.LEAST_PAIRS:  # there was no time for others
+        if len(groups) < results.MIN_PAIRS:  # there was no time for others
             groups = [*self.first_groups, *groups]
         if not groups:
             return results.ChangeResult(self.candidate, error=self.error)
@@ -76,7 +76,7 @@ class _CandidateState:
         blocks = [
             (times[without], times[with_]) for times in rounds if times.keys() >= {without, with_}
         ]
-        if len(blocks) < LEAST_ROUNDS:  # stopped
+        if len(blocks) < MIN_ROUNDS:  # stopped
             return
         cpus = [(before["cpu_s"], after["cpu_s"]) for before, after in blocks]
         walls = [(before["wall_s"], after["wall_s"]) for before, after in blocks]
@@ -128,7 +128,7 @@ class Experiment:
         self._at_once = max(2, at_once)
         self._begin, self._seconds = now(), seconds
         # Seconds that the shortest group takes, by the change that candidates are compared with.
-        self._least_s: dict[Change, float] = {}
+        self._min_s: dict[Change, float] = {}
         # The processes and candidates of the current group.
         self._workers: dict[Change, Any] = {}
         self._active: Sequence[_CandidateState] = ()
@@ -183,14 +183,14 @@ class Experiment:
         # Several groups are needed if memory does not hold all processes, or if some candidates
         # are compared with another number of threads, which would disturb the others. A group that
         # would not end in time does not start, except the first, whose duration is unknown.
-        batches, most = [], self._at_once - 1
+        batches, max_size = [], self._at_once - 1
         for against in dict.fromkeys(state.candidate.against for state in states):
             rivals = [state for state in states if state.candidate.against == against]
-            batches += [rivals[at : at + most] for at in range(0, len(rivals), most)]
+            batches += [rivals[at : at + max_size] for at in range(0, len(rivals), max_size)]
         processes, groups = sum(1 + len(batch) for batch in batches), 0
         for batch in batches:
-            least_s = self._least_s.get(batch[0].candidate.against, 0.0)
-            if not self._stop() and (not least_s or self._now() + least_s <= end):
+            min_s = self._min_s.get(batch[0].candidate.against, 0.0)
+            if not self._stop() and (not min_s or self._now() + min_s <= end):
                 self._say(f"{title}: {', '.join(state.candidate.name for state in batch)}")
                 self._run_group(batch, seconds * (1 + len(batch)) / processes)
                 groups += 1
@@ -213,7 +213,7 @@ class Experiment:
             ready = self._now()
             rounds = self._rounds(begin + seconds)
             round_s = (self._now() - ready) / max(1, len(rounds))
-            self._least_s[states[0].candidate.against] = ready - begin + LEAST_ROUNDS * round_s
+            self._min_s[states[0].candidate.against] = ready - begin + MIN_ROUNDS * round_s
             for state in states:
                 if not state.error:
                     state.add_group(rounds)
@@ -230,8 +230,8 @@ class Experiment:
     def _rounds(self, end: float) -> list[Round]:
         """Run rounds: in each, every process runs one block, in an order that changes."""
         rounds: list[Round] = []
-        while len(rounds) < MOST_ROUNDS and not self._stop():
-            if len(rounds) >= LEAST_ROUNDS and self._now() >= end:
+        while len(rounds) < MAX_ROUNDS and not self._stop():
+            if len(rounds) >= MIN_ROUNDS and self._now() >= end:
                 break
             order = list(self._workers)
             turn = len(rounds) % len(order)
@@ -250,9 +250,9 @@ class Experiment:
         if change not in self._workers:
             return None
         left_s = self._begin + self._seconds - self._now()
-        patience_s = max(_LEAST_PATIENCE_S, _PATIENCE_PART * left_s)
+        timeout_s = max(_MIN_TIMEOUT_S, _TIMEOUT_PART * left_s)
         try:
-            return self._workers[change].ask(request, patience_s)
+            return self._workers[change].ask(request, timeout_s)
         except WorkerError as error:
             self._workers.pop(change).close()
             if request == LAYERS:
@@ -296,4 +296,4 @@ def _layer_gains(groups: Sequence[tuple[Any, Any]]) -> tuple[results.LayerGain, 
     medians = ((*key, *np.median(values, axis=0).tolist()) for key, values in times.items())
     gains = [results.LayerGain(*row) for row in medians]
     gained = [gain for gain in gains if gain.before_s > gain.after_s]
-    return tuple(sorted(gained, key=lambda gain: gain.after_s - gain.before_s)[:_MOST_LAYERS])
+    return tuple(sorted(gained, key=lambda gain: gain.after_s - gain.before_s)[:_MAX_LAYERS])

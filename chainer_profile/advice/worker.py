@@ -30,7 +30,7 @@ _SHORT_S = 0.05
 _WARM_RUNS, _WARM_S = 5, 0.5
 #: Idle BLAS threads spin for some time, on a core that the next process needs. The process waits
 #: in steps of this length, and for at most this many steps, until they sleep.
-_REST_S, _MOST_RESTS = 0.01, 20
+_REST_S, _MAX_RESTS = 0.01, 20
 #: Requests to a process.
 READY, BLOCK, CHECK, LAYERS = "ready", "block", "check", "layers"
 
@@ -96,7 +96,7 @@ def _time_block(
 
 def _rest(cpu: Callable[[], float], sleep: Callable[[float], None]) -> None:
     """Wait until all threads of this process are idle, or for the longest allowed time."""
-    for _ in range(_MOST_RESTS):
+    for _ in range(_MAX_RESTS):
         before_s = cpu()
         sleep(_REST_S)
         if cpu() - before_s < _REST_S / 10:
@@ -145,20 +145,20 @@ class Worker:
                 self._lines.put(line)
         self._lines.put("")
 
-    def ask(self, request: str, patience_s: float) -> Any:
+    def ask(self, request: str, timeout_s: float) -> Any:
         """Send a request and return the answer; None if ``stop`` ends the waiting.
 
         :data:`READY` is not sent: the process reports by itself that it is ready.
 
         Raises:
-            WorkerError: The process failed, ended, or took longer than ``patience_s``.
+            WorkerError: The process failed, ended, or took longer than ``timeout_s``.
         """
         assert self._process.stdin is not None
         if request != READY:
             with suppress(OSError):  # the process has ended; its last answer has the reason
                 self._process.stdin.write(request + "\n")
                 self._process.stdin.flush()
-        end = time.monotonic() + patience_s
+        end = time.monotonic() + timeout_s
         while True:
             try:
                 line = self._lines.get(timeout=0.1)
@@ -167,7 +167,7 @@ class Worker:
                 if self._stop():
                     return None
                 if time.monotonic() > end:
-                    raise WorkerError(f"has not answered for {patience_s:.0f} s") from None
+                    raise WorkerError(f"has not answered for {timeout_s:.0f} s") from None
         if not line:
             code = self._process.wait()
             how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"

@@ -29,7 +29,7 @@ from chainer_profile.basics.units import (
     plural,
 )
 from chainer_profile.basics.words import BACKWARD, TYPED, profile_arguments, same_command_with_try
-from chainer_profile.kernels.numpy_kernels import FEWEST_WORDS, MOST_NUMBERS
+from chainer_profile.kernels.numpy_kernels import MAX_NUMBERS, MIN_WORDS
 from chainer_profile.record.parts import Shape
 
 #: Beginnings of the names of functions that accelerate() replaces.
@@ -70,8 +70,8 @@ def _gain_at_limits(summary: Summary) -> float | None:
     if summary.recording.limits is None:
         return None
     layers = summary.layers
-    least_s = layers["bound_s"].astype(float).fillna(layers["mean_s"]).sum()
-    return whole(summary)[0] / least_s if least_s else None
+    min_s = layers["bound_s"].astype(float).fillna(layers["mean_s"]).sum()
+    return whole(summary)[0] / min_s if min_s else None
 
 
 def _share(summary: Summary, beginnings: tuple[str, ...]) -> float:
@@ -94,12 +94,12 @@ def embedding_gradients(summary: Summary, selects: Callable[[Shape], bool]) -> p
 
 def has_few_words(shape: Shape) -> bool:
     """Whether gradients have so few words that filling an array of W's size takes most time."""
-    return math.prod(shape[:-1]) < FEWEST_WORDS
+    return math.prod(shape[:-1]) < MIN_WORDS
 
 
 def _has_many_words(shape: Shape) -> bool:
     """Whether ``accelerate()`` adds up gradients of this shape many words at a time."""
-    return not has_few_words(shape) and shape[-1] <= MOST_NUMBERS
+    return not has_few_words(shape) and shape[-1] <= MAX_NUMBERS
 
 
 def _largest_gain(summary: Summary, share: float) -> float | None:

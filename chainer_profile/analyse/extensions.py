@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from chainer_profile.analyse.findings import LEAST_GAIN, STEP, Finding, gain_without
+from chainer_profile.analyse.findings import MIN_GAIN, STEP, Finding, gain_without
 from chainer_profile.basics.units import format_percent, join_words, plural
 from chainer_profile.record.budget import (
     EVALUATION,
@@ -62,7 +62,7 @@ def extension_findings(budget: Budget, own_ns: int) -> Iterator[Finding]:
     for (part, remedy), works in by_remedy.items():
         share = sum(spent.ns for spent in works) / own_ns if own_ns else 0.0
         gain = gain_without(share * (1.0 if remedy.saved is None else remedy.saved))
-        if remedy.advice and (gain is None or gain >= LEAST_GAIN):
+        if remedy.advice and (gain is None or gain >= MIN_GAIN):
             names = join_words(spent.name or part.capitalize() for spent in works)
             take = "takes" if len(works) == 1 else "take"
             yield Finding(

@@ -12,7 +12,7 @@ from chainer_profile.record.recording import Settings
 WARNING, STEP, NOTE = "warning", "step", "note"
 SEVERITIES = (WARNING, STEP, NOTE)
 #: Findings with a smaller gain are not reported.
-LEAST_GAIN = 1.05
+MIN_GAIN = 1.05
 #: Stands for the folder of a run, which a summary does not know.
 FOLDER = "FOLDER"
 #: Variables that keep freed memory in a process.
@@ -107,7 +107,7 @@ class Untried:
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Leave out findings with a gain below :data:`LEAST_GAIN`, and sort the others.
+    """Leave out findings with a gain below :data:`MIN_GAIN`, and sort the others.
 
     Warnings come first, the largest ``off`` at the top; then steps, the largest gain at the top;
     then notes.
@@ -117,12 +117,12 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         weight = {WARNING: finding.off, STEP: finding.gain or 0.0}.get(finding.severity, 0.0)
         return SEVERITIES.index(finding.severity), -weight
 
-    worth = (finding for finding in findings if finding.gain is None or finding.gain >= LEAST_GAIN)
+    worth = (finding for finding in findings if finding.gain is None or finding.gain >= MIN_GAIN)
     return tuple(sorted(worth, key=sort_key))
 
 
 def steps_to_do(findings: Iterable[Finding]) -> list[Finding]:
-    """The steps with advice that gain at least :data:`LEAST_GAIN`, the largest gain first."""
+    """The steps with advice that gain at least :data:`MIN_GAIN`, the largest gain first."""
     ordered = in_order(findings)
     return [finding for finding in ordered if finding.severity == STEP and finding.to_do]
 

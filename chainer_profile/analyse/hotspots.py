@@ -92,19 +92,19 @@ def find_hotspots(mean_s: NDArray[np.float64], rule: Rule, whole_s: float) -> Ho
         hot[order[: int(rule.value)]] = True
     elif mean_s.any():
         sums = np.cumsum(mean_s[order])
-        fewest = int(np.searchsorted(sums, rule.value * sums[-1] * _ROUNDING) + 1)
-        hot[order[: _down_to_gap(mean_s[order], fewest)]] = True
+        needed = int(np.searchsorted(sums, rule.value * sums[-1] * _ROUNDING) + 1)
+        hot[order[: _down_to_gap(mean_s[order], needed)]] = True
     return Hotspots(rule, hot, line_s)
 
 
-def _down_to_gap(slowest_first: NDArray[np.float64], fewest: int) -> int:
-    """The number of hot layers: at least ``fewest``, and nearly as slow ones down to a gap.
+def _down_to_gap(slowest_first: NDArray[np.float64], needed: int) -> int:
+    """The number of hot layers: at least ``needed``, and nearly as slow ones down to a gap.
 
     The gap is the largest ratio of two successive times among the layers that take at least
     :data:`_NEARBY` of the time of the last needed layer.
     """
     import numpy as np
 
-    most = int((slowest_first >= _NEARBY * slowest_first[fewest - 1]).sum())
-    following = np.append(slowest_first, 0.0)[fewest : most + 1]
-    return fewest + int(np.argmin(following / slowest_first[fewest - 1 : most]))
+    largest = int((slowest_first >= _NEARBY * slowest_first[needed - 1]).sum())
+    following = np.append(slowest_first, 0.0)[needed : largest + 1]
+    return needed + int(np.argmin(following / slowest_first[needed - 1 : largest]))

@@ -95,7 +95,7 @@ _LEAST = 0.01
 _MOVED = 0.03
 #: Layers and functions with fewer samples are left out: their parts would be off by 10 percentage
 #: points.
-LEAST_SAMPLES = 100
+MIN_SAMPLES = 100
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def _split_time(
         of_part = places.setdefault((part_name, cause), Counter())
         of_part[place] += stack.seconds  # type: ignore[assignment]
     total, samples = sum(spent.values()), sum(stack.samples for stack in stacks)
-    if samples / inside.repeats < LEAST_SAMPLES:
+    if samples / inside.repeats < MIN_SAMPLES:
         return None
     parts, rest = [], 0.0
     for (part_name, cause), part_s in spent.most_common():

@@ -14,9 +14,9 @@ from dataclasses import replace
 from chainer_profile.analyse.program import Part
 
 #: The rows end when this part of the time has names, or when there are this many.
-ENOUGH, MOST_ROWS = 0.8, 20
+ENOUGH, MAX_ROWS = 0.8, 20
 #: A smaller part of the whole has no row: it would show as 0.0 %.
-LEAST_SHARE = 0.0005
+MIN_SHARE = 0.0005
 #: A smaller rest of a level has no row, because the digits of the times do not show it.
 _ROUNDING = 0.0005
 #: The row that closes a level.
@@ -24,25 +24,25 @@ REST = "other"
 
 
 def largest_parts(
-    parts: Sequence[Part], whole_ns: float, most: int = MOST_ROWS
+    parts: Sequence[Part], whole_ns: float, max_parts: int = MAX_ROWS
 ) -> tuple[Part, ...]:
     """Select the largest parts of all levels; a part ``other`` closes each level.
 
     Args:
         parts: The parts of the whole.
         whole_ns: The time of the whole.
-        most: Largest number of parts on all levels together.
+        max_parts: Largest number of parts on all levels together.
     """
     chosen: set[int] = set()
     selected: tuple[Part, ...] = ()
     hidden, named_ns = [part for part in parts if part.ns], 0.0
     while hidden and named_ns < ENOUGH * whole_ns:
         part = max(hidden, key=lambda part: part.ns)
-        if part.ns < LEAST_SHARE * whole_ns:
+        if part.ns < MIN_SHARE * whole_ns:
             break
         chosen.add(id(part))
         longer = _chosen_of(parts, whole_ns, chosen)
-        if sum(1 for _ in rows_of(longer)) > most:
+        if sum(1 for _ in rows_of(longer)) > max_parts:
             break
         selected = longer
         hidden = [*(other for other in hidden if other is not part), *part.inner]

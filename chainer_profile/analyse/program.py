@@ -43,7 +43,7 @@ _OF_TRIALS = (ITERATIONS, CALLS, TEST_CALLS)
 #: Name of the calls of networks without rows: only the first networks of a program have rows.
 NOT_BY_ROW = "other networks, not timed by row"
 #: The screen of a program has at most this number of findings.
-_MOST_TIPS = 3
+_MAX_TIPS = 3
 #: Number of trials in the memory pass of a program.
 _MEMORY_TRIALS = 2
 
@@ -334,7 +334,7 @@ def _loading(budget: Budget, summary: Summary) -> Iterator[Finding]:
 
 def tips(findings: Sequence[Finding]) -> Sequence[Finding]:
     """The findings on a program's screen: the largest gains, then unknown gains."""
-    return sorted(findings, key=lambda finding: finding.gain is None)[:_MOST_TIPS]
+    return sorted(findings, key=lambda finding: finding.gain is None)[:_MAX_TIPS]
 
 
 def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Finding, ...]:

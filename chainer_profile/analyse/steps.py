@@ -52,10 +52,10 @@ def launch_bound(summary: Summary) -> Iterator[Finding]:
             "for the GPU midway looks the same."
         )
     by_function = summary.layers.groupby("function", sort=False)[["host_s", "calls"]].sum()
-    name, most = majority_label(by_function["host_s"], use.calls_s), ""
+    name, mostly_in = majority_label(by_function["host_s"], use.calls_s), ""
     if name is not None:
         host_s, calls = by_function.loc[name, ["host_s", "calls"]]
-        most = (
+        mostly_in = (
             f", most of it in {plural(int(calls), 'call')} of {name} ({format_duration(host_s)}, "
             f"{format_duration(host_s / calls)} each)"
         )
@@ -68,7 +68,7 @@ def launch_bound(summary: Summary) -> Iterator[Finding]:
         f"Use larger batches{f' ({larger})' if larger else ''}, fewer and larger functions, or an "
         "engine that launches without Python.",
         evidence=f"{format_percent(use.calls_s / use.launch_s)} of the launching is in the layers' "
-        f"calls{most}.",
+        f"calls{mostly_in}.",
         gain=1 / use.busy_share if use.busy_share else None,
     )
 

@@ -26,7 +26,7 @@ from chainer_profile.record.parts import BUSY_CORES
 #: The 95 % interval of the median trial is wide if its half width exceeds this fraction of it.
 WIDE_INTERVAL = 0.02
 #: Largest number of trials to advise; runs that vary more need a quieter machine.
-MOST_TRIALS = 20_000
+MAX_TRIALS = 20_000
 #: pyperf's limit: trials are unstable from this standard deviation, as a fraction of the mean.
 UNSTABLE = 0.10
 #: Smallest relative changes that are findings: drift of the mean, and slower first trials.
@@ -37,7 +37,7 @@ MUCH_OFF = 0.05
 #: A mean of trials is far off above this multiple of the headline, or below its inverse.
 FAR = 3.0
 #: Pieces of evidence in the finding's text; the others follow as its evidence.
-_MOST_IN_TEXT = 2
+_MAX_IN_TEXT = 2
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ def _finding(evidence: list[Evidence]) -> Finding:
     return Finding(
         "unsteady",
         WARNING,
-        f"The machine was unsteady: {join_words(texts[:_MOST_IN_TEXT])}.",
+        f"The machine was unsteady: {join_words(texts[:_MAX_IN_TEXT])}.",
         " ".join(dict.fromkeys(found.advice for found in evidence)),
-        _sentence(texts[_MOST_IN_TEXT:]),
+        _sentence(texts[_MAX_IN_TEXT:]),
         off=evidence[0].off,
     )
 
@@ -80,7 +80,7 @@ def _wide_interval(summary: Summary) -> Iterator[Finding]:
     if times is None or not times.half_width > WIDE_INTERVAL:
         return
     width, needed = format_percent(times.half_width), needed_trials(times)
-    if needed > MOST_TRIALS:
+    if needed > MAX_TRIALS:
         yield _finding([Evidence(f"the 95 % interval is +/- {width}", times.half_width)])
     elif recording.n_trials >= MIN_TRIALS:
         kind, name = "profiled", "trials"

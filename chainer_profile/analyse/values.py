@@ -17,7 +17,7 @@ from chainer_profile.record.recording import Denormals, Recording
 #: Codes of the findings on numbers.
 VALUES = ("not-finite", "denormal-numbers")
 #: Largest number of arrays that a finding names.
-MOST_NAMED = 3
+MAX_NAMED = 3
 #: Denormal numbers are a finding if layers with them take at least this fraction of a trial.
 MUCH_DENORMAL = 0.05
 #: Code that sets the denormal numbers of all parameters to zero.
@@ -100,5 +100,5 @@ def _ranked(summary: Summary) -> list[Denormals]:
 
 
 def _places(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return "; ".join(names[:MOST_NAMED]) + (f" and {format_count(more)} more" if more > 0 else "")
+    more = len(names) - MAX_NAMED
+    return "; ".join(names[:MAX_NAMED]) + (f" and {format_count(more)} more" if more > 0 else "")

@@ -208,10 +208,10 @@ def _interval(
     outside = np.clip(np.floor(count / 2 - half_widths), 1, if_independent)
     first = outside.astype(np.intp)[:, None] - 1
     low, high = (np.take_along_axis(ordered, rank, axis=1) for rank in (first, count - 1 - first))
-    least, greatest = _extreme_medians(rows)
+    smallest, largest = _extreme_medians(rows)
     return (
-        np.minimum(ordered[:, if_independent - 1], np.maximum(low[:, 0], least)),
-        np.maximum(ordered[:, -if_independent], np.minimum(high[:, 0], greatest)),
+        np.minimum(ordered[:, if_independent - 1], np.maximum(low[:, 0], smallest)),
+        np.maximum(ordered[:, -if_independent], np.minimum(high[:, 0], largest)),
     )
 
 

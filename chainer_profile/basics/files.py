@@ -25,7 +25,7 @@ if sys.platform != "win32":
     import fcntl  # now, because a program that is run may have a module of that name
 
 #: The largest file of text that is read at once.
-MOST_NBYTES = 1 << 28
+MAX_NBYTES = 1 << 28
 #: Files that Windows adds to folders.
 _JUNK = ("Thumbs.db", "desktop.ini")
 
@@ -159,14 +159,14 @@ def open_regular(path: str | Path) -> BinaryIO:
     return file
 
 
-def read_regular(path: Path, most_nbytes: int = MOST_NBYTES) -> bytes:
-    """Read a regular file of at most ``most_nbytes`` bytes.
+def read_regular(path: Path, max_nbytes: int = MAX_NBYTES) -> bytes:
+    """Read a regular file of at most ``max_nbytes`` bytes.
 
     Raises:
         OSError: The path is no regular file, or the file is larger or cannot be read.
     """
     with open_regular(path) as file:
-        if os.fstat(file.fileno()).st_size > most_nbytes:
+        if os.fstat(file.fileno()).st_size > max_nbytes:
             raise OSError(errno.EFBIG, "the file is too large", str(path))
         return file.read()
 

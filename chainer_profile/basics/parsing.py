@@ -50,9 +50,9 @@ def thread_count(text: str) -> int:
 
 
 def number(
-    description: str, most: float = sys.float_info.max, unit: str = ""
+    description: str, maximum: float = sys.float_info.max, unit: str = ""
 ) -> Callable[[str], float]:
-    """Make a parser of numbers above 0 and at most ``most``; a unit may follow them.
+    """Make a parser of numbers above 0 and at most ``maximum``; a unit may follow them.
 
     The error message quotes the ``description`` of this range.
     """
@@ -62,7 +62,7 @@ def number(
             value = float(text.removesuffix(unit))
         except ValueError:
             value = 0.0
-        if not 0.0 < value <= most:
+        if not 0.0 < value <= maximum:
             raise UsageError(f"must be {description}, not {text[:40]!r}")
         return value
 
@@ -70,7 +70,7 @@ def number(
 
 
 positive_seconds = number("a number of seconds above 0")
-fraction = number("a number above 0 up to 1, such as 1e-4", most=1.0)
+fraction = number("a number above 0 up to 1, such as 1e-4", maximum=1.0)
 
 
 def duration(text: str) -> float:
@@ -241,11 +241,11 @@ def parse_range(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(?:(-?[0-9]{1,18})\.\.)?(-?[0-9]{1,18})", text)
     if match is None:
         raise UsageError(f"not a range: {text!r}; write 1000 for 0 to 999, or 1..10")
-    least = int(match[1] or 0)
-    most = int(match[2]) - (match[1] is None)
-    if most < least:
+    minimum = int(match[1] or 0)
+    maximum = int(match[2]) - (match[1] is None)
+    if maximum < minimum:
         raise UsageError(f"not a range: {text!r}; it contains no number")
-    return least, most
+    return minimum, maximum
 
 
 class Parser(argparse.ArgumentParser):

@@ -55,10 +55,10 @@ def decimals_for(half_width: float, value: float) -> int:
     """
     if not value:
         return 0
-    most = 3 - math.floor(math.log10(abs(value)))
+    max_decimals = 3 - math.floor(math.log10(abs(value)))
     if not half_width > 0:  # NaN too
-        return max(0, most)
-    return max(0, min(most, 1 - math.floor(math.log10(half_width))))
+        return max(0, max_decimals)
+    return max(0, min(max_decimals, 1 - math.floor(math.log10(half_width))))
 
 
 def format_measured(seconds: float, low: float, high: float) -> tuple[str, str]:
@@ -68,12 +68,12 @@ def format_measured(seconds: float, low: float, high: float) -> tuple[str, str]:
         ``6.11 ms`` and ``5.64 to 6.58 ms``; the second one is empty if the interval is NaN.
     """
     unit = duration_unit(seconds)
-    value, least, most = (x / _SECONDS[unit] for x in (seconds, low, high))
-    digits = decimals_for((most - least) / 2, value)
+    value, low, high = (x / _SECONDS[unit] for x in (seconds, low, high))
+    digits = decimals_for((high - low) / 2, value)
     shown = f"{value:,.{digits}f} {unit}"
-    if math.isnan(least) or math.isnan(most):
+    if math.isnan(low) or math.isnan(high):
         return shown, ""
-    return shown, f"{least:,.{digits}f} to {most:,.{digits}f} {unit}"
+    return shown, f"{low:,.{digits}f} to {high:,.{digits}f} {unit}"
 
 
 def format_of_limit(seconds: float, limit_s: float) -> str:

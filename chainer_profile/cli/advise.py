@@ -205,13 +205,13 @@ def _capabilities(recording: Recording) -> Capabilities:
     from chainer_profile.advice.changes import Capabilities, missing_requirements
     from chainer_profile.measure import environment
 
-    def most_threads(libraries: Any) -> int:
+    def max_threads(libraries: Any) -> int:
         return max((library.threads for library in libraries), default=1)
 
-    cores = most_threads(environment.blas_libraries())
+    cores = max_threads(environment.blas_libraries())
     return Capabilities(
         missing_requirements(),
-        threads=min(most_threads(recording.environment.blas), cores),
+        threads=min(max_threads(recording.environment.blas), cores),
         cores=cores,
         threads_requested=recording.settings.threads is not None,
     )

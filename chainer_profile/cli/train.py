@@ -205,20 +205,20 @@ def _probe_threads(network: Any, batch: Any, iterations: float, stop: Callable[[
         begin_ns = now_ns()
         step()
         trial_s = (now_ns() - begin_ns) * NS
-        most_s = max(PROBE_SECONDS, PROBE_PART * iterations * trial_s)
-        return probe_threads(step, now_ns, threads, trial_s=trial_s, most_s=most_s, stop=stop)
+        max_s = max(PROBE_SECONDS, PROBE_PART * iterations * trial_s)
+        return probe_threads(step, now_ns, threads, trial_s=trial_s, max_s=max_s, stop=stop)
 
 
 def _why_one_thread(probe: Probe) -> str:
     """Explain by the times of a probe why one BLAS thread is used."""
     times_ns: dict[int, list[int]] = {}
-    for _, wall_ns, threads in probe.trials:
-        times_ns.setdefault(threads, []).append(wall_ns)
+    for _, wall_ns, used in probe.trials:
+        times_ns.setdefault(used, []).append(wall_ns)
     medians = {n: format_duration(float(np.median(walls)) * NS) for n, walls in times_ns.items()}
-    most = max(medians)
+    threads = max(medians)
     return (
-        f"One BLAS thread: forward and backward take {medians[1]}, and {medians[most]} with {most} "
-        "threads"
+        f"One BLAS thread: forward and backward take {medians[1]}, and {medians[threads]} with "
+        f"{threads} threads"
     )
 
 

@@ -32,7 +32,7 @@ _SEEDS = (0, 1)
 #: Standard deviation of the part of two runs' log ratio that all layers share.
 COMMON_SPREAD = 0.03 * 2**0.5
 #: Limits for the standard deviation of a layer's log ratio around that shared part.
-LEAST_SPREAD, MOST_SPREAD = 0.0075, 0.05 * 2**0.5
+MIN_SPREAD, MAX_SPREAD = 0.0075, 0.05 * 2**0.5
 #: Uncertainty of short times in nanoseconds, which raises the upper limit.
 _SHORT_NS = 1000.0
 #: Fewest layers from which the part that a run's layers share is estimated.
@@ -201,14 +201,14 @@ def spread(log_ratios: Floats, groups: Groups, times_ns: Floats, moved: float = 
     # The median absolute deviation ignores a few changed layers. The result is limited to the
     # scatter between runs of the same code: it may be small by chance, or large because all layers
     # changed. Functions with few layers get the upper limit.
-    most = np.sqrt(MOST_SPREAD**2 + (_SHORT_NS / np.maximum(times_ns, 1.0)) ** 2 + moved**2)
-    deviations = most.copy()
+    upper_limits = np.sqrt(MAX_SPREAD**2 + (_SHORT_NS / np.maximum(times_ns, 1.0)) ** 2 + moved**2)
+    deviations = upper_limits.copy()
     finite = np.isfinite(log_ratios)
     common, correction = common_part(log_ratios, groups)
     distances = np.abs(log_ratios - common) * np.sqrt(correction)
     for inside in _large_groups(groups.function, finite):
         deviations[inside] = _MAD * np.median(distances[inside & finite])
-    limited: Floats = np.clip(deviations, LEAST_SPREAD, most)
+    limited: Floats = np.clip(deviations, MIN_SPREAD, upper_limits)
     return limited
 
 

@@ -20,9 +20,9 @@ from chainer_profile.record.recording import Recording
 _WARMUPS, _BATCHES, _LONG_NS = 3, 20, 1_000_000_000
 #: Smallest loading time of a batch that is worth this measurement. To move a batch takes about this
 #: time at least, so batches that load faster gain nothing.
-_LEAST_LOADING_NS = 1_000_000
+_MIN_LOADING_NS = 1_000_000
 #: Longest time of a batch; a slower one counts as a failure.
-_MOST_SECONDS = 10.0
+_MAX_SECONDS = 10.0
 #: Duration of the measurement of the processor's load.
 _LOAD_SECONDS = 0.5
 
@@ -57,7 +57,7 @@ def moving_ns(examples: int, nbytes: int) -> int:
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", MultiprocessIterator.TimeoutWarning)
         batches = MultiprocessIterator(
-            Examples(nbytes // examples), examples, shuffle=False, dataset_timeout=_MOST_SECONDS
+            Examples(nbytes // examples), examples, shuffle=False, dataset_timeout=_MAX_SECONDS
         )
         try:
             for _ in range(_WARMUPS):
@@ -75,7 +75,7 @@ def moving_ns(examples: int, nbytes: int) -> int:
             batches.finalize()
 
 
-def with_moving(budget: Budget, recording: Recording, least: float) -> Budget:
+def with_moving(budget: Budget, recording: Recording, min_share: float) -> Budget:
     """Measure the time to move an iteration's examples, and add it to a copy of the budget.
 
     Return the budget itself if no SerialIterator loads, or if loading takes little time.
@@ -83,14 +83,14 @@ def with_moving(budget: Budget, recording: Recording, least: float) -> Budget:
     Args:
         budget: The time of the program.
         recording: The iterations, in the budget's folder.
-        least: Fraction of an iteration's time from which loading matters.
+        min_share: Fraction of an iteration's time from which loading matters.
     """
     serial = [layer.index for layer in recording.layers if layer.function == SERIAL_ITERATOR]
     if not serial or recording.trial_ns is None:
         return budget
     loading_ns = recording.self_ns[:, serial].sum()
-    is_short = loading_ns < _LEAST_LOADING_NS * recording.n_trials
-    if is_short or loading_ns < least * recording.trial_ns.sum():
+    is_short = loading_ns < _MIN_LOADING_NS * recording.n_trials
+    if is_short or loading_ns < min_share * recording.trial_ns.sum():
         return budget
     return replace(
         budget,

@@ -21,7 +21,7 @@ from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
 
 #: At most this many trainings are measured, and as many kinds of calls.
-_MOST_KINDS = 8
+_MAX_KINDS = 8
 
 
 class ProgramKinds:
@@ -148,7 +148,7 @@ class ProgramKinds:
 
     def measure(self, kind: TrialKind, clock: Clock) -> None:
         """Measure trials of a kind by row from now on, unless that failed or there are too many."""
-        if kind.writer is None and kind.number <= _MOST_KINDS and not kind.has_failed:
+        if kind.writer is None and kind.number <= _MAX_KINDS and not kind.has_failed:
             calibrates = not any(other.writer for other in self.every)
             journal, warn = partial(self._journal, kind.name), partial(self.warn, kind.name)
             kind.measure(self.log, clock, journal, warn, calibrates)

@@ -25,14 +25,14 @@ from chainer_profile.measure.session import GROUP_NS
 from chainer_profile.record import budget
 
 #: At most this many events are stored until their iterations are known.
-_MOST_EVENTS = 2_000_000
+_MAX_EVENTS = 2_000_000
 #: After these calls of a network, or updates of an optimizer, the log is read: a program that is
 #: killed early keeps trials of each kind.
 _FIRST_UNITS = (1, 2, 4, 8, 16, 32)
 #: The program runs at least this many times as long as the reading of the log before took.
 _READ_SHARE = 20
 #: Calls within extensions after which the log is read.
-_MOST_CALLS = 1000
+_MAX_CALLS = 1000
 #: Name of the profiler's work within trials.
 WITHIN = "in trials"
 
@@ -194,7 +194,7 @@ class ProgramTrials:
     def is_due(self, now_ns: int) -> bool:
         """Whether the log should be read, after a unit was added."""
         is_old = now_ns - self._read_ns >= self._wait_ns
-        return self._wants_reading or is_old or len(self._extension_calls) > _MOST_CALLS
+        return self._wants_reading or is_old or len(self._extension_calls) > _MAX_CALLS
 
     def read(self, is_last: bool = False) -> None:
         """Find the trials among the units so far, and add them to their kinds.
@@ -211,7 +211,7 @@ class ProgramTrials:
     def _read(self, is_last: bool) -> None:
         log = self.log
         log.take()
-        is_full = log.n_stored > _MOST_EVENTS
+        is_full = log.n_stored > _MAX_EVENTS
         trials: list[tuple[TrialKind, Account, list[TimedUnit]]] = []
         for unit in self._extension_calls:
             if unit.network is not None and self._calls_functions(unit):

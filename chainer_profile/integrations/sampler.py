@@ -26,12 +26,12 @@ from chainer_profile.record.budget import IMPORTS, NETWORK, PROFILER, REST, STAR
 RATE_PER_S = 100
 _PERIOD_NS = 10**9 // RATE_PER_S
 #: Number of functions that each part lists; the others are added up.
-_MOST_FUNCTIONS = 12
+_MAX_FUNCTIONS = 12
 _OWN_CODE: Account = (REST, "")
 #: At most this many samples wait for their account.
-_MOST_UNDECIDED = 2000
+_MAX_UNDECIDED = 2000
 #: How long to wait for the end of a sample, in seconds.
-_PATIENCE_S = 1.0
+_STOP_TIMEOUT_S = 1.0
 #: A function of the profiler that only passes calls of the program on to another function.
 _FORWARDING_FRAME = "in_account"
 #: Files of a program that is given as text; and names of code that is part of a function.
@@ -86,7 +86,7 @@ class Sampler:
         if running is not None:
             stops, ended = running
             stops.release()
-            ended.acquire(timeout=_PATIENCE_S)
+            ended.acquire(timeout=_STOP_TIMEOUT_S)
 
     def _begin(self) -> None:
         stops, ended = allocate_lock(), allocate_lock()
@@ -135,7 +135,7 @@ class Sampler:
             where, location = NETWORK, _NO_LOCATION
         if account[0] == REST:
             self._undecided.append((now_ns, now_ns - at_ns, where, location))
-            if len(self._undecided) > _MOST_UNDECIDED:
+            if len(self._undecided) > _MAX_UNDECIDED:
                 self._decide_until(self.undecided_since())
         else:
             self._add(account, now_ns - at_ns, where, location)
@@ -204,9 +204,9 @@ def _largest(
     for ((part, name), where), functions in by_part.items():
         others = functions.pop("", [0, 0])
         ranked = sorted(functions.items(), key=lambda item: -item[1][0])
-        for function, (ns, samples) in ranked[:_MOST_FUNCTIONS]:
+        for function, (ns, samples) in ranked[:_MAX_FUNCTIONS]:
             yield Sampled(part, name, where, function, ns, samples)
-        rest = np.sum([others, *(seen for _, seen in ranked[_MOST_FUNCTIONS:])], axis=0)
+        rest = np.sum([others, *(seen for _, seen in ranked[_MAX_FUNCTIONS:])], axis=0)
         if rest[0]:
             yield Sampled(part, name, where, "", *rest.tolist())
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _SHORT_NS = 20_000_000_000
 _FILES_IF_SHORT = ("report.md", "advice.md", "layers.csv", "links.csv")
 #: Rows are left out so that the report has at most this number of lines on the screen.
-_MOST_LINES = 24
+_MAX_LINES = 24
 #: Name of this module, for the interpreter that runs it.
 REPORTING = __name__
 
@@ -146,6 +146,6 @@ def _print(
     width = console.width
 
     def fits(blocks: Sequence[Block]) -> bool:
-        return terminal.count_of_lines(blocks, width) <= _MOST_LINES
+        return terminal.count_of_lines(blocks, width) <= _MAX_LINES
 
     terminal.show(overview(program, summary, last, advice=advice, width=width, fits=fits), console)

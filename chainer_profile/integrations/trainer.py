@@ -30,7 +30,7 @@ from chainer_profile.record.recording import Layer
 from chainer_profile.runs.write import write_reports
 
 #: Layers of an iteration that are reported.
-_MOST_REPORTED = 5
+_MAX_REPORTED = 5
 
 
 class LayerProfile(Extension):
@@ -179,5 +179,5 @@ def _scalars(times: Mapping[Layer | str, float]) -> dict[str, float]:
         phases[f"profile/{phase}"] += seconds * 1e3
         if not isinstance(owner, str):
             layers[f"profile/layer/{phase}/{owner.path.strip('/')}"] += seconds * 1e3
-    slowest = sorted(layers, key=lambda name: -layers[name])[:_MOST_REPORTED]
+    slowest = sorted(layers, key=lambda name: -layers[name])[:_MAX_REPORTED]
     return phases | {name: layers[name] for name in slowest}

@@ -26,8 +26,8 @@ from chainer.functions.pooling import average_pooling_2d, max_pooling_nd
 from chainer.utils.conv import get_conv_outsize
 
 from chainer_profile.kernels.numpy_kernels import (
-    FEWEST_WORDS,
-    MOST_NUMBERS,
+    MAX_NUMBERS,
+    MIN_WORDS,
     embedding_gradient,
 )
 from chainer_profile.kernels.windows import Sizes, Windows
@@ -347,20 +347,20 @@ def _average_pooling_gradient(kernels: ModuleType, self: Any, inputs: Any) -> An
 def _embedding_gradient(kernels: ModuleType, self: Any, inputs: Any) -> Any:
     words, gy = inputs
     if (
-        words.size < FEWEST_WORDS
+        words.size < MIN_WORDS
         or not _are_accepted(gy)
         or type(words) is not np.ndarray
         or len(self.w_shape) != 2
     ):
         return None
-    if gy.shape != (*words.shape, self.w_shape[1]) or not 2 <= self.w_shape[1] <= MOST_NUMBERS:
+    if gy.shape != (*words.shape, self.w_shape[1]) or not 2 <= self.w_shape[1] <= MAX_NUMBERS:
         return None
     flat, rows = words.ravel(), gy.reshape(words.size, -1)
     if self.ignore_label is not None:
         counted = flat != self.ignore_label
         flat, rows = flat[counted], rows[counted]
     # Chainer raises errors for words without a row; negative words count from the last row.
-    if flat.size < FEWEST_WORDS or flat.min() < 0 or flat.max() >= self.w_shape[0]:
+    if flat.size < MIN_WORDS or flat.min() < 0 or flat.max() >= self.w_shape[0]:
         return None
     self.retain_inputs((0,))
     self._gy_shape = gy.shape

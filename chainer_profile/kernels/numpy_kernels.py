@@ -181,7 +181,7 @@ def sum_pooling_gradient(gy: Array, windows: Windows) -> Array:
 # -- embeddings
 
 #: With fewer words, or more numbers for a word, adding word after word is faster.
-FEWEST_WORDS, MOST_NUMBERS = 512, 128
+MIN_WORDS, MAX_NUMBERS = 512, 128
 #: A word that occurs more often is added by itself, not together with others.
 _MAX_TOGETHER = 8
 

@@ -34,11 +34,11 @@ Read = Callable[[], Sequence[int]]
 #: The pass takes this fraction of the trials' time, but at most this many seconds. It takes all of
 #: these seconds if the user asks for the pass. This fraction of a time limit is reserved for it.
 _PART_OF_TRIALS = 0.1
-_MOST_SECONDS = 5.0
+_MAX_SECONDS = 5.0
 _PART_OF_LIMIT = 0.05
-LEAST_TRIALS = 3
+MIN_TRIALS = 3
 #: More trials than this would not make the result more precise.
-_MOST_TRIALS = 2000
+_MAX_TRIALS = 2000
 _EMPTY_WINDOWS = 500
 #: Linux counts system time in ticks of about 4 ms. The sum over all trials is precise enough for a
 #: whole trial, but not for a layer.
@@ -110,7 +110,7 @@ def measure_counters(
 ) -> Counters | None:
     """Run a step for a number of seconds, and add up the counters of every row.
 
-    At least :data:`LEAST_TRIALS` trials are made unless ``stop()`` is true. Trials that make other
+    At least :data:`MIN_TRIALS` trials are made unless ``stop()`` is true. Trials that make other
     calls are skipped. Returns None if all are skipped.
 
     Raises:
@@ -135,8 +135,8 @@ def measure_counters(
             n_layers, values = len(result.layers), result.values
             by_row = [result.sums(counter) for counter in values.T]
             by_trial.append(np.column_stack([by_row, values[-1] - values[0]]))
-        long = trial >= _MOST_TRIALS or (now_ns() - begin_ns) * NS >= seconds
-        if stop() or (long and trial >= LEAST_TRIALS):
+        long = trial >= _MAX_TRIALS or (now_ns() - begin_ns) * NS >= seconds
+        if stop() or (long and trial >= MIN_TRIALS):
             break
     if not by_trial:
         return None
@@ -167,7 +167,7 @@ def _empty_window(readings: Readings) -> NDArray[np.float64]:
 
 def _measure(timed: PassInput) -> Counters | None:
     seconds = (
-        _MOST_SECONDS if timed.requested else min(_MOST_SECONDS, _PART_OF_TRIALS * timed.trials_s)
+        _MAX_SECONDS if timed.requested else min(_MAX_SECONDS, _PART_OF_TRIALS * timed.trials_s)
     )
     seconds = min(seconds, timed.left_s)
     if seconds < 0:
@@ -186,7 +186,7 @@ COUNTERS = Pass(
     "counters",
     _measure,
     "the counters pass failed ({}); it is left out",
-    seconds=_MOST_SECONDS,
+    seconds=_MAX_SECONDS,
     limit_part=_PART_OF_LIMIT,
     on_device=False,
 )

@@ -23,7 +23,7 @@ from itertools import chain, groupby
 #: Equal cycles of updates that show a pattern after an irregular start.
 _ENOUGH_CYCLES = 3
 #: The most successive updates that all optimizers of a cycle may have.
-MOST_IN_CYCLE = 10
+MAX_IN_CYCLE = 10
 
 Optimizers = tuple[int, ...]
 
@@ -138,7 +138,7 @@ def _recent_cycle(optimizers: Sequence[int]) -> Optimizers | None:
 def _regular_cycle(cycle: Sequence[int]) -> Cycle:
     """The updates of an iteration in a program that only repeats this cycle."""
     fewest = _fewest(cycle)
-    if len({*cycle}) == 1 or min(n for _, n in _runs(cycle)) > MOST_IN_CYCLE:
+    if len({*cycle}) == 1 or min(n for _, n in _runs(cycle)) > MAX_IN_CYCLE:
         return Cycle(Limit.EACH, (cycle[0],))
     if cycle[-1] in fewest:
         return _limited(Limit.LAST, cycle, cycle[-1])

@@ -17,7 +17,7 @@ _INTEGERS: dict[str, tuple[Any, int]] = {
     "d": (np.int64, (1 << 52) - 1),
 }
 #: At most this many numbers of an array are examined.
-_MOST_NUMBERS = 1 << 18
+_MAX_NUMBERS = 1 << 18
 #: Sizes of the matrices of the timed product, and how often it is timed.
 _SIDE, _COLUMNS, _ROUNDS = 256, 16, 3
 
@@ -29,7 +29,7 @@ def denormal_part(array: Any) -> float:
     """
     if not isinstance(array, np.ndarray) or array.dtype.char not in "fd" or not array.size:
         return 0.0
-    numbers = np.asarray(array).ravel("K")[:: -(-array.size // _MOST_NUMBERS)]
+    numbers = np.asarray(array).ravel("K")[:: -(-array.size // _MAX_NUMBERS)]
     # Compare integers, because comparing denormal numbers is slow.
     integer, largest_denormal = _INTEGERS[array.dtype.char]
     bits = np.ascontiguousarray(numbers, array.dtype.newbyteorder("=")).view(integer)

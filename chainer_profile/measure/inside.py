@@ -38,15 +38,15 @@ SECONDS = 6.0
 #: If layers are shorter than this, py-spy stops the program for each sample.
 STOPPED_BELOW_S = 1e-3
 #: The shares of layers need at least this many samples.
-LEAST_SAMPLES = 100
+MIN_SAMPLES = 100
 #: A stack is listed separately if it has at least this share of its layer's time.
-_LEAST_SHARE = 1e-3
+_MIN_SHARE = 1e-3
 _TRIAL = "(trial)"
 _NO_LINES = "py-spy reports wrong lines on Python 3.12 to 3.14, so only functions are shown"
 #: Trials that begin in the same interval of this length form a group. The variance between groups
 #: is unknown if there are fewer groups than this.
 _GROUP_S = 0.1
-_LEAST_GROUPS = 10
+_MIN_GROUPS = 10
 _LABEL = re.compile(r"(\d+)_(.+?)@(.*?)( backward)?$")
 #: Folder of the profiler's own frames, which stacks must not show.
 _PROFILER_FOLDER = str(Path(__file__).parent)
@@ -109,7 +109,7 @@ def look_inside(
         if inner:
             groups[group].append((inner, count))
     samples = sum(count for group in groups.values() for _, count in group)
-    if samples < LEAST_SAMPLES:
+    if samples < MIN_SAMPLES:
         raise ProfileError(f"{samples} samples of trials are too few")
     wall_s, trials = sum(walls) * NS, len(walls)
     sample_s = wall_s / trials / samples
@@ -165,7 +165,7 @@ def _repeats(groups: Sequence[_Spent]) -> float:
     # On a busy machine the program waits for a core, and successive samples show the same stack.
     # The shares of stacks then vary more between groups than independent samples would. The result
     # is the ratio of the observed variance to the expected one.
-    if len(groups) < _LEAST_GROUPS:
+    if len(groups) < _MIN_GROUPS:
         return 1.0
     rows: dict[Owner, list[Frames]] = {}
     together = _all_groups(groups)
@@ -303,7 +303,7 @@ def _without_small(spent: _Spent) -> _Spent:
     for (owner, _), (seconds, _count) in spent.items():
         whole[owner] += seconds
     return _summed(
-        ((owner, frames if time[0] >= _LEAST_SHARE * whole[owner] else frames[:1]), time)
+        ((owner, frames if time[0] >= _MIN_SHARE * whole[owner] else frames[:1]), time)
         for (owner, frames), time in spent.items()
     )
 

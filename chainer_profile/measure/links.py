@@ -117,7 +117,7 @@ class Links:
         # For the prefixes of unknown links, the prefix without a number, and the number.
         self._unknown_links: dict[str, tuple[str, int]] = {}
         # For each prefix without a number, the least number that may be free.
-        self._least_numbers: dict[str, int] = {}
+        self._min_numbers: dict[str, int] = {}
         # All parameters by the paths of their links; and the first path of each, by its identity.
         self._by_path: dict[str, list[ref[Any]]] = {}
         self._by_identity: dict[int, tuple[str, ref[Any]]] = {}
@@ -183,11 +183,11 @@ class Links:
     def add_unknown_link(self, link: Any, caller: Caller) -> Caller:
         """Add a link that belongs to no network, with a path below ``caller``, which calls it."""
         first = f"{caller.path.rstrip('/')}/{type(link).__name__}"
-        number = self._least_numbers.get(first, 1)
+        number = self._min_numbers.get(first, 1)
         # The path of a link that no longer exists is free for the next link of its class.
         while (prefix := f"{first}-{number}" if number > 1 else first) in self._roots:
             number += 1
-        self._least_numbers[first] = number + 1
+        self._min_numbers[first] = number + 1
         self._unknown_links[prefix] = first, number
         self._add(prefix, link)
         return self.callers[id(link)]
@@ -338,7 +338,7 @@ class Links:
             self._roots.pop(prefix, None)
             if prefix in self._unknown_links:
                 first, number = self._unknown_links.pop(prefix)
-                self._least_numbers[first] = min(number, self._least_numbers[first])
+                self._min_numbers[first] = min(number, self._min_numbers[first])
 
 
 def int_if_whole(value: float) -> int | float:

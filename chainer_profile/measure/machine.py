@@ -37,19 +37,19 @@ from chainer_profile.record.versioned import build
 #: CPU time for the matrix products, and for each of the two passes over memory, in seconds.
 MATRIX_S, PASS_S = 0.25, 0.1
 #: If other programs use the cores, a measurement ends after this multiple of the CPU time above.
-_MOST_WALL_PER_CPU = 4
+_MAX_WALL_PER_CPU = 4
 #: Longest duration of all measurements. A run with less time left only looks for saved limits.
 ALL_SECONDS = 2.0
 #: Sides of the matrices: large enough for the full rate, and fast enough to multiply.
 _SIDES = (512, 1024, 2048)
 _GPU_SIDES = (2048, 4096, 8192)
 #: CPU time that two products of one size may take.
-_MOST_MATRIX_S = 1.0
+_MAX_MATRIX_S = 1.0
 #: A larger size is tried if the last one increased the rate by this factor.
-_LEAST_GAIN = 1.1
+_MIN_GAIN = 1.1
 #: Most and least bytes of the array: more than a core's share of the last-level cache, but little
 #: enough to leave memory to other programs.
-_MOST_NBYTES, _LEAST_NBYTES = 1 << 27, 1 << 25
+_MAX_NBYTES, _MIN_NBYTES = 1 << 27, 1 << 25
 _GPU_NBYTES = 1 << 30
 #: All arrays together take at most the free memory divided by this number.
 _MEMORY_DIVISOR = 10
@@ -198,7 +198,7 @@ def measure_limits(environment: Environment, device: Device) -> MachineLimits:
     """
     on_gpu = device.name != "cpu"
     threads = max((library.threads for library in environment.blas), default=0)
-    if not on_gpu and device.nbytes < _LEAST_NBYTES:
+    if not on_gpu and device.nbytes < _MIN_NBYTES:
         raise ProfileError(TOO_LITTLE)
     try:
         with limit_blas_threads(threads or None):
@@ -240,12 +240,12 @@ def limits_key(environment: Environment, device: Device) -> str:
     return ", ".join([device.name, processor, f"NumPy {environment.numpy}", *blas])
 
 
-def array_nbytes(free: int | None, most: int = _MOST_NBYTES) -> int:
-    """Bytes of an array to measure: ``most``, but at most a tenth of the ``free`` bytes.
+def array_nbytes(free: int | None, max_nbytes: int = _MAX_NBYTES) -> int:
+    """Bytes of an array to measure: ``max_nbytes``, but at most a tenth of the ``free`` bytes.
 
     Rounded down to whole pages.
     """
-    nbytes = most if free is None else min(most, free // _MEMORY_DIVISOR)
+    nbytes = max_nbytes if free is None else min(max_nbytes, free // _MEMORY_DIVISOR)
     return max(1, nbytes // 4096) * 4096
 
 
@@ -280,13 +280,13 @@ def _matmul_rate(device: Device, dtype: Any, threads: int) -> float:
         flops = 2 * side**3  # a multiply-add is two operations
         if 3 * side**2 * np.dtype(dtype).itemsize > device.nbytes:
             break
-        if best and 2 * flops / best * max(1, threads) > _MOST_MATRIX_S:
+        if best and 2 * flops / best * max(1, threads) > _MAX_MATRIX_S:
             break
         a, b, out = (array_outside_heap(xp, (side, side), 1 / side, dtype) for _ in range(3))
         multiply = partial(xp.matmul, a, b, out=out)
         rate = flops / _shortest(multiply, device.clock, MATRIX_S / len(device.sides))
         previous, best = best, max(best, rate)
-        if rate < _LEAST_GAIN * previous:
+        if rate < _MIN_GAIN * previous:
             break
     return best
 
@@ -306,7 +306,7 @@ def _shortest(run: Callable[[], object], clock: Clock, seconds: float) -> float:
         # A coarse clock may show no time at all.
         shortest_ns = min(shortest_ns, max(1, end_ns - start_ns))
         cpu_ns, wall_ns = clock.cpu_ns() - begin_cpu_ns, end_ns - begin_ns
-        if max(cpu_ns, wall_ns // _MOST_WALL_PER_CPU) * NS >= seconds:
+        if max(cpu_ns, wall_ns // _MAX_WALL_PER_CPU) * NS >= seconds:
             return shortest_ns * NS
 
 

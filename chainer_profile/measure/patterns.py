@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import chain
 
-from chainer_profile.measure.cycles import MOST_IN_CYCLE, Cycle, Limit, find_cycle, iterations
+from chainer_profile.measure.cycles import MAX_IN_CYCLE, Cycle, Limit, find_cycle, iterations
 
 #: The training of a unit that belongs to none.
 NO_TRAINING = -1
@@ -171,7 +171,7 @@ def _alternating(
             if end == len(units) or not any(begin < at < end for at in raised)
         )
         usual = _usual(complete or [last])
-        if usual is None or not last <= usual or min(usual.values()) > MOST_IN_CYCLE:
+        if usual is None or not last <= usual or min(usual.values()) > MAX_IN_CYCLE:
             continue
         if any(units[at].owner not in usual for at in updates):  # after an exception
             continue

@@ -73,7 +73,7 @@ PASSES = (COUNTERS, INSIDE, MEMORY, LIMITS)
 #: Values of ``ended`` for a run that nobody stopped.
 _NOT_STOPPED = (COMPLETE, TIME_LIMIT, INTERVAL)
 #: Largest fraction of a time limit that is reserved for the passes after the trials.
-_MOST_RESERVED_PART = 0.2
+_MAX_RESERVED_PART = 0.2
 
 
 class RunError(ProfileError):
@@ -297,8 +297,8 @@ def run(
         probe = Probe()
         if choose_threads and settings.threads is None and clock.device is None:
             run_s = (settings.trials + settings.clean_trials) * pass_s
-            most_s = limit.at_most_s(max(PROBE_SECONDS, PROBE_PART * run_s), PROBE_PART)
-            probe = _choose_threads(step, where, clock, pass_s, most_s, stop)
+            max_s = limit.at_most_s(max(PROBE_SECONDS, PROBE_PART * run_s), PROBE_PART)
+            probe = _choose_threads(step, where, clock, pass_s, max_s, stop)
         stack.enter_context(limit_blas_threads(probe.threads))
         if probe.threads is not None:
             where = replace(where, blas=environment.blas_libraries())
@@ -324,7 +324,7 @@ def run(
             limit,
             probe.trials,
             trial_s=pass_s,
-            reserve_s=limit.at_most_s(rest_s, _MOST_RESERVED_PART),
+            reserve_s=limit.at_most_s(rest_s, _MAX_RESERVED_PART),
         )
         on_interrupt = stack.enter_context(InterruptedRecording(trials.interrupted))
         try:
@@ -370,12 +370,12 @@ def run(
 
 
 def _choose_threads(
-    step: Step, where: Environment, clock: Clock, trial_s: float, most_s: float, stop: Stop
+    step: Step, where: Environment, clock: Clock, trial_s: float, max_s: float, stop: Stop
 ) -> Probe:
-    """Choose the number of BLAS threads by a few trials, within ``most_s``; see :mod:`.threads`."""
+    """Choose the number of BLAS threads by a few trials, within ``max_s``; see :mod:`.threads`."""
     default = default_blas_threads(where)
     try:
-        return probe_threads(step, clock.now_ns, default, trial_s=trial_s, most_s=most_s, stop=stop)
+        return probe_threads(step, clock.now_ns, default, trial_s=trial_s, max_s=max_s, stop=stop)
     except Exception as error:  # the network may raise any exception
         raise ProfileError(
             f"the network fails before the first trial: {one_line(error)}"

@@ -306,8 +306,8 @@ class Segmenter:
             return True
         return unit.kind in (UnitKind.CALL, UnitKind.UPDATE) and unit.training == number
 
-    def _begin(self, number: int, pattern: Pattern, least: int, update: int) -> int:
-        """Find the begin of an iteration between unit ``least`` and its first update.
+    def _begin(self, number: int, pattern: Pattern, lowest: int, update: int) -> int:
+        """Find the begin of an iteration between unit ``lowest`` and its first update.
 
         Loads, conversions and calls of other networks before its first training unit belong to it.
         Calls of its own network in test mode, such as by an agent that acts, do not.
@@ -315,13 +315,13 @@ class Segmenter:
         units = self.units
         others = [
             at
-            for at in range(least, update)
+            for at in range(lowest, update)
             if units[at].raised or units[at].kind is UnitKind.UPDATE
         ]
-        least = others[-1] + 1 if others else least
-        first = next(at for at in range(least, update + 1) if self._is_training(units[at], number))
+        lowest = others[-1] + 1 if others else lowest
+        first = next(at for at in range(lowest, update + 1) if self._is_training(units[at], number))
         begin, seen = first, set[tuple[UnitKind, int]]()
-        for at in range(first - 1, least - 1, -1):
+        for at in range(first - 1, lowest - 1, -1):
             unit = units[at]
             if unit.kind is UnitKind.TEST:
                 if unit.training == number:
@@ -352,10 +352,10 @@ class Segmenter:
     def _with_loads(self, pattern: Pattern, begin: int, last: int) -> int:
         """Move an iteration's begin back to its pattern's loads; ``last`` is its last update."""
         raised = [at for at in range(begin) if self.units[at].raised]
-        least = raised[-1] + 1 if raised else 0
+        lowest = raised[-1] + 1 if raised else 0
         for iterator, n in pattern.loads.items():
             load = Unit(UnitKind.LOAD, iterator)
-            ats = [at for at in range(least, last) if self.units[at] == load]
+            ats = [at for at in range(lowest, last) if self.units[at] == load]
             begin = min([begin, *ats[-n:]])
         return begin
 

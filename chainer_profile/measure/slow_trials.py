@@ -10,8 +10,8 @@ from chainer_profile.measure.environment import CpuWatch
 #: From this multiple of the fastest trial on, trials are slow. Groups of at least this time and
 #: number are judged.
 _SLOW_FACTOR = 5.0
-_LEAST_SLOW_S = 2.0
-_LEAST_SLOW_TRIALS = 5
+_MIN_SLOW_S = 2.0
+_MIN_SLOW_TRIALS = 5
 
 
 class SlowTrials:
@@ -32,7 +32,7 @@ class SlowTrials:
             self._count += 1
             self._sum_ns += wall_ns
             self._slowest_ns = max(self._slowest_ns, wall_ns)
-        if self._count < _LEAST_SLOW_TRIALS or self._sum_ns * NS < _LEAST_SLOW_S:
+        if self._count < _MIN_SLOW_TRIALS or self._sum_ns * NS < _MIN_SLOW_S:
             return
         # Leave out the slowest trial: a single slow one is chance.
         mean_ns = (self._sum_ns - self._slowest_ns) / (self._count - 1)

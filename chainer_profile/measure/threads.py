@@ -25,17 +25,17 @@ from chainer_profile.record.recording import Environment
 #: of the run and of ``--max-seconds``.
 PROBE_SECONDS = 2.0
 PROBE_PART = 0.1
-_MOST_ROUNDS = 10
+_MAX_ROUNDS = 10
 _TRIALS_PER_TURN = 3
 #: All threads are chosen if they are faster by this fraction. Otherwise one is, which is steadier.
-_LEAST_GAIN = 0.03
+_MIN_GAIN = 0.03
 #: Environment variables that set the number of threads.
 _VARIABLES = (
     *("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"),
     *("VECLIB_MAXIMUM_THREADS", "OMP_NUM_THREADS"),
 )
 #: NumPy's OpenBLAS is built for at most this number of threads.
-_MOST_THREADS = 64
+_MAX_THREADS = 64
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def default_blas_threads(environment: Environment) -> int:
     threads = max((library.threads for library in environment.blas), default=1)
     cores = [n for n in (environment.physical_cores, environment.usable_cores) if n]
     by_user = any(os.environ.get(name) for name in _VARIABLES)
-    by_default = min(*cores, _MOST_THREADS) if cores else threads
+    by_default = min(*cores, _MAX_THREADS) if cores else threads
     return 1 if by_user or threads < by_default else threads
 
 
@@ -69,24 +69,24 @@ def probe_threads(
     threads: int,
     *,
     trial_s: float,
-    most_s: float,
+    max_s: float,
     stop: Callable[[], str],
 ) -> Probe:
     """Time a few trials with ``threads`` and with one alternately, and choose the faster.
 
-    ``trial_s`` is the expected time of a trial, and ``most_s`` the time for all. ``stop`` returns a
+    ``trial_s`` is the expected time of a trial, and ``max_s`` the time for all. ``stop`` returns a
     reason to stop, or nothing.
     """
-    if threads < 2 or (threads + 1) * trial_s > most_s:
+    if threads < 2 or (threads + 1) * trial_s > max_s:
         return Probe()
-    most_s = min(most_s, PROBE_SECONDS)
+    max_s = min(max_s, PROBE_SECONDS)
     # The first trial after a change is slower, because the other threads still spin. It is left out
     # if there is time.
-    few = 2 * (_TRIALS_PER_TURN + 1) * trial_s > most_s
+    few = 2 * (_TRIALS_PER_TURN + 1) * trial_s > max_s
     begin_ns = now_ns()
     timed: list[tuple[int, int, int]] = []
-    for turn in range(2 * _MOST_ROUNDS):
-        if turn >= 2 and (now_ns() - begin_ns) * NS >= most_s:
+    for turn in range(2 * _MAX_ROUNDS):
+        if turn >= 2 and (now_ns() - begin_ns) * NS >= max_s:
             break
         count = 1 if turn % 2 else threads
         with limit_blas_threads(count):
@@ -102,4 +102,4 @@ def probe_threads(
         float(np.median([wall_ns for _, wall_ns, used in timed if used == count]))
         for count in (1, threads)
     )
-    return Probe(tuple(timed), 1 if one_ns * (1 - _LEAST_GAIN) <= all_ns else None)
+    return Probe(tuple(timed), 1 if one_ns * (1 - _MIN_GAIN) <= all_ns else None)

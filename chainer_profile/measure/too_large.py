@@ -9,7 +9,7 @@ from chainer_profile.measure.clock import Clock
 from chainer_profile.record.recording import Settings
 
 #: Least time of a call of a Chainer function, in seconds.
-_LEAST_CALL_S = 5e-6
+_MIN_CALL_S = 5e-6
 
 
 def check_samples(settings: Settings, rows: int) -> None:
@@ -18,8 +18,8 @@ def check_samples(settings: Settings, rows: int) -> None:
     # buffer. A clean trial stores its start, its wall time and its CPU time.
     profiled, clean = settings.trials, settings.clean_trials
     if settings.max_seconds is not None:  # the limit may end the run before it makes all trials
-        most = int(settings.max_seconds / (_LEAST_CALL_S * max(1, rows))) + 1
-        profiled, clean = min(profiled, most), min(clean, most)
+        max_trials = int(settings.max_seconds / (_MIN_CALL_S * max(1, rows))) + 1
+        profiled, clean = min(profiled, max_trials), min(clean, max_trials)
     needed, free = 8 * (profiled * (rows + 4) + clean * 3), free_nbytes()
     if free is not None and needed > free:
         raise ProfileError(

@@ -58,11 +58,11 @@ _LONG_BLOCK_PART = 0.1
 #: A held GPU waits for this multiple of the launch time. If that was too short, the next wait is
 #: this multiple of it.
 _HOLD_FACTOR = 2
-_LEAST_HOLD_NS, _MOST_HOLD_NS = 1_000_000, 1_000_000_000
-_MOST_FAILED_HOLDS = 6
+_MIN_HOLD_NS, _MAX_HOLD_NS = 1_000_000, 1_000_000_000
+_MAX_FAILED_HOLDS = 6
 #: Held trials of a run on a device, and their approximate time together.
 HELD_TRIALS, HELD_SECONDS = 20, 2.0
-_LEAST_HELD_TRIALS = 3
+_MIN_HELD_TRIALS = 3
 #: Short trials before each block of unprofiled ones, and their time at most.
 _SETTLING_TRIALS, _SETTLING_NS = 8, 20_000_000
 
@@ -176,12 +176,12 @@ class Trials:
 
     def _warm_up(self) -> bool:
         """Make the warm-up trials, fewer if they take long. Return False to end the run."""
-        most_s = self._limit.at_most_s(WARMUP_SECONDS, WARMUP_PART)
+        max_s = self._limit.at_most_s(WARMUP_SECONDS, WARMUP_PART)
         begin_ns = self._now_ns()
         for _ in range(self.settings.warmups):
             if not self.unprofiled(WARMUP, 1):
                 return False
-            if (self._now_ns() - begin_ns) * NS >= most_s:
+            if (self._now_ns() - begin_ns) * NS >= max_s:
                 break
         return True
 
@@ -297,14 +297,14 @@ class Trials:
         # network waits for the device during a trial, or launches more work than a queue holds.
         if self._device is None or not self._walls or self._writer.by_link:
             return
-        hold_ns = max(_LEAST_HOLD_NS, _HOLD_FACTOR * self._launch_ns // len(self._walls))
+        hold_ns = max(_MIN_HOLD_NS, _HOLD_FACTOR * self._launch_ns // len(self._walls))
         each_s = (hold_ns + self._total_ns // len(self._walls)) * NS
         in_a_row = 0
-        for _ in range(min(HELD_TRIALS, max(_LEAST_HELD_TRIALS, int(HELD_SECONDS / each_s)))):
+        for _ in range(min(HELD_TRIALS, max(_MIN_HELD_TRIALS, int(HELD_SECONDS / each_s)))):
             while not self._held_trial(hold_ns):
                 in_a_row += 1
                 hold_ns *= _HOLD_FACTOR
-                if in_a_row == _MOST_FAILED_HOLDS or hold_ns > _MOST_HOLD_NS:
+                if in_a_row == _MAX_FAILED_HOLDS or hold_ns > _MAX_HOLD_NS:
                     return
             in_a_row = 0
             if self.stop() or self._limit.left_s() <= 0:

@@ -19,11 +19,11 @@ from chainer_profile.record.recording import Denormals
 
 OUTPUT = "the output"
 #: A smaller part of denormal numbers is not reported.
-_LEAST_PART = 1e-3
+_MIN_PART = 1e-3
 #: The least slowdown that is reported.
-_LEAST_SLOWDOWN = 1.5
+_MIN_SLOWDOWN = 1.5
 #: Arrays that are reported at most.
-_MOST_REPORTED = 20
+_MAX_REPORTED = 20
 
 
 def not_finite(
@@ -61,12 +61,12 @@ def find_denormals(
         now_ns: The clock that measures the slowdown.
     """
     found = [*_of_parameters(roots), *_of_rows(rows)]
-    found = [each for each in found if each.part >= _LEAST_PART]
+    found = [each for each in found if each.part >= _MIN_PART]
     slowdown_of = cache(lambda percent, dtype: slowdown(percent / 100, dtype, now_ns))
     reported = []
-    for each in sorted(found, key=lambda each: -each.part)[:_MOST_REPORTED]:
+    for each in sorted(found, key=lambda each: -each.part)[:_MAX_REPORTED]:
         times = slowdown_of(max(0.1, round(100 * each.part, 1)), each.dtype)
-        if times >= _LEAST_SLOWDOWN:
+        if times >= _MIN_SLOWDOWN:
             reported.append(replace(each, slowdown=times))
     return tuple(reported)
 

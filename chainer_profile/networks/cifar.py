@@ -31,7 +31,7 @@ _USER_FILE = (
     "train_y and test_y"
 )
 #: The archives have 170 MB.
-_MOST_NBYTES = 1 << 30
+_MAX_NBYTES = 1 << 30
 
 
 def load_cifar(name: str, data_dir: Path | None = None) -> tuple[Any, Any]:
@@ -130,7 +130,7 @@ def _copy_archive(stem: str, folder: Path) -> None:
     name = f"{stem}-python.tar.gz"
     archive = folder / name
     try:
-        content = read_regular(archive, _MOST_NBYTES)
+        content = read_regular(archive, _MAX_NBYTES)
     except OSError as error:
         raise ProfileError(
             f"--data-dir {folder}: {name} cannot be read ({error.strerror}); it comes from "

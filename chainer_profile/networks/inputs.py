@@ -48,9 +48,9 @@ def make_arguments(specs: Sequence[InputSpec], batchsize: int, seed: int) -> Inp
     def argument(spec: InputSpec) -> Any:
         if spec.lengths is None:
             return _draw(generator, spec, (batchsize, *spec.shape))
-        least, most = spec.lengths
+        minimum, maximum = spec.lengths
         # Chainer's recurrent links need the longest sequence first.
-        steps = sorted(generator.integers(least, most, batchsize, endpoint=True), reverse=True)
+        steps = sorted(generator.integers(minimum, maximum, batchsize, endpoint=True), reverse=True)
         return [_draw(generator, spec, (int(count), *spec.shape)) for count in steps]
 
     with _in_memory(f"a batch of {format_count(batchsize)} inputs"):
@@ -71,11 +71,13 @@ def _draw(generator: np.random.Generator, spec: InputSpec, shape: tuple[int, ...
         images = len(spec.shape) == 3 and spec.lengths is None
         draw = generator.random if images else generator.standard_normal
         return draw(shape, dtype=np.float32).astype(spec.dtype or np.float32, copy=False)
-    least, most = spec.values
+    minimum, maximum = spec.values
     limits = np.iinfo(spec.dtype)
-    if least < limits.min or most > limits.max:
-        raise UsageError(f"{spec.dtype} is {limits.min} to {limits.max}, not {least} to {most}")
-    return generator.integers(least, most, shape, spec.dtype, endpoint=True)
+    if minimum < limits.min or maximum > limits.max:
+        raise UsageError(
+            f"{spec.dtype} is {limits.min} to {limits.max}, not {minimum} to {maximum}"
+        )
+    return generator.integers(minimum, maximum, shape, spec.dtype, endpoint=True)
 
 
 def as_batch(args: tuple[Any, ...], kwargs: Mapping[str, Any], description: str) -> InputBatch:

@@ -145,8 +145,8 @@ class Ranks:
         # The last rank to arrive waits least, summed over the collectives of the iteration.
         if not self.collectives or not len(self.iterations):
             return np.zeros(len(self.ranks))
-        least = self.waiting_ns.sum(axis=2).argmin(axis=0)
-        return np.bincount(least, minlength=len(self.ranks)) / len(self.iterations)
+        last_ranks = self.waiting_ns.sum(axis=2).argmin(axis=0)
+        return np.bincount(last_ranks, minlength=len(self.ranks)) / len(self.iterations)
 
     @property
     def moving_of_last_ns(self) -> Ints:

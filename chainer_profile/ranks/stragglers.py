@@ -40,7 +40,7 @@ from chainer_profile.record.recording import Layer
 # ranks; each value adds half a degree of freedom. p-values are corrected for all layers and ranks.
 
 #: A straggler must take longer by this fraction of an iteration.
-LEAST_SHARE = 0.002
+MIN_SHARE = 0.002
 #: Degrees of freedom per value of a robust estimate of a spread.
 WORTH = 0.5
 #: Layers of a rank share a factor if half of their log ratios are within this of the median.
@@ -150,14 +150,14 @@ def judge(self_ns: Ints, layers: Sequence[Layer], iteration_s: float, window_s: 
                 at_times,
             )
 
-    least_s = max(LEAST_SHARE * iteration_s, window_s)
+    min_s = max(MIN_SHARE * iteration_s, window_s)
     shortest_ns = np.minimum(here_s, times.elsewhere_s) / NS
     effects, p_values = _always(logs - common[:, None], errors, shortest_ns, layer_groups(layers))
     always = (p_values < LEVEL) & (effects > np.log1p(MIN_EFFECT))
     candidates = stragglers_at(always, p_values, at_times=False)
-    stragglers = [straggler for straggler in candidates if straggler.excess_s > least_s]
+    stragglers = [straggler for straggler in candidates if straggler.excess_s > min_s]
     costs_s, p_values = _at_times(self_ns, iteration_s)
-    at_times = (p_values < LEVEL) & (costs_s > np.maximum(least_s, MIN_EFFECT * here_s))
+    at_times = (p_values < LEVEL) & (costs_s > np.maximum(min_s, MIN_EFFECT * here_s))
     for straggler in stragglers:
         at_times[straggler.rank, straggler.layer] = False
     stragglers += stragglers_at(at_times, p_values, at_times=True)

@@ -12,7 +12,7 @@ import numpy as np
 from chainer_profile.record.parts import MemoryUse, PhaseMemory
 
 #: Sums of times stay in 64 bits below this.
-_MOST_NS = 2**62
+_MAX_NS = 2**62
 #: Arrays without durations: readings of a clock, which may be negative, and counts from 1.
 _READINGS = ("start_ns", "clean_start_ns", "arrived_ns", "left_ns")
 _COUNTS = ("probe_threads", "iteration")
@@ -61,15 +61,15 @@ def _array_problems(recording: Any) -> Iterator[str]:
         name, samples = field.name, getattr(recording, field.name)
         if not isinstance(samples, np.ndarray) or not samples.size:
             continue
-        least, most = samples.min(), samples.max()
-        least_allowed = -_MOST_NS if name in _READINGS else int(name in _COUNTS)
-        if least < least_allowed:
-            yield f"{name} contains {least}, but must be {least_allowed} or more"
+        smallest, largest = samples.min(), samples.max()
+        min_allowed = -_MAX_NS if name in _READINGS else int(name in _COUNTS)
+        if smallest < min_allowed:
+            yield f"{name} contains {smallest}, but must be {min_allowed} or more"
         is_duration = name not in _READINGS + _COUNTS
-        if is_duration and samples.sum(dtype=np.float64) >= _MOST_NS:
-            yield f"{name} contains {most}, but all its times must be below 2**62 ns"
-        if most >= _MOST_NS:
-            yield f"{name} contains {most}, but must be below 2**62"
+        if is_duration and samples.sum(dtype=np.float64) >= _MAX_NS:
+            yield f"{name} contains {largest}, but all its times must be below 2**62 ns"
+        if largest >= _MAX_NS:
+            yield f"{name} contains {largest}, but must be below 2**62"
     if recording.left_ns is not None and (recording.left_ns < recording.arrived_ns).any():
         yield "left_ns: a collective was left before it was entered, as arrived_ns says"
 

@@ -26,12 +26,12 @@ def framed(content: bytes, section: int) -> bytes:
 
 
 def whole_nbytes(
-    frames: bytearray, most_nbytes: int | None = None, most_records: int | None = None
+    frames: bytearray, max_nbytes: int | None = None, max_records: int | None = None
 ) -> int:
     """Count the bytes of the complete records at the beginning, up to these limits."""
-    limit = len(frames) if most_nbytes is None else most_nbytes
+    limit = len(frames) if max_nbytes is None else max_nbytes
     end = count = 0
-    while end + _HEADER_NBYTES <= limit and count != most_records:
+    while end + _HEADER_NBYTES <= limit and count != max_records:
         _, length = _FIELDS.unpack_from(frames, end + len(_MARKER))
         if end + _HEADER_NBYTES + length > limit:
             break

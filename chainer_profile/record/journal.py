@@ -157,7 +157,7 @@ class Journal:
             self._end = done
         error = self._write_pending(fd, len(self._pending))
         # Some file systems write nothing of a block that does not fit.
-        while error is not None and (nbytes := whole_nbytes(self._pending, most_records=1)):
+        while error is not None and (nbytes := whole_nbytes(self._pending, max_records=1)):
             if self._write_pending(fd, nbytes) is not None:
                 return error
         return None
@@ -166,7 +166,7 @@ class Journal:
         """Write the first bytes of the pending records; remove the records that are written."""
         with memoryview(self._pending)[:nbytes] as content:
             done, error = write_at(fd, self._end, content)
-        whole = done if error is None else whole_nbytes(self._pending, most_nbytes=done)
+        whole = done if error is None else whole_nbytes(self._pending, max_nbytes=done)
         del self._pending[:whole]
         self._end += whole
         return error

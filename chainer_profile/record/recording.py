@@ -62,7 +62,7 @@ _MOVES = f"rows of {COMMUNICATION}"
 #: Files that unpack to fewer bytes are unpacked without a look at the memory.
 _ALWAYS_UNPACKED = 1 << 28
 #: A file that unpacks to more than this multiple of its size has no times of a run.
-_MOST_PACKING = 200
+_MAX_PACKING = 200
 
 
 def _no_samples() -> Samples:
@@ -329,7 +329,7 @@ def _check_sizes(unpacked: int, packed: int) -> None:
     if unpacked <= _ALWAYS_UNPACKED:
         return
     size = format_nbytes(unpacked)
-    if unpacked > _MOST_PACKING * packed:
+    if unpacked > _MAX_PACKING * packed:
         raise ValueError(f"it unpacks to {size}, {unpacked // packed:,} times its size")
     # Samples of 32 bits become 64 bits while the file's own arrays are still there.
     needed, free = 4 * unpacked, free_nbytes()

@@ -135,8 +135,8 @@ def test_rounds_have_a_block_of_each_variant_in_random_order():
     assert program.switches < 2000 * 20 * MS / BLOCK_NS / 2
 
 
-@pytest.mark.parametrize(("is_busy", "least"), [(False, 3), (True, 10)])
-def test_blocks_are_longer_while_other_programs_are_busy(is_busy, least):
+@pytest.mark.parametrize(("is_busy", "expected"), [(False, 3), (True, 10)])
+def test_blocks_are_longer_while_other_programs_are_busy(is_busy, expected):
     program = Program(noise=0, iteration_ms=20)
     experiment = InterleavedExperiment(
         PlannedChanges((), (FAST,), ()), program.switch, is_busy=lambda: is_busy
@@ -146,7 +146,7 @@ def test_blocks_are_longer_while_other_programs_are_busy(is_busy, least):
         experiment.end(20 * MS)
     *complete, _ = experiment.blocks
     assert complete
-    assert min(block.count for block in complete) == least
+    assert min(block.count for block in complete) == expected
 
 
 def test_first_iteration_after_a_switch_does_not_count():

@@ -32,7 +32,7 @@ class FakeProcesses:
         self.max_running = max(self.max_running, self.running)
         return SimpleNamespace(ask=partial(self.ask, name), close=self.close)
 
-    def ask(self, name, question, patience_s):
+    def ask(self, name, question, timeout_s):
         answer = self.answers.get((name, question))
         if isinstance(answer, Exception):
             raise answer
@@ -89,8 +89,8 @@ def test_ratio_of_times_equals_the_gain_in_wall_time(decides):
     """The gains in CPU time and in wall time differ, and so do rounds."""
     processes, rng = FakeProcesses(), random.Random(1)
 
-    def ask(name, question, patience_s):
-        answer = FakeProcesses.ask(processes, name, question, patience_s)
+    def ask(name, question, timeout_s):
+        answer = FakeProcesses.ask(processes, name, question, timeout_s)
         if question != BLOCK:
             return answer
         slow = rng.choice([1, 1, 1.3, 4])

@@ -77,13 +77,13 @@ def test_client_reports_failed_ended_and_hanging_workers():
         assert client.ask("[1, 2]", 60) == [1, 2]
         message = refusal(client.ask, BLOCK, 60, error=WorkerError)
         assert message == "its process ended (exit code 0)"
-    for code, patience_s, message in (
+    for code, timeout_s, message in (
         ('print(\'{"error": "MemoryError"}\')', 60, "MemoryError"),
         ("import os; os._exit(3)", 60, "its process ended (exit code 3)"),
         ("import os; os.kill(os.getpid(), 9)", 60, "its process ended (killed by signal 9)"),
         ("input()", 0, "has not answered for 0 s"),
     ):
         with worker(code) as client:
-            assert refusal(client.ask, READY, patience_s, error=WorkerError) == message
+            assert refusal(client.ask, READY, timeout_s, error=WorkerError) == message
     with worker("input()", stop="interrupted") as client:  # the client does not wait after a stop
         assert client.ask(READY, 60) is None

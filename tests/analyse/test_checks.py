@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.analyse.findings import LEAST_GAIN, STEP, WARNING, Finding, in_order
+from chainer_profile.analyse.findings import MIN_GAIN, STEP, WARNING, Finding, in_order
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.threads import probed_threads
 from chainer_profile.record.recording import (
@@ -62,7 +62,7 @@ def findings(recording):
     for finding in every:
         assert finding.text
         assert finding.advice or finding.severity == STEP
-        assert finding.gain is None or finding.gain >= LEAST_GAIN
+        assert finding.gain is None or finding.gain >= MIN_GAIN
         for text in filter(None, (finding.text, finding.evidence, finding.advice)):
             assert "\n" not in text
             assert text[0].isupper() or text[0].isdigit()

@@ -85,17 +85,17 @@ def recordings(draw: st.DrawFn) -> Recording:
         )
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     shape = draw(st.integers(1, 3)), len(layers)
-    most = draw(st.sampled_from([1, 2, 10**6]))
-    self_ns = rng.integers(0, most, shape)
+    limit = draw(st.sampled_from([1, 2, 10**6]))
+    self_ns = rng.integers(0, limit, shape)
     changes: dict[str, Any] = {}
-    outside = rng.integers(0, most, shape[0])
+    outside = rng.integers(0, limit, shape[0])
     timed = draw(st.sampled_from(["no", "whole", "by phase"]))
     if timed == "by phase":
         layer_phases = {layer.phase for layer in layers}
         phases = [
-            phase for phase in draw(st.permutations(PHASES)) if phase in layer_phases or most > 1
+            phase for phase in draw(st.permutations(PHASES)) if phase in layer_phases or limit > 1
         ]
-        framework_ns = rng.integers(0, most, (shape[0], len(phases)))
+        framework_ns = rng.integers(0, limit, (shape[0], len(phases)))
         changes |= {"phases": tuple(phases), "framework_ns": framework_ns}
         outside = outside + framework_ns.sum(axis=1)
     if timed != "no":

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from chainer_profile.analyse.largest_parts import (
     ENOUGH,
-    LEAST_SHARE,
-    MOST_ROWS,
+    MAX_ROWS,
+    MIN_SHARE,
     REST,
     largest_parts,
     rows_of,
@@ -44,16 +44,16 @@ def named_ns(rows: Sequence[Part], leaves: set[str]) -> float:
     return math.fsum(row.ns for row in rows if row.name in leaves)
 
 
-@given(trees(), st.sampled_from([MOST_ROWS, 12, 5]))
-def test_rows_are_the_largest_parts_and_each_level_adds_up(program: Part, most: int) -> None:
-    shown = largest_parts(program.inner, program.ns, most)
+@given(trees(), st.sampled_from([MAX_ROWS, 12, 5]))
+def test_rows_are_the_largest_parts_and_each_level_adds_up(program: Part, max_parts: int) -> None:
+    shown = largest_parts(program.inner, program.ns, max_parts)
     rows = list(rows_of(shown))
-    assert len(rows) <= most
+    assert len(rows) <= max_parts
     for row in [Part("", program.ns, inner=shown), *rows]:
         *_, last = row.inner or [None]
         if last is not None:
             inner_ns = math.fsum(inner.ns for inner in row.inner)
-            assert inner_ns == pytest.approx(row.ns, rel=LEAST_SHARE)
+            assert inner_ns == pytest.approx(row.ns, rel=MIN_SHARE)
             sizes = [inner.ns for inner in row.inner if inner.name != REST]
             assert sizes == sorted(sizes, reverse=True)
             assert REST not in [inner.name for inner in row.inner[:-1]]
@@ -71,8 +71,8 @@ def test_rows_name_enough_of_the_time_or_fill_the_table(program: Part) -> None:
     rows = list(rows_of(largest_parts(program.inner, program.ns)))
     names = {row.name for row in rows} - {REST}
     hidden = [part for part in hidden_of(program.inner, names) if part.ns]
-    is_full = len(rows) >= MOST_ROWS - 1
-    none_left = all(part.ns < LEAST_SHARE * program.ns for part in hidden)
+    is_full = len(rows) >= MAX_ROWS - 1
+    none_left = all(part.ns < MIN_SHARE * program.ns for part in hidden)
     enough_ns = ENOUGH * program.ns
     assert named_ns(rows, leaves) >= enough_ns or is_full or none_left
     # Without the smallest row, too little of the time has a name.
@@ -88,8 +88,8 @@ def test_large_part_comes_before_small_layers() -> None:
         Part("iterations", 1500, inner=(backward, Part("forward", 500))),
         Part("own code", 1500, inner=(Part("plot", 990), Part("prepare", 510))),
     ]
-    for most in range(2, MOST_ROWS):
-        names = [part.name for part in rows_of(largest_parts(parts, 3000, most))]
+    for max_parts in range(2, MAX_ROWS):
+        names = [part.name for part in rows_of(largest_parts(parts, 3000, max_parts))]
         assert "F" not in names or {"plot", "prepare", "forward"} <= set(names)
 
 

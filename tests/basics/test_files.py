@@ -46,9 +46,9 @@ def test_only_regular_files_are_read(irregular, tmp_path):
         with pytest.raises(OSError, match=said):
             read_regular(path)
     (tmp_path / "file").write_bytes(b"123")
-    assert read_regular(tmp_path / "file", most_nbytes=3) == b"123"
+    assert read_regular(tmp_path / "file", max_nbytes=3) == b"123"
     with pytest.raises(OSError, match="the file is too large"):
-        read_regular(tmp_path / "file", most_nbytes=2)
+        read_regular(tmp_path / "file", max_nbytes=2)
 
 
 def test_a_file_is_replaced_when_it_is_complete(tmp_path):

@@ -66,8 +66,8 @@ def test_random_arguments_have_the_shapes_and_types_of_their_specs(specs, batchs
         for array in [value] if spec.lengths is None else value:
             assert array.dtype == (spec.dtype or "float32")
             is_whole = "int" in spec.dtype
-            least, most = spec.values if is_whole else (-math.inf, math.inf)
-            assert least <= array.min() <= array.max() <= most
+            minimum, maximum = spec.values if is_whole else (-math.inf, math.inf)
+            assert minimum <= array.min() <= array.max() <= maximum
         if spec.lengths is None:
             assert value.shape == (batchsize, *spec.shape)
         else:

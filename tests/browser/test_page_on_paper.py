@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 #: Width in CSS pixels between the margins of a sheet: 210 mm minus two margins of 14 mm.
 WIDTH = round((210 - 2 * 14) / 25.4 * 96)
 MARGIN = 14 / 297
-MOST_SHEETS = {"resnet20-cpu-b1": 8, "resnet20-cpu-b32-train": 12}
+MAX_SHEETS = {"resnet20-cpu-b1": 8, "resnet20-cpu-b32-train": 12}
 #: Offsets of the content in mm, so that every part of it is once at the end of a sheet.
 LOWER_MM = range(0, 270, 45)
 
@@ -61,14 +61,14 @@ def filled(sheet):
     return (inked[-1] + 1) / len(within)
 
 
-@pytest.mark.parametrize("sample", MOST_SHEETS)
+@pytest.mark.parametrize("sample", MAX_SHEETS)
 def test_printed_page_has_few_full_sheets_and_no_screen_controls(open_page, sample):
     opened = open_page(page_of(sample), width=WIDTH)
     for lower_mm in LOWER_MM:
         *sheets, _ = sheets_of(opened, lower_mm)
         assert min(map(filled, sheets)) >= 0.5, lower_mm
     texts = texts_of(sheets_of(opened))
-    assert len(texts) <= MOST_SHEETS[sample]
+    assert len(texts) <= MAX_SHEETS[sample]
     # The author is on the first sheet.
     for words in ("Layertimes", "AdaLovelace", "Systemslaboratory"):
         assert words in texts[0]

@@ -35,7 +35,7 @@ class Played:
     change: Change
     broken: bool = False
 
-    def ask(self, question, patience_s):
+    def ask(self, question, timeout_s):
         if question != BLOCK:
             if self.broken and question == READY:
                 raise WorkerError("cannot be made ready")

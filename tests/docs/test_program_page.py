@@ -35,7 +35,7 @@ def test_example_agrees_with_the_programs_output(tmp_path, monkeypatch):
     assert ran.returncode == 0
     shown, here = ran.stderr.rstrip("\n").split("\n"), example()
     for lines in (shown, here):
-        assert len(lines) <= script_report._MOST_LINES
+        assert len(lines) <= script_report._MAX_LINES
         assert all(len(line) <= 80 for line in lines)
     # The first sentence, the table's head, and the text after the table.
     first, first_here = (words_of(lines).partition(")")[0] for lines in (shown, here))

@@ -34,11 +34,11 @@ ODD = (np.inf, -np.inf, np.nan, 0.0)
 TOLERANCE = {"f": 1e-4, "d": 1e-10}
 
 
-def sizes(draw, usual, count, least=1):
+def sizes(draw, usual, count, minimum=1):
     """Draw ``count`` sizes; one draw in eight may have sizes of 0 or -1."""
     if draw(st.integers(0, 7)) == 0:
-        least = -1
-    return tuple(draw(st.lists(st.integers(least, usual), min_size=count, max_size=count)))
+        minimum = -1
+    return tuple(draw(st.lists(st.integers(minimum, usual), min_size=count, max_size=count)))
 
 
 def array(draw, shape, dtype):
@@ -69,7 +69,7 @@ def convolutions(draw, dtype):
     groups = draw(st.sampled_from([1, 1, 1, 2, 3, 4, 0, -1]))
     inside, outside = sizes(draw, 3, 2)
     ksize, stride = sizes(draw, 3, axes), sizes(draw, 3, axes)
-    pad, dilate = sizes(draw, 2, axes, least=0), sizes(draw, 2, axes)
+    pad, dilate = sizes(draw, 2, axes, minimum=0), sizes(draw, 2, axes)
     more = {"dilate": dilate, "groups": groups}
     x = image(draw, inside * abs(groups), axes, dtype)
     if transposed:
@@ -88,7 +88,7 @@ def convolutions(draw, dtype):
 def poolings(draw, dtype):
     axes = draw(st.integers(1, 3))
     ksize, stride = sizes(draw, 3, axes), sizes(draw, 3, axes)
-    pad, cover_all = sizes(draw, 2, axes, least=0), draw(st.booleans())
+    pad, cover_all = sizes(draw, 2, axes, minimum=0), draw(st.booleans())
     x = image(draw, *sizes(draw, 3, 1), axes, dtype)
     if axes == 2 and draw(st.booleans()):
         return lambda x: F.average_pooling_2d(x, ksize, stride, pad), [x]
@@ -243,10 +243,10 @@ def embeddings(draw):
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     words, numbers = draw(st.integers(1, 30)), draw(st.sampled_from([1, 2, 5, 128, 129]))
     count = draw(st.sampled_from([0, 1, 170, 171, 400])), 3
-    least, ignored = draw(st.sampled_from([(0, None), (-1, -1), (0, 0), (-1, None)]))
-    often = rng.integers(least, words, draw(st.integers(1, 3)))
+    minimum, ignored = draw(st.sampled_from([(0, None), (-1, -1), (0, 0), (-1, None)]))
+    often = rng.integers(minimum, words, draw(st.integers(1, 3)))
     x = np.where(
-        rng.random(count) < 0.5, rng.choice(often, count), rng.integers(least, words, count)
+        rng.random(count) < 0.5, rng.choice(often, count), rng.integers(minimum, words, count)
     )
     if draw(st.integers(0, 9)) == 0:
         x[:1] = words

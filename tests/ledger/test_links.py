@@ -165,9 +165,9 @@ class Iterations(Ledger):
     program=drawn.programs(OUTSIDE_CALLS, TEMPORARY_LINKS, backward_raises=True),
     iterations=ITERATIONS,
     together=st.booleans(),
-    most_events=st.sampled_from([10**6, 10**6, 2, 9]),
+    max_events=st.sampled_from([10**6, 10**6, 2, 9]),
 )
-def test_rows_have_exact_times_in_any_iterations(program, iterations, together, most_events):
+def test_rows_have_exact_times_in_any_iterations(program, iterations, together, max_events):
     """It does not matter how often the log is read, within an iteration or after several."""
     model, ledger = drawn.build(program, Iterations(prefix="/model"))
     optimizer, y = Optimizer(ledger, model, Fn((1, 2, 3))), None
@@ -175,7 +175,7 @@ def test_rows_have_exact_times_in_any_iterations(program, iterations, together, 
     unpatched_objects = [optimizer, chainer.Variable, chainer.Optimizer]
     unpatched_objects += [param.update_rule for param in model.params()]
     with (
-        patch.object(recorder, "MAX_EVENTS", most_events),
+        patch.object(recorder, "MAX_EVENTS", max_events),
         patch.object(live, "GROUP_NS", 10**12 if together else 0),
         assert_unpatched(model, *unpatched_objects),
         slow_chainer(ledger),

@@ -11,7 +11,7 @@ from chainer_profile.measure import counters as counters_module
 from chainer_profile.measure import runner
 from chainer_profile.measure.arguments import as_network
 from chainer_profile.measure.clock import HOST_CLOCK
-from chainer_profile.measure.counters import LEAST_TRIALS, measure_counters, thread_usage
+from chainer_profile.measure.counters import MIN_TRIALS, measure_counters, thread_usage
 from chainer_profile.measure.readings import ReadingSession
 from chainer_profile.measure.step_session import learned
 from chainer_profile.measure.steps import make_step
@@ -41,7 +41,7 @@ def step_of(network):
 def test_counters_are_aggregated_like_times(clock):
     step = make_step("train", Trained(clock), (image(),), loss=slow_loss(clock))
     session, counters = measure(clock, step)
-    assert counters.trials == LEAST_TRIALS
+    assert counters.trials == MIN_TRIALS
     wall, cpu, faults = (counters[name] for name in ("wall_ns", "cpu_ns", "page_faults"))
     assert len(wall.layers) == len(session.layers)
     assert len(wall.framework) == len(session.phases)
@@ -114,7 +114,7 @@ def test_run_counts_by_default(clock):
     step = make_step("forward", Chain(clock), (image(),))
     assert runner.run(step, asked, clock=clock, memory=False).counters is None
     recording = runner.run(step, asked, clock=clock, memory=False, counters=None)
-    assert recording.counters.trials == LEAST_TRIALS == 3
+    assert recording.counters.trials == MIN_TRIALS == 3
     # The wall time counter equals the time of the trials.
     own_ns = [at / 3 for at in recording.counters["wall_ns"].layers]
     assert own_ns == recording.self_ns.mean(axis=0).tolist()

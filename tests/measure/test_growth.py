@@ -20,7 +20,7 @@ X = np.ones((1, 2), np.float32)
 N_LAYERS = 4
 #: From 2 N to 4 N layers the work grows by twice as much as from N to 2 N. With a part that grows
 #: quadratically, it grows by up to four times as much.
-MOST_GROWTH = 2.03
+MAX_GROWTH = 2.03
 
 
 def instructions(call):
@@ -95,4 +95,4 @@ def test_work_grows_linearly_with_the_number_of_layers(phase, make):
 
     work(N_LAYERS)  # imports and caches
     small, middle, large = (work(factor * N_LAYERS) for factor in (1, 2, 4))
-    assert (large - middle) / (middle - small) < MOST_GROWTH
+    assert (large - middle) / (middle - small) < MAX_GROWTH

@@ -175,8 +175,8 @@ def loops(draw):
         iteration = loads + "".join(step + optimizer for optimizer in cycle)
         n_units = len(iteration)
         if number == n - 1:
-            least = len(loads) + (1 if "f" not in step[:1] else 2)
-            n_units = draw(st.integers(least, len(iteration)))
+            minimum = len(loads) + (1 if "f" not in step[:1] else 2)
+            n_units = draw(st.integers(minimum, len(iteration)))
         loop.units += iteration[:n_units]
         if n_units == len(iteration):
             loop.iterations.append((begin, len(loop.units)))

@@ -53,13 +53,13 @@ def two_ranks(**changes):
 
 
 @given(st.integers(1, 5), st.integers(1, 4), st.sampled_from([2, 100, 10**9]), st.integers(0, 99))
-def test_waiting_and_moving_add_up_to_communication(size, count, most, seed):
+def test_waiting_and_moving_add_up_to_communication(size, count, limit_ns, seed):
     """This holds for any number of ranks, and for any times in collectives."""
     rng = np.random.default_rng(seed)
     recordings = {}
     for number in range(size):
-        arrived = rng.integers(0, most, (count, 2)) + 2**40
-        left = arrived + rng.integers(0, most, (count, 2))
+        arrived = rng.integers(0, limit_ns, (count, 2)) + 2**40
+        left = arrived + rng.integers(0, limit_ns, (count, 2))
         recordings[f"rank-{number}"] = rank(Rank(number, size, "here"), arrived, left)
     ranks = merge(recordings)
     assert ranks.waiting_ns.min() >= 0

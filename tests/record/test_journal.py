@@ -39,7 +39,7 @@ SAMPLES = {name for name, (axis, *_) in AXES.items() if axis == "trials"} - {"tr
 def runs(draw):
     """Strategy of recordings with any numbers of trials, rows, phases and collectives."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    least, most = draw(st.sampled_from([(1, 99), (-(2**63), 2**63 - 1)]))
+    minimum, maximum = draw(st.sampled_from([(1, 99), (-(2**63), 2**63 - 1)]))
     row = st.tuples(*map(st.sampled_from, ("ab", "fg", ("forward", "communication"))))
     layers = tuple(Layer(at, *key) for at, key in enumerate(draw(st.lists(row, max_size=6))))
     phases = draw(st.sampled_from([(), ("forward",), ("forward", "backward")]))
@@ -68,7 +68,7 @@ def runs(draw):
         rank=draw(st.sampled_from([None, Rank(1, 2, "host")])),
         ended=kinds.KILLED,
         **{
-            name: rng.integers(least, most, [sizes[axis] for axis in axes])
+            name: rng.integers(minimum, maximum, [sizes[axis] for axis in axes])
             for name, axes in AXES.items()
             if name not in absent
         },

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.ranks import training as training_of_ranks
 from chainer_profile.advice.results import Advice
-from chainer_profile.analyse.largest_parts import MOST_ROWS
+from chainer_profile.analyse.largest_parts import MAX_ROWS
 from chainer_profile.analyse.program import ProgramTime, program_findings
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.summary import Summary
@@ -422,7 +422,7 @@ def test_first_screen_has_as_many_rows_as_fit_with_any_command() -> None:
         assert terminal.count_of_lines([table], width) == len(table.rows) + 2
         return len(table.rows)
 
-    assert 16 < rows(100) <= MOST_ROWS
+    assert 16 < rows(100) <= MAX_ROWS
     assert 12 <= rows(20) < rows(100)
     assert rows(10) in (11, 12)
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chainer_profile.analyse.largest_parts import LEAST_SHARE
+from chainer_profile.analyse.largest_parts import MIN_SHARE
 from chainer_profile.analyse.program import ProgramTime
 from chainer_profile.analyse.shares import whole as whole_of
 from chainer_profile.analyse.summaries import summarise
@@ -142,12 +142,14 @@ _LAYERS = st.lists(st.integers(10**3, 10**11), min_size=1, max_size=6, unique=Tr
 
 
 #: The share that a level may leave out, and the rounding of a difference of two times in seconds.
-_LEFT_OUT = LEAST_SHARE * (1 + 1e-9)
+_LEFT_OUT = MIN_SHARE * (1 + 1e-9)
 
 
 @example([Spent(PARTS[1], "a", 1)], {"/a": 1999}, 20)  # leaves out as much as it may
 @given(_SPENT, _LAYERS, st.sampled_from([20, 12]))
-def test_parts_of_a_program_add_up(spent: list[Spent], layers: dict[str, int], most: int) -> None:
+def test_parts_of_a_program_add_up(
+    spent: list[Spent], layers: dict[str, int], max_rows: int
+) -> None:
     rest = [each for each in spent if each.part != ITERATIONS]
     in_trials_ns = sum(layers.values())
     whole_ns = in_trials_ns + sum(each.ns for each in rest)
@@ -165,10 +167,10 @@ def test_parts_of_a_program_add_up(spent: list[Spent], layers: dict[str, int], m
         trial_ns=np.array([in_trials_ns]),
     )
     program = ProgramTime(budget, {(ITERATIONS, ""): [recording]})
-    rows = list(budget_rows(program, most))
+    rows = list(budget_rows(program, max_rows))
     *parts, whole, profiler = [row for row in rows if row.level <= 0]
     assert (whole.level, profiler.name) == (-1, "profiling (added)")
-    assert len(rows[:-2]) <= most
+    assert len(rows[:-2]) <= max_rows
     own_ns = whole_ns - sum(each.ns for each in rest if each.part == PROFILER)
     assert whole.seconds == pytest.approx(own_ns / S)
     assert whole.seconds + profiler.seconds == pytest.approx(whole_ns / S)

@@ -30,10 +30,10 @@ def nested(draw: st.DrawFn) -> Recording:
     changes: dict[str, Any] = {"layers": layers}
     n_trials, size = recording.n_trials, recording.self_ns.shape
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
-    most = draw(st.sampled_from([1, 10, 10**6]))
+    limit_ns = draw(st.sampled_from([1, 10, 10**6]))
     if recording.trial_ns is not None and draw(st.booleans()):
-        host, gaps = rng.integers(0, most, (2, *size))
-        rests = rng.integers(0, most, (3, n_trials))
+        host, gaps = rng.integers(0, limit_ns, (2, *size))
+        rests = rng.integers(0, limit_ns, (3, n_trials))
         launch = host.sum(axis=1) + rests[0]
         span = recording.self_ns.sum(axis=1) + gaps.sum(axis=1) + rests[1]
         changes |= {"host_ns": host, "gap_ns": gaps, "launch_ns": launch, "span_ns": span}

@@ -30,11 +30,11 @@ LIMITS = MachineLimits("k", "cpu", "2026-01-02T03:04:05Z", 2, 1e11, None, 2e10, 
 
 def with_work(recording: Recording, **changes: Any) -> Recording:
     """Give layer ``n``, except the last, 10 million operations and 600 kB times ``n``."""
-    *most, last = recording.layers
-    for at, layer in enumerate(most, 1):
+    *others, last = recording.layers
+    for at, layer in enumerate(others, 1):
         operations = {"flops": 10_000_000 * at, "macs": 5_000_000 * at}
-        most[at - 1] = replace(layer, **operations, nbytes_read=400_000, nbytes_written=200_000)
-    layers = (*most, last)
+        others[at - 1] = replace(layer, **operations, nbytes_read=400_000, nbytes_written=200_000)
+    layers = (*others, last)
     peaks = tuple(1024 * at for at in range(1, len(layers) + 1))
     retained = tuple(512 * (-1) ** at for at in range(len(layers)))
     phases = tuple(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chainer_profile.advice.changes import BEFORE, CPU, UNCHANGED
-from chainer_profile.advice.results import LEAST_GAIN, TOGETHER, best_of, together
+from chainer_profile.advice.results import MIN_GAIN, TOGETHER, best_of, together
 from chainer_profile.analyse.program import own_ns
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
@@ -305,7 +305,7 @@ _PROGRAM_METHOD = (
     "number of its iterations or, if iterations differ, a fit of their times to their calls and "
     "the sizes of their inputs. The interval is Student's, from the residuals of the two blocks of "
     "each round.",
-    f"A change helps if it is at least {LEAST_GAIN}x as fast and its interval excludes 1. The "
+    f"A change helps if it is at least {MIN_GAIN}x as fast and its interval excludes 1. The "
     "numbers of BLAS threads were tried first, then the other changes with the best number, and "
     "then all changes that helped, together. If there were enough rounds after a change had been "
     "chosen, only these count.",
@@ -320,7 +320,7 @@ _NETWORK_METHOD = (
     "A first look chose the promising changes. New processes then measured their gains again, "
     "and only these measurements are reported (plus the first one where there was time for a "
     "single pair): the mean of the pairs' logarithms, with Student's interval.",
-    f"A change helps if it is at least {LEAST_GAIN}x as fast and its interval excludes 1. CPU "
+    f"A change helps if it is at least {MIN_GAIN}x as fast and its interval excludes 1. CPU "
     "time decides if both run on one thread, wall time if there are more threads.",
     "We compared the outputs of engines, and the outputs or gradients under other kernels, "
     "with Chainer's own.",

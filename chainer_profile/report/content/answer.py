@@ -26,7 +26,7 @@ from chainer_profile.report.rows import shares
 from chainer_profile.report.text import missing_parts, on_gpu, printable, trial_parts
 
 #: Most parts of a trial in a sentence, and the smallest share of one.
-_MOST_PARTS, _LEAST_SHARE = 3, 0.03
+_MAX_PARTS, _MIN_SHARE = 3, 0.03
 #: If mean and median differ by more than this fraction of the median, the answer explains it.
 _FAR_MEAN = 0.2
 _NOTHING = "All layers took less time than the clock can resolve, so this run shows nothing."
@@ -176,10 +176,10 @@ def warnings_of_values(summary: Summary) -> Iterator[doc.Text]:
 def largest_shares(summary: Summary) -> str:
     """``Where the time of a trial goes: Convolution2DFunction 52 %, framework 29 %, ...``."""
     whole = "layers' time" if summary.totals.framework is None else "time of a trial"
-    named = [part for part in shares(summary) if part[1] >= _LEAST_SHARE][:_MOST_PARTS]
+    named = [part for part in shares(summary) if part[1] >= _MIN_SHARE][:_MAX_PARTS]
     if not named:
         return ""
     parts = ", ".join(f"{name} {format_percent(share)}" for name, share in named)
     rest = 1 - sum(share for _, share in named)
-    more = f", all else {format_percent(rest)}" if rest >= _LEAST_SHARE else ""
+    more = f", all else {format_percent(rest)}" if rest >= _MIN_SHARE else ""
     return f"Where the {whole} goes{on_gpu(summary)}: {parts}{more}."

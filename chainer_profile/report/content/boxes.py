@@ -18,9 +18,9 @@ Part = tuple[str, float, str, str]
 #: Most functions with their own colour.
 MAX_COLOURS = 7
 #: Smallest width of a box as a fraction of the picture; most levels and boxes of a tree.
-LEAST_WIDTH, _MOST_LEVELS, _MOST_BOXES = 0.0015, 6, 500
+MIN_WIDTH, _MAX_LEVELS, _MAX_BOXES = 0.0015, 6, 500
 #: Smallest width of a box with a name.
-_LEAST_NAMED_WIDTH = 0.03
+_MIN_NAMED_WIDTH = 0.03
 
 
 def parts(summary: Summary) -> Iterator[Boxes]:
@@ -75,7 +75,7 @@ def stacked(
 
 def links(summary: Summary) -> Iterator[tuple[str, Boxes]]:
     """Pictures of the tree of links with their titles: for the whole trial and for each phase."""
-    links, other_rows = tree_rows(summary, _MOST_LEVELS)
+    links, other_rows = tree_rows(summary, _MAX_LEVELS)
     if len(links) < 2:
         return
     rows = pd.concat([links, other_rows.drop("profiled trial", errors="ignore")])
@@ -96,10 +96,10 @@ def _icicle(
     whole_s = float(times_s[rows["depth"] == 0].sum())
     if not whole_s:
         return
-    min_width = max(LEAST_WIDTH, sorted(times_s / whole_s)[-_MOST_BOXES:][0])
+    min_width = max(MIN_WIDTH, sorted(times_s / whole_s)[-_MAX_BOXES:][0])
     boxes = []
     # The left edge of the next link of each level.
-    ends = [0.0] * (_MOST_LEVELS + 2)
+    ends = [0.0] * (_MAX_LEVELS + 2)
     for row, time in zip(rows.itertuples(), times_s.tolist(), strict=True):
         left, width = ends[row.depth], time / whole_s
         ends[row.depth], ends[row.depth + 1] = left + width, left
@@ -110,6 +110,6 @@ def _icicle(
             tooltip += f"; exclusive {format_duration(row.exclusive_s)}"
         kind = "link" if row.Index.startswith("/") else "beside"
         kind = "link hot" if row.hot > 0 else kind
-        text = printable(row.name or row.Index) if width >= _LEAST_NAMED_WIDTH else ""
+        text = printable(row.name or row.Index) if width >= _MIN_NAMED_WIDTH else ""
         boxes.append(Box(left, width, kind, tooltip, text, row.depth))
     yield name, Boxes(f"{name}: each link is as wide as its time", boxes)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.findings import WARNING
-from chainer_profile.analyse.largest_parts import MOST_ROWS, largest_parts
+from chainer_profile.analyse.largest_parts import MAX_ROWS, largest_parts
 from chainer_profile.analyse.program import (
     Part,
     ProgramTime,
@@ -38,19 +38,19 @@ from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import unit
 from chainer_profile.report.content.advice import on_screen
 from chainer_profile.report.content.answer import format_finding, warnings_of_values
-from chainer_profile.report.content.boxes import LEAST_WIDTH, bar, series
+from chainer_profile.report.content.boxes import MIN_WIDTH, bar, series
 from chainer_profile.report.document import TOTAL, Block, Boxes, Text, strong, text
 from chainer_profile.report.tables import Column, Table
 from chainer_profile.report.text import ending, script_name, shorten
 
 #: Parts in the first sentence, and findings below the table, at most.
-_MOST_PARTS, _MOST_FINDINGS = 3, 3
+_MAX_PARTS, _MAX_FINDINGS = 3, 3
 #: Fewest rows of a first screen, even if it is longer than the terminal.
-_FEWEST_ROWS = 12
+_MIN_ROWS = 12
 #: Characters of a line after the part's name, and fewest characters of a name.
-_CHARACTERS_OF_FIGURES, _FEWEST_NAME_CHARACTERS = 39, 24
+_CHARACTERS_OF_FIGURES, _MIN_NAME_CHARACTERS = 39, 24
 #: Characters of the command on a first screen.
-_MOST_COMMAND_CHARACTERS = 48
+_MAX_COMMAND_CHARACTERS = 48
 _PROGRAM_PARTS = tuple(part for part in PARTS if part != PROFILER)
 
 
@@ -79,7 +79,7 @@ def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Bl
         note += f" What profiling adds within iterations, {price} a call, is counted as profiling."
     yield text(note)
     # Findings on trials have their own section.
-    for finding in program_findings(budget)[:_MOST_FINDINGS]:
+    for finding in program_findings(budget)[:_MAX_FINDINGS]:
         yield text(*format_finding(finding), below=True)
 
 
@@ -105,7 +105,7 @@ def overview(
     """
     budget = program.budget
     tried: list[Block] = []
-    took = f"{how_long(budget, _MOST_COMMAND_CHARACTERS)}."
+    took = f"{how_long(budget, _MAX_COMMAND_CHARACTERS)}."
     above = list(_opening(budget, took))
     if warning := busy_warning(budget.other_cpu, budget.cores):
         above.append(text(warning, note=True, below=True, lead=WARNING.capitalize()))
@@ -125,8 +125,8 @@ def overview(
         table = Table(_columns(rows), rows, f"The time of {script_name(budget.script)}")
         return [*above, table, *steps, *beneath]
 
-    max_rows = MOST_ROWS
-    while max_rows > _FEWEST_ROWS and not fits(blocks(max_rows)):
+    max_rows = MAX_ROWS
+    while max_rows > _MIN_ROWS and not fits(blocks(max_rows)):
         max_rows -= 1
     while len(steps) > 1 and not fits(blocks(max_rows)):
         steps.pop()
@@ -151,7 +151,7 @@ def sentence(budget: Budget) -> str:
     parts = sorted((budget.total(part) for part in _PROGRAM_PARTS), key=lambda spent: -spent.ns)
     largest = ", ".join(
         f"{units.format_percent(share_of(spent, budget))} {_part_text(spent)}"
-        for spent in parts[:_MOST_PARTS]
+        for spent in parts[:_MAX_PARTS]
         if spent.ns
     )
     return f"{how_long(budget)}: {largest}."
@@ -189,7 +189,7 @@ def _part_text(spent: Spent) -> str:
 
 
 def budget_rows(
-    program: ProgramTime, max_rows: int = MOST_ROWS, name_width: int | None = None
+    program: ProgramTime, max_rows: int = MAX_ROWS, name_width: int | None = None
 ) -> Iterator[BudgetRow]:
     """Yield the largest parts, each followed by its own parts; the whole; and profiling.
 
@@ -208,7 +208,7 @@ def budget_rows(
             if name_width:
                 # Paths of layers, and functions of one file, differ at their ends.
                 cut = ending if part.path or part.sampled else shorten
-                name = cut(name, max(_FEWEST_NAME_CHARACTERS, name_width - 2 * level))
+                name = cut(name, max(_MIN_NAME_CHARACTERS, name_width - 2 * level))
             yield row(name, level, part.ns, part.count, part.sampled)
             yield from rows(part.inner, level + 1)
 
@@ -229,7 +229,7 @@ def picture_of(budget: Budget) -> Iterator[Boxes]:
         [
             (row.name, row.share, units.format_percent(row.share), series(at))
             for at, row in enumerate(rows)
-            if row.share >= LEAST_WIDTH
+            if row.share >= MIN_WIDTH
         ],
     )
 

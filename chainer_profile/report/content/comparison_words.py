@@ -71,10 +71,10 @@ def differences_line(comparison: Comparison) -> str:
     return f"{start}What differs: {join_first(texts, _MAX_DIFFERENCES)}."
 
 
-def join_first(texts: Sequence[str], most: int) -> str:
-    """Join the first ``most`` texts, and add how many more there are."""
-    more = len(texts) - most
-    return ", ".join(texts[:most]) + (f", and {units.format_count(more)} more" if more > 0 else "")
+def join_first(texts: Sequence[str], max_n: int) -> str:
+    """Join the first ``max_n`` texts, and add how many more there are."""
+    more = len(texts) - max_n
+    return ", ".join(texts[:max_n]) + (f", and {units.format_count(more)} more" if more > 0 else "")
 
 
 def machine_line(comparison: Comparison) -> str:

@@ -29,7 +29,7 @@ from chainer_profile.report.content.engine_table import (
 from chainer_profile.report.document import Inline, code
 
 #: An engine's own clock is mentioned if it adds this fraction to a trial.
-_LEAST_ADDED_SHARE = 0.05
+_MIN_ADDED_SHARE = 0.05
 
 
 def title(run: EnginesRun) -> str:
@@ -173,7 +173,7 @@ def nodes_text(run: EnginesRun, recording: Recording, chainer: Recording | None)
             "between the nodes"
         )
     added = _added_by_clock(recording)
-    if added >= _LEAST_ADDED_SHARE:
+    if added >= _MIN_ADDED_SHARE:
         words += f"; its own clock adds {format_percent(added)} to a trial"
     return words
 

@@ -32,7 +32,7 @@ from chainer_profile.report.tables import Column, Table
 from chainer_profile.report.text import input_text, model_name, options, printable
 
 #: Rows of functions and of layers.
-MOST_FUNCTIONS, MOST_LAYERS = 3, 5
+MAX_FUNCTIONS, MAX_LAYERS = 3, 5
 #: The legend counts further layers that take at least this fraction of the last row's time.
 _SIMILAR = 0.9
 #: Share of a trial that one character of a bar shows.
@@ -111,9 +111,9 @@ def functions_table(summary: Summary, _: TableOptions) -> Iterator[doc.Block]:
     inclusive = summary.recording.settings.inclusive
     rows = [
         _Row(printable(str(row.Index)), row.calls, row.total_s, row.share)
-        for row in summary.functions.head(MOST_FUNCTIONS).itertuples()
+        for row in summary.functions.head(MAX_FUNCTIONS).itertuples()
     ]
-    rest = summary.functions.iloc[MOST_FUNCTIONS:]
+    rest = summary.functions.iloc[MAX_FUNCTIONS:]
     if framework := framework_time(summary):
         where = "outside the layers" if summary.recording.on_device else "between functions"
         if summary.recording.settings.engine:
@@ -175,11 +175,11 @@ def _columns(summary: Summary, heading: str) -> list[Column]:
 
 def slowest_table(summary: Summary, _: TableOptions) -> Iterator[doc.Block]:
     """The table of the slowest layers. Its legend counts further layers with similar times."""
-    rows = summary.slowest.head(MOST_LAYERS)
+    rows = summary.slowest.head(MAX_LAYERS)
     decimals = _decimals(summary) + 1
-    least_s = _SIMILAR * float(rows["mean_s"].iloc[-1])
-    following = summary.slowest.iloc[MOST_LAYERS:]
-    similar = following[following["mean_s"] >= least_s] if least_s else following.head(0)
+    min_s = _SIMILAR * float(rows["mean_s"].iloc[-1])
+    following = summary.slowest.iloc[MAX_LAYERS:]
+    similar = following[following["mean_s"] >= min_s] if min_s else following.head(0)
 
     def milliseconds(row: tuple[object, ...]) -> str:
         return f"{row.mean_s * 1e3:,.{decimals}f}"  # type: ignore[attr-defined]

@@ -309,8 +309,8 @@ def _figures(summary: Summary) -> Iterator[str]:
 
 def _threads(recording: Recording) -> str:
     probe = probed_threads(recording)
-    most_threads = max((library.threads for library in recording.environment.blas), default=0)
-    return "" if probe is None else probe.text(most_threads)
+    max_threads = max((library.threads for library in recording.environment.blas), default=0)
+    return "" if probe is None else probe.text(max_threads)
 
 
 def _warmups(recording: Recording) -> str:

@@ -127,8 +127,8 @@ def overview(
 
 def _mark_work(row: Any, cell: str) -> str:
     """Mark a cell with ``~`` if it is approximate, ``>=`` if it omits calls without a formula."""
-    least = ">=" if getattr(row, "without_formula", 0) > 0 else ""
-    return least + units.format_about(cell, row.approximate > 0)
+    lower_bound = ">=" if getattr(row, "without_formula", 0) > 0 else ""
+    return lower_bound + units.format_about(cell, row.approximate > 0)
 
 
 def table_csv(
@@ -172,8 +172,8 @@ def _total_work(summary: ModelSummary, name: str) -> str:
     """Format a total: ``about`` if it is approximate, ``at least`` if it omits calls."""
     approximate = summary.table[summary.table["approximate"] > 0]
     about = "about " if (approximate[name] > 0).any() else ""
-    least = "at least " if summary.without_formula else ""
-    return least + about + _scaled(getattr(summary, name))
+    lower_bound = "at least " if summary.without_formula else ""
+    return lower_bound + about + _scaled(getattr(summary, name))
 
 
 def notes(summary: ModelSummary) -> Iterator[str]:

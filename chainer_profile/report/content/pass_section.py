@@ -150,10 +150,10 @@ def _kernel_time(trial: TrialCounters) -> str:
         )
     if not trial.page_faults:
         return f"{used} a trial."
-    least_s = trial.page_faults * trial.fault_s
+    min_s = trial.page_faults * trial.fault_s
     return (
         f"{used} of at least {units.format_duration(trial.fault_s)} each: "
-        f"{units.format_duration(least_s)}."
+        f"{units.format_duration(min_s)}."
     )
 
 
@@ -271,9 +271,9 @@ def memory_on_page(summary: Summary) -> Iterator[Block]:
 #: Most functions with a sentence, most hot layers in the table, and most parts of each.
 _MAX_SENTENCES, _MAX_HOT_LAYERS, _MAX_PARTS = 3, 10, 4
 #: Smallest share of a part in a sentence.
-_LEAST_PART_SHARE = 0.1
+_MIN_PART_SHARE = 0.1
 #: Report the number of independent samples if each is repeated this many times on average.
-_LEAST_REPEATS = 1.5
+_MIN_REPEATS = 1.5
 
 
 class _PartRow(NamedTuple):
@@ -287,7 +287,7 @@ def _how_sampled(run: Inside) -> str:
         f"Sampled by {run.method}: {units.plural(run.samples, 'sample')} of "
         f"{units.plural(run.trials, 'trial')} after the timed ones."
     ]
-    if run.repeats >= _LEAST_REPEATS:
+    if run.repeats >= _MIN_REPEATS:
         worth = f"{run.samples / run.repeats:.0f}"
         sentences.append(f"The machine was busy, so they are worth {worth} independent samples.")
     if run.method:
@@ -305,7 +305,7 @@ def inside_sentences(summary: Summary) -> list[str]:
         phase = f" ({parts.phase})" if summary.several_phases else ""
         whole_name, clauses = f" of {parts.name}{phase} is", []
         for part in parts.parts:
-            if part.share >= _LEAST_PART_SHARE and part.name != REST:
+            if part.share >= _MIN_PART_SHARE and part.name != REST:
                 share = units.format_percent(part.share, 0)
                 clauses.append(f"{share}{whole_name} {_part_text(part)}")
                 whole_name = ""

@@ -26,7 +26,7 @@ from chainer_profile.report.text import printable
 LAYERS, COLLECTIVES = "ranks.csv", "collectives.csv"
 #: Up to this number, all ranks have bars and columns, in the order of their numbers. If there are
 #: more, half of this number with the longest computing have them, and half with the shortest.
-MOST_BARS = 16
+MAX_BARS = 16
 
 # fmt: off
 #: The columns of :data:`LAYERS`, a row for each layer of each rank.
@@ -125,7 +125,7 @@ _BY_RANK = by_key(
 def rank_table(ranks: Ranks, limit: int | None, hint: str) -> Table:
     """A row for each rank in the order of their numbers.
 
-    If there are more than :data:`MOST_BARS` ranks, the rank that computes longest comes first.
+    If there are more than :data:`MAX_BARS` ranks, the rank that computes longest comes first.
     """
     waiting, moving = (times.sum(axis=2) for times in (ranks.waiting_ns, ranks.moving_ns))
     parts = (ranks.iteration_ns, ranks.computing_ns, waiting, moving, ranks.between_ns)
@@ -135,7 +135,7 @@ def rank_table(ranks: Ranks, limit: int | None, hint: str) -> Table:
     hot = {slow.rank for slow in ranks.judged.slow}
     hot |= {straggler.rank for straggler in ranks.judged.stragglers}
     rows["mark"] = [HOT if at in hot else "" for at in rows.index]
-    if len(rows) > MOST_BARS:
+    if len(rows) > MAX_BARS:
         rows = rows.sort_values("computing_s", ascending=False, kind="stable")
     omitted = set() if len(ranks.hosts) > 1 else {"host"}
     omitted |= set() if ranks.collectives else {"waiting", "moving", "last"}
@@ -244,9 +244,9 @@ def _over_ranks(ranks: Ranks, times_ns: Ints) -> pd.DataFrame:
 
 
 def shown_ranks(ranks: Ranks) -> list[int]:
-    """Indices of the ranks with bars and columns; see :data:`MOST_BARS`."""
-    computing_ns, half = np.median(ranks.computing_ns, axis=1), MOST_BARS // 2
-    if len(computing_ns) <= MOST_BARS:
+    """Indices of the ranks with bars and columns; see :data:`MAX_BARS`."""
+    computing_ns, half = np.median(ranks.computing_ns, axis=1), MAX_BARS // 2
+    if len(computing_ns) <= MAX_BARS:
         return list(range(len(computing_ns)))
     order = np.argsort(-computing_ns, kind="stable").tolist()
     return [*order[:half], *order[-half:]]

@@ -18,10 +18,10 @@ from chainer_profile.report.content.rank_tables import straggling_layer
 from chainer_profile.report.text import model_name, printable
 
 #: The answer names at most this number of slow ranks, and of stragglers.
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 #: The answer names no straggler with less than this fraction of the longest straggler's excess: it
 #: may be a consequence of that one.
-_LEAST_SHARE_OF_LONGEST = 0.2
+_MIN_SHARE_OF_LONGEST = 0.2
 
 
 def title(ranks: Ranks) -> str:
@@ -37,13 +37,13 @@ def verdict(ranks: Ranks) -> str:
         return f"Only rank {number} is recorded, so there is nothing to compare it with."
     if not judged.judged:
         return f"No verdict: fewer than {MIN_TRIALS} iterations do not show how much is noise."
-    sentences = [_slow_rank_text(ranks, slow) for slow in judged.slow[:_MOST_NAMED]]
+    sentences = [_slow_rank_text(ranks, slow) for slow in judged.slow[:_MAX_NAMED]]
     if more := len(judged.slow) - len(sentences):
         are = "is" if more == 1 else "are"
         sentences.append(f"{plural(more, 'more rank')} {are} slow.")
     longest_s = max((straggler.costs_s for straggler in judged.stragglers), default=0.0)
-    least_s = longest_s * _LEAST_SHARE_OF_LONGEST
-    large = [each for each in judged.stragglers if each.costs_s >= least_s][:_MOST_NAMED]
+    min_s = longest_s * _MIN_SHARE_OF_LONGEST
+    large = [each for each in judged.stragglers if each.costs_s >= min_s][:_MAX_NAMED]
     sentences += [_straggler_text(ranks, straggler) for straggler in large]
     if more := len(judged.stragglers) - len(large):
         are = "is" if more == 1 else "are"
@@ -98,10 +98,10 @@ def time_texts(ranks: Ranks) -> Iterator[str]:
         "ranks)."
     )
     if ranks.collectives and len(ranks.ranks) > 1:
-        most = int(ranks.last.argmax())
+        last_rank = int(ranks.last.argmax())
         yield (
-            f"The others most often wait for rank {ranks.ranks[most].number}: in "
-            f"{format_count(round(ranks.last[most] * count))} of {plural(count, 'iteration')}."
+            f"The others most often wait for rank {ranks.ranks[last_rank].number}: in "
+            f"{format_count(round(ranks.last[last_rank] * count))} of {plural(count, 'iteration')}."
         )
     if ranks.size > 1:
         yield (

@@ -72,7 +72,7 @@ def _layers_by_rank(ranks: Ranks) -> Iterator[doc.Block]:
 
 def _bars(ranks: Ranks) -> Iterator[doc.Boxes]:
     """A bar for each rank: the phases of its iteration, communication as waiting and moving."""
-    parts, shown, half = list(_rank_parts(ranks)), tables.shown_ranks(ranks), tables.MOST_BARS // 2
+    parts, shown, half = list(_rank_parts(ranks)), tables.shown_ranks(ranks), tables.MAX_BARS // 2
     label = "An iteration on each rank."
     if len(shown) < len(ranks.ranks):
         label = (

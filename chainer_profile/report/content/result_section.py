@@ -29,7 +29,7 @@ from chainer_profile.report.tables import Column, Table, by_key, with_notes
 from chainer_profile.report.text import framework_name, interval_text
 
 #: Smallest share of a phase in a sentence.
-_LEAST_PHASE_SHARE = 0.001
+_MIN_PHASE_SHARE = 0.001
 #: A depth below all links.
 _ALL_LEVELS = 10**9
 _MARKED = Column("marked", "", unit.HOT_FLAG)
@@ -215,7 +215,7 @@ def phases_in_short(summary: Summary) -> Iterator[Block]:
     """``By phase: forward 39.4 %, backward 59.9 %, update 0.7 %.``"""
     if summary.several_phases:
         shares = phase_rows(summary)["share"].iloc[:-1]
-        large = shares[shares >= _LEAST_PHASE_SHARE]
+        large = shares[shares >= _MIN_PHASE_SHARE]
         parts = (
             f"{str(name).removesuffix(' of the phases')} {units.format_percent(share)}"
             for name, share in large.items()

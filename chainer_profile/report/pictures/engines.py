@@ -30,7 +30,7 @@ OWN_STEPS = "the engine's own steps"
 #: Parts that are no function, in the order of the legend.
 _LAST = (REST, BETWEEN, PLAIN)
 #: Functions with a colour at most. One with a smaller fraction of every trial has none.
-MAX_FUNCTIONS, _LEAST = 6, 0.01
+MAX_FUNCTIONS, _MIN_SHARE = 6, 0.01
 _CAPTION = (
     "parts: shares in the trials that timed nodes; a node of several layers counts for its main one"
 )
@@ -96,8 +96,8 @@ def shares(run: EnginesRun, recordings: Mapping[str, Recording]) -> pd.DataFrame
     ]
     frame = pd.DataFrame(shares_of_engines).fillna(0.0)
     functions = frame.drop(columns=list(_LAST), errors="ignore")
-    most = functions.max().sort_values(ascending=False, kind="stable")
-    kept = most.index[most >= _LEAST][:MAX_FUNCTIONS]
+    largest_shares = functions.max().sort_values(ascending=False, kind="stable")
+    kept = largest_shares.index[largest_shares >= _MIN_SHARE][:MAX_FUNCTIONS]
     frame[REST] = functions.drop(columns=kept).sum(axis=1)
     shown = frame.reindex(columns=[*kept, *_LAST], fill_value=0.0)
     return shown.loc[:, (shown > 0).any()]

@@ -28,7 +28,7 @@ from chainer_profile.report.rows import layer_anchor, link_anchor
 from chainer_profile.report.text import ending, on_gpu, printable
 
 #: Bars of a picture at most. A network with more layers and blocks shows its slowest layers.
-MOST, SLOWEST = 200, 30
+MAX_BARS, SLOWEST = 200, 30
 _MIB = 1024.0 * 1024.0
 
 _MIN_WIDTH, _MAX_WIDTH = 7.2, 20.0
@@ -118,7 +118,7 @@ def memory_figure(summary: Summary) -> Figure:
     _draw_phases(ax, summary, phases, bar_points, size, times=False)
     ax.set_ylabel("allocated [MiB]", fontsize=size)
     _draw_legend(fig, summary, size - 1)
-    if count <= MOST:
+    if count <= MAX_BARS:
         bars.link_bars(ax, [layer_anchor(at) for at in range(count)])
     return fig
 
@@ -135,8 +135,8 @@ def phase_ranges(phases: Iterable[str]) -> list[tuple[str, int, int]]:
 def layer_bars(summary: Summary) -> Bars:
     """Make a bar for each layer.
 
-    If there are more than :data:`MOST`, make one for each block in each phase. If there are more of
-    these too, make one for each of the :data:`SLOWEST` layers.
+    If there are more than :data:`MAX_BARS`, make one for each block in each phase. If there are
+    more of these too, make one for each of the :data:`SLOWEST` layers.
     """
     layers = summary.layers
     all_bars = layers.assign(
@@ -144,13 +144,13 @@ def layer_bars(summary: Summary) -> Bars:
         hot_s=layers["mean_s"].where(layers["hot"], 0.0),
         anchor=list(map(layer_anchor, range(len(layers)))),
     )
-    if len(layers) <= MOST:
+    if len(layers) <= MAX_BARS:
         return Bars(all_bars)
     # A block has a bar in each phase.
     blocks = list(map(str, group_names(summary.recording.layers, "block")))
     groups = layers.groupby(["phase", blocks], sort=False).indices
     count = units.plural(len(layers), "layer")
-    if len(groups) <= MOST:
+    if len(groups) <= MAX_BARS:
         frame = pd.DataFrame(_block_bar(summary, key, rows) for key, rows in groups.items())
         return Bars(frame, f"block, in the order of the calls; {count} by block", are_layers=False)
     slowest = np.argsort(-layers["mean_s"].to_numpy(), kind="stable")[:SLOWEST]

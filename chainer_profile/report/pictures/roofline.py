@@ -20,7 +20,7 @@ from chainer_profile.basics.units import (
 )
 from chainer_profile.record.recording import MachineLimits
 from chainer_profile.report.pictures import figures
-from chainer_profile.report.pictures.layers import MOST
+from chainer_profile.report.pictures.layers import MAX_BARS
 from chainer_profile.report.rows import layer_anchor
 
 _GIGA = 1e9
@@ -28,7 +28,7 @@ _WIDTH, _HEIGHT = 8.0, 5.6
 #: The axes reach beyond the outermost dots and the ridge by this factor.
 _MARGIN = 2.5
 #: Area of the largest dot in square points, and of the smallest that can be seen.
-_MOST_AREA, _LEAST_AREA = 700.0, 8.0
+_MAX_AREA, _MIN_AREA = 700.0, 8.0
 _CHARS = 95
 
 Floats = NDArray[np.float64]
@@ -49,8 +49,8 @@ def figure(summary: Summary) -> Figure:
     longest_s = float(layers["median_s"].max())
     fig = figures.blank(_WIDTH, _HEIGHT)
     ax = fig.add_subplot()
-    area = layers["median_s"].to_numpy() / (longest_s or 1.0) * _MOST_AREA
-    _draw_dots(ax, layers, x, y, np.maximum(area, _LEAST_AREA))
+    area = layers["median_s"].to_numpy() / (longest_s or 1.0) * _MAX_AREA
+    _draw_dots(ax, layers, x, y, np.maximum(area, _MIN_AREA))
     every, hidden = summary.layers["hot"], len(summary.layers) - len(layers)
     for count, name, colour in (
         (int(every.sum()), "hot", figures.HOT_COLOUR),
@@ -76,9 +76,9 @@ def figure(summary: Summary) -> Figure:
 
 
 def _draw_dots(ax: Any, layers: pd.DataFrame, x: Floats, y: Floats, area: Floats) -> None:
-    """Draw a dot for each layer. The slowest :data:`MOST` layers link to their rows."""
+    """Draw a dot for each layer. The slowest :data:`MAX_BARS` layers link to their rows."""
     colours = np.where(layers["hot"], figures.HOT_COLOUR, figures.OTHER_COLOUR)
-    linked = (layers["median_s"].rank(method="first", ascending=False) <= MOST).to_numpy()
+    linked = (layers["median_s"].rank(method="first", ascending=False) <= MAX_BARS).to_numpy()
     # The others share one shape per size and colour, because many shapes make a large file.
     size = np.round(np.sqrt(area))
     for diameter, colour in sorted(set(zip(size[~linked], colours[~linked], strict=True))):

@@ -102,8 +102,8 @@ def latency_figure(results: Sequence[CaseResult]) -> Figure:
     differing = [key for key in keys if any(_differ(group, key) for group in panels.values())]
     all_series = _group(results, differing)
     series = _first(all_series, _MAX_SERIES)
-    most_networks = max(len(_networks(group)) for group in drawn.values())
-    width = min(_MAX_WIDTH, max(_MIN_WIDTH, 1.2 + 0.3 * most_networks * (len(series) + 1)))
+    max_networks = max(len(_networks(group)) for group in drawn.values())
+    width = min(_MAX_WIDTH, max(_MIN_WIDTH, 1.2 + 0.3 * max_networks * (len(series) + 1)))
     fig = figures.blank(width, 1.1 + _PANEL_HEIGHT * len(drawn))
     axes = fig.subplots(len(drawn), squeeze=False)[:, 0]
     for ax, (name, group) in zip(axes, drawn.items(), strict=True):
