@@ -9,8 +9,8 @@ Blocks of a tenth of a second with Chainer's own code and with the kernels alter
 thread. Each variant has its own process, because memory that one keeps would serve the other. A
 ratio is the median of the rounds' ratios of CPU time, with its 95 % interval. The last column has
 the target of a case. ``--registry`` measures every network, forward and train. ``--pytorch``
-compares Chainer with both kernels and eager PyTorch. ``--grid`` compares functions on drawn shapes;
-none may be slower than Chainer (``accelerate_grid.py``).
+compares Chainer with both kernels and eager PyTorch. ``--grid`` compares functions on random
+shapes; none may be slower than Chainer (``accelerate_grid.py``).
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def compare_with_pytorch(cases: list[str], seconds: float) -> None:
 
 
 def compare_on_grid(kernels: str, count: int, seed: int) -> bool:
-    """Print the ratios of functions on drawn shapes; whether all reach the promised ratio."""
+    """Print the ratios of functions on random shapes; return whether all reach the target."""
     ratios = []
     for measured in accelerate_grid.measure(kernels, count, seed):
         ratios.append(measured)
@@ -205,9 +205,9 @@ def main() -> int:
     parser.add_argument("--registry", action="store_true", help="every network; least ratio 0.98")
     parser.add_argument("--pytorch", action="store_true", help="compare with eager PyTorch")
     parser.add_argument(
-        "--grid", type=int, nargs="?", const=300, metavar="COUNT", help="drawn convolutions"
+        "--grid", type=int, nargs="?", const=300, metavar="COUNT", help="random convolutions"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the drawn shapes")
+    parser.add_argument("--seed", type=int, default=0, help="of the random shapes")
     args = parser.parse_args()
     if args.grid:
         return int(not compare_on_grid(args.kernels, args.grid, args.seed))

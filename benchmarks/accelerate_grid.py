@@ -180,7 +180,7 @@ def _ratio(step: Callable[[], Any], kernels: str, length: _Length) -> tuple[floa
     return float(np.median(ratios)), median_interval(ratios)[1], float(np.median(stock))
 
 
-# -- drawn calls
+# -- random calls
 
 
 def _about(rng: np.random.Generator, largest: int) -> int:

@@ -19,7 +19,7 @@ from chainer_profile.analyse.findings import (
 )
 from chainer_profile.analyse.findings import Untried as Untried
 from chainer_profile.analyse.grouping import OUTSIDE, majority_label
-from chainer_profile.analyse.shares import part_of_whole, whole
+from chainer_profile.analyse.shares import part_of_whole, whole_time
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import (
     format_duration,
@@ -71,7 +71,7 @@ def _gain_at_limits(summary: Summary) -> float | None:
         return None
     layers = summary.layers
     min_s = layers["bound_s"].astype(float).fillna(layers["mean_s"]).sum()
-    return whole(summary)[0] / min_s if min_s else None
+    return whole_time(summary).seconds / min_s if min_s else None
 
 
 def _share(summary: Summary, beginnings: tuple[str, ...]) -> float:
@@ -132,12 +132,13 @@ def kernels(summary: Summary) -> Proposals:
         for change in (numpy, torch):
             yield Untried(change.name, why.format(format_percent(share)))
         return
-    name, of = changes[-1].name, whole(summary)[1]
-    text = f"The functions that {name} replaces take {format_percent(share)} of the {of}."
+    name, whole = changes[-1].name, whole_time(summary).name
+    text = f"The functions that {name} replaces take {format_percent(share)} of the {whole}."
     if embedding > share / 2:
         text = (
-            f"EmbedID's backward takes {format_percent(embedding)} of the {of}: Chainer adds the "
-            f"gradient of each word to its row by itself, in Python. {name} adds many at a time."
+            f"EmbedID's backward takes {format_percent(embedding)} of the {whole}: Chainer adds "
+            "the gradient of each word to its row by itself, in Python. "
+            f"{name} adds many at a time."
         )
     advice, command = _use_of_kernels(summary, name)
     yield Finding(
@@ -177,12 +178,12 @@ def engines(summary: Summary) -> Proposals:
         if hinders:
             yield Untried("engines", why)
             return
-    factor, (whole_s, of) = _gain_at_limits(summary), whole(summary)
+    factor, (whole_s, whole) = _gain_at_limits(summary), whole_time(summary)
     evidence = ""
     if factor is not None and factor >= 1:
         evidence = (
             "At this machine's limits of arithmetic and memory, the layers would take "
-            f"{format_duration(whole_s / factor)}, {format_percent(1 / factor)} of the {of}."
+            f"{format_duration(whole_s / factor)}, {format_percent(1 / factor)} of the {whole}."
         )
     shape = format_shape(settings.input_shape[1:]) if settings.input_shape[1:] else "SHAPE"
     batch = f" -b {settings.batchsize}" if settings.batchsize > 1 else ""

@@ -41,13 +41,13 @@ def check(summary: Summary) -> tuple[Finding, ...]:
 
 
 def ending_text(recording: Recording) -> str:
-    """The sentence after how many trials a run ended, and why; empty if it made all of them."""
+    """Say after how many trials a run ended, and why; empty if it made all of them."""
     if recording.ended == COMPLETE:
         return ""
     made, wanted = recording.n_trials, recording.settings.trials
     # A program sets no number of trials.
-    of = f"{format_count(made)} of " if wanted else ""
-    return f"The run ended after {of}{plural(wanted or made, 'trial')}: {recording.ended}."
+    made_of = f"{format_count(made)} of " if wanted else ""
+    return f"The run ended after {made_of}{plural(wanted or made, 'trial')}: {recording.ended}."
 
 
 def interrupted(summary: Summary) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ import numpy as np
 from chainer_profile.analyse.extensions import extension_findings
 from chainer_profile.analyse.findings import STEP, Finding, gain_without, in_order
 from chainer_profile.analyse.grouping import OUTSIDE, framework_by_phase
-from chainer_profile.analyse.shares import whole
+from chainer_profile.analyse.shares import whole_time
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.paths import joined
@@ -307,7 +307,7 @@ def share_of(spent: Spent, budget: Budget) -> float:
 
 def _loading(budget: Budget, summary: Summary) -> Iterator[Finding]:
     """Yield a step if loading examples in other processes and moving them from there is faster."""
-    layers, (whole_s, _) = summary.layers, whole(summary)
+    layers, (whole_s, _) = summary.layers, whole_time(summary)
     serial_s = float(layers["mean_s"][layers["function"] == SERIAL_ITERATOR].sum())
     moved = [trials for trials in budget.trials if trials.moved_ns]
     moved_s = sum(each.moved_ns for each in moved) * NS

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from chainer_profile.analyse.changes import MUCH, embedding_gradients, has_few_words, proposed
 from chainer_profile.analyse.findings import STEP, Finding, gain_without, option
 from chainer_profile.analyse.grouping import majority_label
-from chainer_profile.analyse.shares import part_of_whole, whole
+from chainer_profile.analyse.shares import part_of_whole, whole_time
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_count, format_duration, format_percent, plural
 
@@ -86,8 +86,9 @@ def embedding(summary: Summary) -> Iterator[Finding]:
                 "embedding",
                 STEP,
                 f"The backward of EmbedID at {path} takes {format_percent(share)} of the "
-                f"{whole(summary)[1]}: each of {format_count(calls)} calls fills an array of W's "
-                "size with zeros and the gradients of its words, and these arrays are added up.",
+                f"{whole_time(summary).name}: each of {format_count(calls)} calls fills an array "
+                "of W's size with zeros and the gradients of its words, and these arrays are added "
+                "up.",
                 "To look up all words of a sequence in one call, write.",
                 command="chainer.functions.separate(embed(sequence), axis=0)",
                 gain=gain_without(share * (1 - 1 / calls)),

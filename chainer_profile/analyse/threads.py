@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from chainer_profile.analyse.findings import NOTE, STEP, Finding, gain_without, option
-from chainer_profile.analyse.shares import part_of_whole, whole
+from chainer_profile.analyse.shares import part_of_whole, whole_time
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import median_interval
 from chainer_profile.basics.units import format_interval, format_percent, plural
@@ -74,7 +74,7 @@ def slow_threads(summary: Summary) -> Iterator[Finding]:
     yield Finding(
         "threads",
         STEP,
-        f"Matrix products take {format_percent(share)} of the {whole(summary)[1]}, at "
+        f"Matrix products take {format_percent(share)} of the {whole_time(summary).name}, at "
         f"{format_percent(rate)} of this machine's rate, with {blas_threads(recording)} BLAS "
         "threads.",
         "To measure one thread, run." if tries else advice,

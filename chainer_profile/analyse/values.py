@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.analyse.findings import WARNING, Finding
-from chainer_profile.analyse.shares import part_of_whole, whole
+from chainer_profile.analyse.shares import part_of_whole, whole_time
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import format_count, format_percent
 from chainer_profile.record.recording import Denormals, Recording
@@ -56,8 +56,8 @@ def denormal_numbers(summary: Summary) -> Iterator[Finding]:
         WARNING,
         "The network contains denormal numbers, which this processor computes slowly: in "
         f"{_places(names)}. Layers with them take {format_percent(share)} of the "
-        f"{whole(summary)[1]}. With as many, a product of matrices takes {slowdown:.3g} times as "
-        "long as with zeros in their place.",
+        f"{whole_time(summary).name}. With as many, a product of matrices takes {slowdown:.3g} "
+        "times as long as with zeros in their place.",
         advice,
         command=_TO_ZERO if in_parameters else "",
         off=math.inf,

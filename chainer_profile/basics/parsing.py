@@ -16,7 +16,7 @@ from chainer_profile.basics.errors import UsageError
 from chainer_profile.basics.units import plural
 
 
-def whole(minimum: int) -> Callable[[str], int]:
+def integer_at_least(minimum: int) -> Callable[[str], int]:
     """Make a parser of whole numbers of at least ``minimum``."""
 
     def parse(text: str) -> int:
@@ -44,7 +44,7 @@ def check_threads(threads: int | None) -> None:
 
 def thread_count(text: str) -> int:
     """Parse a number of BLAS threads, at most the number of usable cores."""
-    threads = whole(1)(text)
+    threads = integer_at_least(1)(text)
     check_threads(threads)
     return threads
 

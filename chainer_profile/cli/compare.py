@@ -19,7 +19,7 @@ from chainer_profile.comparison.sides import Side
 from chainer_profile.report import page
 from chainer_profile.report.content import comparison as content
 from chainer_profile.report.content.comparison_tables import COLUMNS, file_rows
-from chainer_profile.report.content.gate import Gate, failures, why_not_judged
+from chainer_profile.report.content.gate import Gate, failure_lines, why_not_judged
 from chainer_profile.report.document import Heading
 from chainer_profile.report.tables import to_csv
 from chainer_profile.report.text import printable
@@ -112,7 +112,7 @@ def _check_gate(comparisons: Sequence[Comparison], gate: Gate) -> int:
     failed = False
     for comparison in comparisons:
         where = f"{printable(comparison.after.name)}: " if len(comparisons) > 1 else ""
-        for line in failures(comparison, gate):
+        for line in failure_lines(comparison, gate):
             failed = True
             print(f"{PROG}: slower: {where}{line}", file=sys.stderr)
     if failed:

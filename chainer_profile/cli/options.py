@@ -49,7 +49,9 @@ def add_network_options(parser: argparse.ArgumentParser) -> Group:
     """Add a group of the network's options; returns it for further options."""
     group = parser.add_argument_group("network")
     add_model_options(group)
-    group.add_argument("--classes", metavar="N", type=parsing.whole(1), help="number of outputs")
+    group.add_argument(
+        "--classes", metavar="N", type=parsing.integer_at_least(1), help="number of outputs"
+    )
     group.add_argument("--weights", metavar="FILE.npz", help="weights saved with save_npz")
     return group
 
@@ -78,7 +80,9 @@ def check_fast(args: argparse.Namespace) -> None:
 def add_seed_option(
     group: Group, help: str = "seed of the weights and of the random input (default: %(default)s)"
 ) -> None:
-    group.add_argument("--seed", metavar="N", type=parsing.whole(0), default=0, help=help)
+    group.add_argument(
+        "--seed", metavar="N", type=parsing.integer_at_least(0), default=0, help=help
+    )
 
 
 # -- the input
@@ -105,7 +109,9 @@ def add_input_options(
     group.add_argument(
         "--input-shape", metavar="SPEC", type=parsing.parse_input, action="append", help=about
     )
-    group.add_argument("-b", "--batchsize", metavar="N", type=parsing.whole(1), help=batchsize_help)
+    group.add_argument(
+        "-b", "--batchsize", metavar="N", type=parsing.integer_at_least(1), help=batchsize_help
+    )
 
 
 def check_input(args: argparse.Namespace) -> None:
@@ -150,17 +156,24 @@ def add_count_options(group: Group, trials: int, warmups: int, *, clean_trials: 
     """
     about = "profiled trials (default: %(default)s)"
     group.add_argument(
-        "-n", "--trials", metavar="N", type=parsing.whole(1), default=trials, help=about
+        "-n", "--trials", metavar="N", type=parsing.integer_at_least(1), default=trials, help=about
     )
     if clean_trials:
         about = (
             "unprofiled trials (default: a tenth of the trials, at least 30 unless the trials are "
             "fewer)"
         )
-        group.add_argument("--clean-trials", metavar="N", type=parsing.whole(0), help=about)
+        group.add_argument(
+            "--clean-trials", metavar="N", type=parsing.integer_at_least(0), help=about
+        )
     about = "warm-up trials, for at most 10 s (default: %(default)s)"
     group.add_argument(
-        "-w", "--warmups", metavar="N", type=parsing.whole(0), default=warmups, help=about
+        "-w",
+        "--warmups",
+        metavar="N",
+        type=parsing.integer_at_least(0),
+        default=warmups,
+        help=about,
     )
     about = "time limit of all passes"
     group.add_argument("--max-seconds", metavar="S", type=parsing.positive_seconds, help=about)
@@ -204,7 +217,9 @@ def add_device_options(
     """Add ``--threads``, ``--gpu`` and ``--device``, which is also ``-d`` if ``short_device``."""
     add_threads_option(group, threads_help)
     about = "GPU to run on (default: -1, the CPU)"
-    group.add_argument("-g", "--gpu", metavar="ID", type=parsing.whole(-1), default=-1, help=about)
+    group.add_argument(
+        "-g", "--gpu", metavar="ID", type=parsing.integer_at_least(-1), default=-1, help=about
+    )
     group.add_argument(
         *(["-d"] if short_device else []),
         "--device",

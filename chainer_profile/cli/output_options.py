@@ -6,7 +6,7 @@ import argparse
 
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, parse_rule
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.parsing import folder, split_names, whole
+from chainer_profile.basics.parsing import folder, integer_at_least, split_names
 from chainer_profile.basics.words import DEFAULT_DEPTH, GROUPS, SELF_TIME, TOTAL_TIME
 from chainer_profile.cli.options import Group
 from chainer_profile.runs.formats import ALL, FILES, NONE, PAGE, parse_formats
@@ -59,7 +59,12 @@ def add_tree_option(
     f"network (default: {DEFAULT_DEPTH}; 99 for all)",
 ) -> None:
     group.add_argument(
-        "--tree", metavar="LEVELS", nargs="?", type=whole(0), const=DEFAULT_DEPTH, help=help
+        "--tree",
+        metavar="LEVELS",
+        nargs="?",
+        type=integer_at_least(0),
+        const=DEFAULT_DEPTH,
+        help=help,
     )
 
 
@@ -95,7 +100,7 @@ def add_table_options(parser: argparse.ArgumentParser) -> None:
         "rows of the tables of layers and groups on the terminal, 0 for all (default: 10, or 20 "
         "with --full)"
     )
-    group.add_argument("--limit", metavar="N", type=whole(0), help=about)
+    group.add_argument("--limit", metavar="N", type=integer_at_least(0), help=about)
     add_message_options(group)
 
 

@@ -57,7 +57,7 @@ class Speedup:
     high: float
 
     @property
-    def sure(self) -> bool:
+    def is_faster(self) -> bool:
         """Whether the factor is above 1, and the interval too if it is known."""
         return self.factor > 1 and not self.low <= 1
 

@@ -1,4 +1,4 @@
-"""Samples the Python functions that run in a program's main thread, by part of its time."""
+"""Samples the main thread of a program, and adds up the time of each Python function."""
 
 from __future__ import annotations
 
@@ -25,30 +25,37 @@ from chainer_profile.record.budget import IMPORTS, NETWORK, PROFILER, REST, STAR
 
 RATE_PER_S = 100
 _PERIOD_NS = 10**9 // RATE_PER_S
-#: Number of functions that each part lists; the others are added up.
+#: Largest number of functions in the result for one account. The others are added up.
 _MAX_FUNCTIONS = 12
+#: The account of the program's own code, until its samples are assigned to another one.
 _OWN_CODE: Account = (REST, "")
-#: At most this many samples wait for their account.
+#: Largest number of samples that wait for their account.
 _MAX_UNDECIDED = 2000
-#: How long to wait for the end of a sample, in seconds.
+#: Longest wait for the end of the sampling thread, in seconds.
 _STOP_TIMEOUT_S = 1.0
-#: A function of the profiler that only passes calls of the program on to another function.
+#: Name of the profiler's wrapper that calls a function for the program.
 _FORWARDING_FRAME = "in_account"
-#: Files of a program that is given as text; and names of code that is part of a function.
+#: File names of a program that is given as text.
 _TEXTS = ("<string>", "<stdin>")
+#: Names of code that counts as part of the function around it.
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
-#: Below this frame runs a function of Chainer's, which is a row of a trial.
+#: Name and file of the frame that calls a Chainer function, which is a row of a trial.
 _APPLY = "apply", f"{CHAINER}function_node.py"
 
-#: The program's innermost function, and what it calls of a library; either may be None.
+#: The innermost function of the program, and the library function that it calls, or None.
 Location = tuple[CodeType | None, CodeType | None]
 
 
 class Sampler:
     """Samples the thread that calls :meth:`start`, from another thread, until :meth:`stop`.
 
-    The program cannot see the other thread: :mod:`threading` does not list it, it takes no signals,
-    and it ends before a fork, so that Python does not warn of threads in a process that forks.
+    The other thread is hidden from the program: :mod:`threading` does not list it, and it receives
+    no signals. It ends before a fork, so that Python does not warn of threads in the process.
+
+    Args:
+        accounts: The accounts of the program's time.
+        what_runs: Returns the kind of code that runs: ``NETWORK``, ``LOADING`` or ``OTHER``.
+        now_ns: The clock.
     """
 
     def __init__(
@@ -59,89 +66,91 @@ class Sampler:
     ) -> None:
         self.problem = ""  #: Why nothing is sampled; empty if all is well.
         self._accounts, self._what_runs, self._now_ns = accounts, what_runs, now_ns
-        self._at_ns = now_ns()
-        # Nanoseconds and number of samples, by account, kind of code, and location.
+        self._previous_ns = now_ns()
+        # Nanoseconds and number of samples, by account, kind of code and location.
         self._seen: defaultdict[tuple[Account, str, Location], list[int]]
         self._seen = defaultdict(lambda: [0, 0])
-        # Samples of the program's own code, whose account is known later: the clock, the time since
-        # the sample before, the kind of code, and the location.
+        # Samples of the program's own code, whose account is decided later. Each has the clock, the
+        # nanoseconds since the previous sample, the kind of code and the location.
         self._undecided: list[tuple[int, int, str, Location]] = []
-        self._deciding = allocate_lock()
-        #: Gives the clock from which on accounts are undecided.
+        self._undecided_lock = allocate_lock()
+        #: Returns the clock up to which all accounts are decided.
         self.undecided_since: Callable[[], int] = now_ns
-        self._sampled = 0  # the thread that is sampled
-        # Releasing the first ends the other thread, which releases the second at its end.
+        self._sampled_thread = 0  # identifier of the sampled thread
+        # The other thread ends when the first lock is released, and then releases the second.
         self._running: tuple[LockType, LockType] | None = None
-        self._forks = False  # whether it stopped for a fork
+        self._stopped_for_fork = False  # whether a fork stopped the sampling
 
     def start(self) -> None:
-        self._sampled, self._at_ns = get_ident(), self._now_ns()
+        """Start to sample the calling thread."""
+        self._sampled_thread, self._previous_ns = get_ident(), self._now_ns()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork)
-        self._begin()
+        self._start_thread()
 
     def stop(self) -> None:
-        """End the sampling."""
+        """Stop sampling, and wait for the other thread."""
         running, self._running = self._running, None
         if running is not None:
-            stops, ended = running
-            stops.release()
-            ended.acquire(timeout=_STOP_TIMEOUT_S)
+            stop_lock, ended_lock = running
+            stop_lock.release()
+            ended_lock.acquire(timeout=_STOP_TIMEOUT_S)
 
-    def _begin(self) -> None:
-        stops, ended = allocate_lock(), allocate_lock()
-        stops.acquire()
-        ended.acquire()
+    def _start_thread(self) -> None:
+        stop_lock, ended_lock = allocate_lock(), allocate_lock()
+        stop_lock.acquire()
+        ended_lock.acquire()
         try:
             with _signals_blocked():
-                start_new_thread(self._sample_until, (stops, ended))
+                start_new_thread(self._sample_until_released, (stop_lock, ended_lock))
         except RuntimeError as error:
             self.problem = one_line(error)
         else:
-            self._running = stops, ended
+            self._running = stop_lock, ended_lock
 
     def _before_fork(self) -> None:
-        self._forks = self._running is not None
+        self._stopped_for_fork = self._running is not None
         self.stop()
 
     def _after_fork(self) -> None:
-        if self._forks:
-            self._begin()
+        if self._stopped_for_fork:
+            self._start_thread()
 
-    def _sample_until(self, stops: LockType, ended: LockType) -> None:
+    def _sample_until_released(self, stop_lock: LockType, ended_lock: LockType) -> None:
+        """Sample in every period until ``stop_lock`` is released; then release ``ended_lock``."""
         due_ns = self._now_ns()
         try:
             while True:
                 now_ns = self._now_ns()
                 due_ns = next_due(due_ns, now_ns)
-                if stops.acquire(timeout=(due_ns - now_ns) * NS):
+                if stop_lock.acquire(timeout=(due_ns - now_ns) * NS):
                     break
-                self.sample(sys._current_frames().get(self._sampled))
+                self.sample(sys._current_frames().get(self._sampled_thread))
         except Exception as error:
             self.problem = one_line(error)
         finally:
-            ended.release()
+            ended_lock.release()
 
     def sample(self, frame: FrameType | None) -> None:
-        """Note the code that runs in the thread's innermost frame, since the last sample."""
-        now_ns, at_ns = self._now_ns(), self._at_ns
-        self._at_ns = now_ns
+        """Add the time since the previous sample to the code that runs now, at ``frame``."""
+        now_ns, previous_ns = self._now_ns(), self._previous_ns
+        self._previous_ns = now_ns
         account = self._accounts.account
         if account[0] in (IMPORTS, PROFILER, START):
             return
-        where = self._what_runs()
-        location = None if where == NETWORK else _location_of(frame)
+        code_kind = self._what_runs()
+        location = None if code_kind == NETWORK else _location_of(frame)
         if location is None:
-            where, location = NETWORK, _NO_LOCATION
+            code_kind, location = NETWORK, _UNKNOWN
         if account[0] == REST:
-            self._undecided.append((now_ns, now_ns - at_ns, where, location))
+            self._undecided.append((now_ns, now_ns - previous_ns, code_kind, location))
             if len(self._undecided) > _MAX_UNDECIDED:
                 self._decide_until(self.undecided_since())
         else:
-            self._add(account, now_ns - at_ns, where, location)
+            self._add(account, now_ns - previous_ns, code_kind, location)
 
-    def _add(self, account: Account, ns: int, where: str, location: Location) -> None:
-        seen = self._seen[account, where, location]
+    def _add(self, account: Account, ns: int, code_kind: str, location: Location) -> None:
+        seen = self._seen[account, code_kind, location]
         seen[0] += ns
         seen[1] += 1
 
@@ -154,40 +163,42 @@ class Sampler:
         self._decide_until(end_ns, account)
 
     def _decide_until(self, end_ns: int, account: Account = _OWN_CODE) -> None:
-        with self._deciding:
+        """Assign the undecided samples until ``end_ns`` to an account."""
+        with self._undecided_lock:
             # The other thread may add to the end of the list at the same time.
-            n_ended = bisect_right(self._undecided, end_ns, key=itemgetter(0))
-            ended = self._undecided[:n_ended]
-            del self._undecided[:n_ended]
-            for _, ns, where, location in ended:
-                self._add(account, ns, where, location)
+            n_decided = bisect_right(self._undecided, end_ns, key=itemgetter(0))
+            decided = self._undecided[:n_decided]
+            del self._undecided[:n_decided]
+            for _, ns, code_kind, location in decided:
+                self._add(account, ns, code_kind, location)
 
-    def sampled(self) -> tuple[Sampled, ...]:
-        """The functions of each part, the most time first."""
+    def sampled_functions(self) -> tuple[Sampled, ...]:
+        """The time of each function by account and kind of code, the longest time first."""
         by_part: defaultdict[tuple[Account, str], dict[str, list[int]]] = defaultdict(dict)
-        # Copies, as the other thread may add to them.
+        # Copies, because the other thread may add samples at the same time.
         seen = [
-            ((_OWN_CODE, where, location), ns, 1) for _, ns, where, location in [*self._undecided]
+            ((_OWN_CODE, code_kind, location), ns, 1)
+            for _, ns, code_kind, location in [*self._undecided]
         ]
         seen += [(key, ns, samples) for key, (ns, samples) in self._seen.copy().items()]
-        for (account, where, location), ns, samples in seen:
-            sums = by_part[account, where].setdefault(name_of(location), [0, 0])
+        for (account, code_kind, location), ns, samples in seen:
+            sums = by_part[account, code_kind].setdefault(location_name(location), [0, 0])
             sums[0] += ns
             sums[1] += samples
-        return tuple(_largest(by_part))
+        return tuple(_largest_functions(by_part))
 
 
-_NO_LOCATION: Location = None, None
+_UNKNOWN: Location = None, None
 
 
 def next_due(due_ns: int, now_ns: int) -> int:
-    """The first time after now that is whole periods after ``due_ns``: delays do not add up."""
+    """Advance a due time by whole periods until it is after now, so that delays do not add up."""
     return due_ns + _PERIOD_NS * (max(0, now_ns - due_ns) // _PERIOD_NS + 1)
 
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Block signals in threads that start within the context: only the program's get signals."""
+    """Block all signals in threads that start within the context."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -198,25 +209,26 @@ def _signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _largest(
+def _largest_functions(
     by_part: defaultdict[tuple[Account, str], dict[str, list[int]]],
 ) -> Iterator[Sampled]:
-    for ((part, name), where), functions in by_part.items():
+    """Yield the functions of each account with the most time, and the sum of the others."""
+    for ((part, name), code_kind), functions in by_part.items():
         others = functions.pop("", [0, 0])
         ranked = sorted(functions.items(), key=lambda item: -item[1][0])
         for function, (ns, samples) in ranked[:_MAX_FUNCTIONS]:
-            yield Sampled(part, name, where, function, ns, samples)
+            yield Sampled(part, name, code_kind, function, ns, samples)
         rest = np.sum([others, *(seen for _, seen in ranked[_MAX_FUNCTIONS:])], axis=0)
         if rest[0]:
-            yield Sampled(part, name, where, "", *rest.tolist())
+            yield Sampled(part, name, code_kind, "", *rest.tolist())
 
 
 def _location_of(frame: FrameType | None) -> Location | None:
-    """Locate a sample in the program; returns None in a function of Chainer's, which is a row."""
-    # The search ends at our innermost frame, because the profiler calls functions with an account.
+    """Locate a sample in the program; returns None within a row of a trial."""
+    # The search ends at the profiler's innermost frame: the profiler calls code with an account.
     if frame is not None and frame.f_code.co_filename.startswith(OURS):
-        return _NO_LOCATION
-    # The outermost function of a library, and the outermost that is not Chainer's.
+        return _UNKNOWN
+    # The outermost library function below the program, and the outermost one outside Chainer.
     called = beyond_chainer = None
     while frame is not None:
         code = frame.f_code
@@ -238,22 +250,22 @@ def _location_of(frame: FrameType | None) -> Location | None:
     return None, beyond_chainer
 
 
-def name_of(location: Location) -> str:
-    """``train.py:30 accuracy > CRF1d.argmax``; empty for no location."""
+def location_name(location: Location) -> str:
+    """Format a location: ``train.py:30 accuracy > CRF1d.argmax``; empty if it is unknown."""
     program_code, library_code = location
     if program_code is None:
-        return "" if library_code is None else _named(library_code)
-    name = _named(program_code)
-    return name if library_code is None else f"{name} > {_qualified(library_code)}"
+        return "" if library_code is None else _code_name(library_code)
+    name = _code_name(program_code)
+    return name if library_code is None else f"{name} > {_qualified_name(library_code)}"
 
 
-def _named(code: CodeType) -> str:
+def _code_name(code: CodeType) -> str:
     file = os.path.basename(code.co_filename)
     if code.co_name == "<module>":
         return f"{file} {code.co_name}"
-    return f"{file}:{code.co_firstlineno} {_qualified(code)}"
+    return f"{file}:{code.co_firstlineno} {_qualified_name(code)}"
 
 
-def _qualified(code: CodeType) -> str:
+def _qualified_name(code: CodeType) -> str:
     name = getattr(code, "co_qualname", code.co_name)  # Python 3.10 has the name alone
     return str(name).replace(".<locals>", "")

@@ -268,7 +268,7 @@ class ScriptRun:
             wall_ns=sum(account.ns for account in spent),
             spent=spent,
             untimed=program.untimed,
-            sampled=self._sampler.sampled(),
+            sampled=self._sampler.sampled_functions(),
             trials=tuple(
                 Trials(
                     *(*kind.account, folders[kind.name]),

@@ -1,4 +1,4 @@
-"""Sampling of the interpreter's stack by another process: py-spy, or Python's own sampler."""
+"""Samples the interpreter's stack by another process: py-spy, or Python's own sampler."""
 
 from __future__ import annotations
 

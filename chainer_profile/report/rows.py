@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from chainer_profile.analyse.grouping import OUTSIDE
-from chainer_profile.analyse.shares import whole
+from chainer_profile.analyse.shares import whole_time
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import Statistics
 from chainer_profile.basics.paths import above
@@ -88,7 +88,7 @@ def other_groups(summary: Summary, groups: pd.DataFrame, listed: pd.DataFrame) -
         row |= {f"{name}_s": time_s for name, time_s in summary.phases["framework_s"].items()}
         rows[framework.name] = row
     if not summary.recording.settings.inclusive:
-        whole_s, name = whole(summary)
+        whole_s, name = whole_time(summary)
         row = {"total_s": whole_s, "share": 1.0 if whole_s else 0.0}
         row |= {f"{name}_s": time_s for name, time_s in summary.phases["total_s"].items()}
         rows[f"whole {name}" if totals.profiled else f"all {name}"] = row
@@ -115,7 +115,7 @@ def other_layers(
         sums = {name: float(rest[name].sum()) for name in ("mean_s", "share", "calls")}
         rows.append(_row(summary, plural(count, "other layer"), **sums))
     rows += framework_row(summary)
-    whole_s, name = whole(summary)
+    whole_s, name = whole_time(summary)
     share = 1.0 if whole_s else 0.0
     if totals.profiled is not None:
         rows.append(_row_of_times(summary, f"whole {name}", share, totals.profiled))

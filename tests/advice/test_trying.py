@@ -19,7 +19,7 @@ class FakeProcesses:
     def __init__(self, answers=(), **run_s):
         #: Seconds per input, by engine, kernels and batch size of a change.
         self.run_s = run_s
-        #: Other answers, by change and question.
+        #: Other answers, by change and request.
         self.answers = dict(answers)
         self.started = []  #: Changes of all processes, in order of their start.
         self.now_s, self.running, self.max_running, self.stop = 0.0, 0, 0, ""
@@ -32,12 +32,12 @@ class FakeProcesses:
         self.max_running = max(self.max_running, self.running)
         return SimpleNamespace(ask=partial(self.ask, name), close=self.close)
 
-    def ask(self, name, question, timeout_s):
-        answer = self.answers.get((name, question))
+    def ask(self, name, request, timeout_s):
+        answer = self.answers.get((name, request))
         if isinstance(answer, Exception):
             raise answer
-        if question != BLOCK:
-            self.now_s += 1.0 if question == READY else 0.0
+        if request != BLOCK:
+            self.now_s += 1.0 if request == READY else 0.0
             return answer
         run_s = self.run_s.get(name, 1e-3)
         self.now_s += 0.01
@@ -89,9 +89,9 @@ def test_ratio_of_times_equals_the_gain_in_wall_time(decides):
     """The gains in CPU time and in wall time differ, and so do rounds."""
     processes, rng = FakeProcesses(), random.Random(1)
 
-    def ask(name, question, timeout_s):
-        answer = FakeProcesses.ask(processes, name, question, timeout_s)
-        if question != BLOCK:
+    def ask(name, request, timeout_s):
+        answer = FakeProcesses.ask(processes, name, request, timeout_s)
+        if request != BLOCK:
             return answer
         slow = rng.choice([1, 1, 1.3, 4])
         return {"cpu_s": 0.3e-3 if name else 4e-3, "wall_s": slow * (0.4e-3 if name else 4e-3)}

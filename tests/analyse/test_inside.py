@@ -105,8 +105,8 @@ def test_repeated_samples_widen_the_interval() -> None:
         st.tuples(st.integers(0, 4), st.floats(1e-6, 1), st.sampled_from([0, 1, None])), min_size=1
     )
 )
-def test_sampled_parts_add_up_to_the_layer(drawn: list[tuple[int, float, int | None]]) -> None:
-    sampled = parts(*(Stack((place,), seconds, 500, row) for place, seconds, row in drawn))
+def test_sampled_parts_add_up_to_the_layer(stacks: list[tuple[int, float, int | None]]) -> None:
+    sampled = parts(*(Stack((place,), seconds, 500, row) for place, seconds, row in stacks))
     for whole in (*sampled.functions, *sampled.layers, sampled.framework):
         if whole is not None:
             assert sum(part.share for part in whole.parts) == pytest.approx(1)

@@ -1,4 +1,7 @@
-"""Division of a trial's time; tests/report/pictures/test_traces.py checks the positions."""
+"""The time of a trial is divided among links, calls and the device.
+
+tests/report/pictures/test_traces.py checks where each part begins.
+"""
 
 from chainer_profile.analyse.grouping import OUTSIDE
 from chainer_profile.analyse.timeline import LINK, lay_out, lay_out_device, limit_framework

@@ -1,4 +1,4 @@
-"""Parsing of option values."""
+"""Values of options are parsed or rejected, and random inputs match their specification."""
 
 import math
 
@@ -10,7 +10,7 @@ from chainer_profile.basics.parsing import InputSpec, parse_input
 from chainer_profile.networks.inputs import make_arguments
 from tests.refusing import refusal
 
-#: Inputs, by the text that describes them.
+#: Specifications of inputs, by their text.
 SPECS = {
     "3x32x32": InputSpec((3, 32, 32)),
     "784:float32": InputSpec((784,), dtype="float32"),
@@ -25,7 +25,7 @@ SPECS = {
 }
 
 
-def test_inputs_are_parsed_or_refused():
+def test_inputs_are_parsed_or_rejected():
     assert {text: parse_input(text) for text in SPECS} == SPECS
     for text in (
         "3:int32:0:1",
@@ -61,12 +61,12 @@ def test_inputs_are_parsed_or_refused():
     st.integers(0, 3),
 )
 def test_random_arguments_have_the_shapes_and_types_of_their_specs(specs, batchsize, seed):
-    made = make_arguments(specs, batchsize, seed)
-    for spec, value in zip(specs, made.args, strict=True):
+    arguments = make_arguments(specs, batchsize, seed)
+    for spec, value in zip(specs, arguments.args, strict=True):
         for array in [value] if spec.lengths is None else value:
             assert array.dtype == (spec.dtype or "float32")
-            is_whole = "int" in spec.dtype
-            minimum, maximum = spec.values if is_whole else (-math.inf, math.inf)
+            is_integer = "int" in spec.dtype
+            minimum, maximum = spec.values if is_integer else (-math.inf, math.inf)
             assert minimum <= array.min() <= array.max() <= maximum
         if spec.lengths is None:
             assert value.shape == (batchsize, *spec.shape)
@@ -76,4 +76,4 @@ def test_random_arguments_have_the_shapes_and_types_of_their_specs(specs, batchs
             assert len(lengths) == batchsize
             assert spec.lengths[0] <= lengths[-1] <= lengths[0] <= spec.lengths[1]
             assert {array.shape[1:] for array in value} == {spec.shape}
-    assert str(make_arguments(specs, batchsize, seed).args) == str(made.args)
+    assert str(make_arguments(specs, batchsize, seed).args) == str(arguments.args)

@@ -35,11 +35,11 @@ class Played:
     change: Change
     broken: bool = False
 
-    def ask(self, question, timeout_s):
-        if question != BLOCK:
-            if self.broken and question == READY:
+    def ask(self, request, timeout_s):
+        if request != BLOCK:
+            if self.broken and request == READY:
                 raise WorkerError("cannot be made ready")
-            return [] if question == "layers" else ""
+            return [] if request == "layers" else ""
         run_s = 1e-3 if self.change.engine else 2e-3
         return {"cpu_s": run_s, "wall_s": run_s}
 

@@ -23,7 +23,7 @@ from tests import names_in
 from tests.command import ALL_FILES, FILES, OWN, Net, main, process
 from tests.conftest import make_recording
 from tests.nets import net
-from tests.recordings import whole
+from tests.recordings import with_all_fields
 from tests.scripts import python
 
 
@@ -162,7 +162,7 @@ def test_report_with_a_new_title_does_not_print_the_tables(done):
 
 
 def test_why_prints_its_table(done, monkeypatch):
-    seen = whole(make_recording(n_layers=2)).inside
+    seen = with_all_fields(make_recording(n_layers=2)).inside
     seen = replace(seen, stacks=tuple(stack for stack in seen.stacks if not stack.function))
     monkeypatch.setattr(inside, "look_inside", lambda *_, **__: seen)
     head = re.compile(r"^(function|framework) +part +%  \+/- points +ms", re.MULTILINE)

@@ -268,5 +268,5 @@ def test_synthetic_images_are_normalised_and_only_training_images_are_cropped():
         by_channel = (raw - np.array(mean).reshape(3, 1, 1)) / np.array(std).reshape(3, 1, 1)
         np.testing.assert_allclose(image, by_channel, rtol=1e-4, atol=1e-5)
         assert (image.dtype, label) == (np.float32, expected)
-    drawn = prepared(test, None, None, 3)
-    assert any(not np.array_equal(a[0], b[0]) for a, b in zip(drawn, test, strict=True))
+    augmented = prepared(test, None, None, 3)
+    assert any(not np.array_equal(a[0], b[0]) for a, b in zip(augmented, test, strict=True))

@@ -1,4 +1,4 @@
-"""Comparison of whole programs: their time, its parts, and the means of their iterations."""
+"""Whole programs are compared by their time, its parts, and the means of their iterations."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report.content.comparison import comparison_blocks
 from chainer_profile.report.content.comparison_tables import COLUMNS, file_rows
 from chainer_profile.report.content.comparison_words import verdict
-from chainer_profile.report.content.gate import Gate, failures, gate_line, why_not_judged
+from chainer_profile.report.content.gate import Gate, failure_lines, gate_line, why_not_judged
 from chainer_profile.report.tables import to_csv
 from chainer_profile.report.writers import terminal
 from tests.comparing import run, scaled
@@ -197,7 +197,7 @@ GATE = Gate(0.05)
 def test_gate_is_not_judged_by_one_run_of_a_program_that_is_slower():
     before = side("A", budget(imports=1))
     slower = compare(before, side("B", budget(imports=2)))
-    assert list(failures(slower, GATE)) == []
+    assert list(failure_lines(slower, GATE)) == []
     assert "whole program is 2.00x slower, but each program ran once" in why_not_judged(
         slower, GATE
     )
@@ -209,14 +209,14 @@ def test_gate_is_not_judged_by_one_run_of_a_program_that_is_slower():
 def test_gate_fails_for_iterations_and_layers_of_one_run_and_for_programs_of_several():
     before = side("A", budget(imports=1))
     once = compare(before, side("B", budget(imports=2), factor=1.5))
-    said = list(failures(once, GATE))
+    said = list(failure_lines(once, GATE))
     assert said[0].startswith(f"{PROFILED}: 1.5")
     assert len(said) == 1 + 24
     several = [
         side(name, *[budget(imports=s + at / 100) for at in range(3)])
         for name, s in (("A", 1), ("B", 2))
     ]
-    assert next(failures(compare(*several), GATE)).startswith(f"{WHOLE}: 1.9")
+    assert next(failure_lines(compare(*several), GATE)).startswith(f"{WHOLE}: 1.9")
 
 
 def test_layers_of_a_program_are_compared_by_their_means():

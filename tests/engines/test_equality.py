@@ -1,4 +1,4 @@
-"""Comparison of engine outputs with Chainer's outputs."""
+"""The outputs of engines are compared with Chainer's outputs."""
 
 import math
 from functools import partial

@@ -51,7 +51,7 @@ from tests.engines.fake_engines import (
     recordings,
     result,
 )
-from tests.recordings import VALUES, places
+from tests.recordings import JSON_VALUES, json_paths
 from tests.refusing import refusal
 
 FAST = replace(SETTINGS, engine="fast 1.0")
@@ -261,12 +261,12 @@ def report_or_refuse(path, json_path, change):
         assert "\n" not in str(error)  # noqa: PT017
 
 
-@pytest.mark.parametrize("json_path", places(VALID_FILE), ids=str)
+@pytest.mark.parametrize("json_path", json_paths(VALID_FILE), ids=str)
 def test_file_without_a_field_is_refused_in_one_line_or_reported(json_path, tmp_path):
     report_or_refuse(tmp_path / RESULTS, json_path, lambda node, key: node.pop(key))
 
 
-@given(st.sampled_from(places(VALID_FILE)), st.sampled_from(VALUES))
+@given(st.sampled_from(json_paths(VALID_FILE)), st.sampled_from(JSON_VALUES))
 def test_file_with_another_value_is_refused_in_one_line_or_reported(
     tmp_path_factory, json_path, value
 ):

@@ -28,7 +28,7 @@ from tests.conftest import make_training
 from tests.fusing import chainer_run, engine_run, in_threes
 from tests.goldens.keeping import listed
 from tests.ranks.test_merging import two_ranks
-from tests.recordings import on_gpu
+from tests.recordings import gpu_recording
 
 
 def _rows_of(recording: Recording, kept: Callable[[Layer], bool], **changes: Any) -> Recording:
@@ -157,7 +157,7 @@ def joined() -> dict[str, list[Recording]]:
         "a layer that the engine lost": [three, engine_run(three, [(0, 2)])],
         "a training": [step, engine_run(step, [(0, 1), tuple(range(2, 8))])],
         "data": [make_training(4, data=True), engine_run(step, [(0, 1)])],
-        "a GPU": [on_gpu(memory=use), engine_run(three, [(0, 1, 2)])],
+        "a GPU": [gpu_recording(memory=use), engine_run(three, [(0, 1, 2)])],
         "numbers that one row does not know": [unknown, engine_run(unknown, [(0, 1, 2)])],
         "a nested call": [nested, engine_run(nested, [(0, 1, 2), (3,)])],
     }

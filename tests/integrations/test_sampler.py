@@ -84,7 +84,9 @@ def sampling(clock):
 @pytest.mark.parametrize(("frames", "function"), NAMES)
 def test_function_name_of_a_sample(sampling, frames, function):
     sampling.take(*frames)
-    assert [(sampled.function, sampled.ns) for sampled in sampling.sampled()] == [(function, 1)]
+    assert [(sampled.function, sampled.ns) for sampled in sampling.sampled_functions()] == [
+        (function, 1)
+    ]
 
 
 def test_samples_have_times_by_account_and_kind_of_code(sampling):
@@ -100,7 +102,7 @@ def test_samples_have_times_by_account_and_kind_of_code(sampling):
     with accounts.within(EVALUATION, "validation"):
         for sampling.runs, ns in ((LOADING, 7), (NETWORK, 8)):
             sampling.take(MAIN, ACCURACY, ns=ns)
-    assert sampling.sampled() == (
+    assert sampling.sampled_functions() == (
         Sampled(budget.REST, "", OTHER, "train.py <module>", 10, 1),
         Sampled(EXTENSIONS, "Bleu", OTHER, "train.py:1 accuracy", 320, 2),
         Sampled(EXTENSIONS, "Bleu", NETWORK, "", 5, 1),
@@ -122,7 +124,7 @@ def test_sampler_runs_in_a_hidden_thread_until_it_is_stopped():
 
     def has_spin():
         with accounts.within(budget.PROFILER, ""):  # nothing is sampled while the profiler runs
-            return any("spin" in sampled.function for sampled in sampler.sampled())
+            return any("spin" in sampled.function for sampled in sampler.sampled_functions())
 
     sampler.start()
     try:
@@ -167,7 +169,7 @@ def test_failed_sample_ends_only_the_sampler(sampling, monkeypatch):
     ended.acquire()
     monkeypatch.setattr(sampling, "sample", lambda frame: 1 / 0)
     sampling._now_ns = iter(range(0, 10**10, 10**9)).__next__
-    sampling._sample_until(stops, ended)
+    sampling._sample_until_released(stops, ended)
     assert not ended.locked()
     assert sampling.problem == "ZeroDivisionError: division by zero"
 

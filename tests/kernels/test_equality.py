@@ -148,9 +148,9 @@ def check(kernels, call, gradient, tolerance=0.0):
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-@given(drawn=calls())
-def test_any_call_gives_the_same_result_or_the_same_error(kernels, drawn):
-    check(kernels, *drawn)
+@given(call=calls())
+def test_any_call_gives_the_same_result_or_the_same_error(kernels, call):
+    check(kernels, *call)
 
 
 # -- in float64, with real numbers
@@ -265,8 +265,8 @@ def embedding_gradient(x, ignored, shape, gy):
     return grad.shape, grad.dtype, grad.tobytes()
 
 
-@given(drawn=embeddings())
-def test_gradients_of_embeddings_have_the_same_bits(drawn):
-    expected = embedding_gradient(*drawn)
+@given(arguments=embeddings())
+def test_gradients_of_embeddings_have_the_same_bits(arguments):
+    expected = embedding_gradient(*arguments)
     with accelerate():
-        assert embedding_gradient(*drawn) == expected
+        assert embedding_gradient(*arguments) == expected

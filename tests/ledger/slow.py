@@ -13,8 +13,8 @@ from chainer.function import FunctionAdapter
 from chainer_profile.basics.paths import joined, link_of
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.steps import make_step
-from tests.ledger.drawn import Fn, X
 from tests.ledger.ledger import BACKWARD, SUMS, UPDATE
+from tests.ledger.random_programs import Fn, X
 
 
 def loss_of(ledger):

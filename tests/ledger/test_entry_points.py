@@ -20,8 +20,7 @@ from chainer_profile import LayerProfile, LayerTimerHook, fold_call_history
 from chainer_profile.measure import runner
 from chainer_profile.record.recording import Settings
 from chainer_profile.runs.folder import load_run
-from tests.ledger import drawn
-from tests.ledger.drawn import EXAMPLES, Fn, X, assert_unpatched, build, programs
+from tests.ledger import random_programs
 from tests.ledger.ledger import (
     FORWARD,
     Trial,
@@ -30,6 +29,7 @@ from tests.ledger.ledger import (
     sum_by_row,
     values_by_row,
 )
+from tests.ledger.random_programs import EXAMPLES, Fn, X, assert_unpatched, build, programs
 from tests.ledger.slow import Optimizer, loss_of, slow_chainer, step_of
 
 N_TRIALS = 12
@@ -227,9 +227,9 @@ def test_trial_with_exception_in_nested_calls_is_recorded():
         inner = (nested(deep - 1, raises),) if deep else ()
         return Fn((5, 0, 0), inner, raises=raises and not deep, caught=deep != 3 + raises)
 
-    branch = drawn.Branch((*[(nested(3, False),)] * 3, (nested(4, True),)))
-    make_network = drawn.NetworkBody((0, 0, 0, 0, 0, 0, 3), (branch,))
-    program = drawn.Spec("NewLink", True, (), (make_network,))
+    branch = random_programs.Branch((*[(nested(3, False),)] * 3, (nested(4, True),)))
+    make_network = random_programs.NetworkBody((0, 0, 0, 0, 0, 0, 3), (branch,))
+    program = random_programs.Spec("NewLink", True, (), (make_network,))
     model, ledger = build((program,))
     recording = runner.run(
         *(step_of("forward", model, ledger), Settings(trials=12, warmups=1, clean_trials=2)),

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from chainer_profile import ProfileError, profiling
 from chainer_profile.measure import iterations as live
 from chainer_profile.measure import recorder
-from tests.ledger import drawn
-from tests.ledger.drawn import Fn, NewLink, OldLink, Spec, WorkError, X, assert_unpatched
+from tests.ledger import random_programs
 from tests.ledger.ledger import (
     BACKWARD,
     FORWARD,
@@ -30,6 +29,7 @@ from tests.ledger.ledger import (
     sum_by_row,
     values_by_row,
 )
+from tests.ledger.random_programs import Fn, NewLink, OldLink, Spec, WorkError, X, assert_unpatched
 from tests.ledger.slow import Optimizer, slow_chainer
 from tests.ledger.test_entry_points import _quick  # noqa: F401
 
@@ -160,16 +160,16 @@ class Iterations(Ledger):
         return y
 
 
-@drawn.EXAMPLES
+@random_programs.EXAMPLES
 @given(
-    program=drawn.programs(OUTSIDE_CALLS, TEMPORARY_LINKS, backward_raises=True),
+    program=random_programs.programs(OUTSIDE_CALLS, TEMPORARY_LINKS, backward_raises=True),
     iterations=ITERATIONS,
     together=st.booleans(),
     max_events=st.sampled_from([10**6, 10**6, 2, 9]),
 )
 def test_rows_have_exact_times_in_any_iterations(program, iterations, together, max_events):
     """It does not matter how often the log is read, within an iteration or after several."""
-    model, ledger = drawn.build(program, Iterations(prefix="/model"))
+    model, ledger = random_programs.build(program, Iterations(prefix="/model"))
     optimizer, y = Optimizer(ledger, model, Fn((1, 2, 3))), None
     trials, block = [], profiling(memory=False, clock=ledger)
     unpatched_objects = [optimizer, chainer.Variable, chainer.Optimizer]

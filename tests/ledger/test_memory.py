@@ -12,8 +12,8 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.memory import measure_memory
 from chainer_profile.measure.readings import ReadingSession
 from chainer_profile.measure.step_session import learned
-from tests.ledger.drawn import EXAMPLES, build, programs
 from tests.ledger.ledger import SUMS, rows_and_times_by_owner
+from tests.ledger.random_programs import EXAMPLES, build, programs
 from tests.ledger.slow import slow_chainer, step_of
 
 

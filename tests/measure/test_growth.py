@@ -1,6 +1,6 @@
-"""The work of a profile grows linearly with the number of layers.
+"""The work of ``profile()`` grows linearly with the number of layers.
 
-Work is counted in bytecode instructions of Python, whose number does not depend on the machine.
+Work is the number of executed bytecode instructions, which does not depend on the machine.
 """
 
 import sys
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 X = np.ones((1, 2), np.float32)
 N_LAYERS = 4
-#: From 2 N to 4 N layers the work grows by twice as much as from N to 2 N. With a part that grows
-#: quadratically, it grows by up to four times as much.
-MAX_GROWTH = 2.03
+#: Limit for the growth from 2 N to 4 N layers, divided by the growth from N to 2 N layers. This
+#: ratio is 2 if work grows linearly, and 4 if it grows quadratically.
+MAX_GROWTH_RATIO = 2.03
 
 
-def instructions(call):
-    """The number of bytecode instructions that a call executes."""
+def count_instructions(call):
+    """Return the number of bytecode instructions that a call executes."""
     executed = 0
 
     def trace(frame, event, _):
@@ -49,11 +49,12 @@ def chain(n_layers):
 
 
 def lazy_chain(n_layers):
-    """The first call makes the parameters."""
+    """Return a chain of layers that create their parameters in the first call."""
     return chainer.Sequential(*(L.Linear(None, 2) for _ in range(n_layers)))
 
 
-def links_of_no_network(n_layers):
+def links_outside_network(n_layers):
+    """Return a network that calls links which are not its children."""
     links = [L.Linear(2, 2) for _ in range(n_layers)]
 
     def forward(self, x):
@@ -64,7 +65,9 @@ def links_of_no_network(n_layers):
     return net(forward, last=L.Linear(2, 2))
 
 
-def functions_of_child_parameters(n_layers):
+def functions_without_links(n_layers):
+    """Return a network that calls functions with the parameters of its children."""
+
     def forward(self, x):
         for child in self.children():
             x = F.linear(x, child.W, child.b)
@@ -78,7 +81,7 @@ CASES = [
     ("train", chain),
     *(
         pytest.param("train", make, marks=pytest.mark.slow)
-        for make in (lazy_chain, links_of_no_network, functions_of_child_parameters)
+        for make in (lazy_chain, links_outside_network, functions_without_links)
     ),
 ]
 
@@ -87,12 +90,12 @@ CASES = [
 def test_work_grows_linearly_with_the_number_of_layers(phase, make):
     def work(n_layers):
         model = make(n_layers)
-        return instructions(
+        return count_instructions(
             lambda: profile(
                 model, X, trials=1, warmups=0, clean_trials=0, phase=phase, counters=False
             )
         )
 
-    work(N_LAYERS)  # imports and caches
+    work(N_LAYERS)  # fills caches, and imports modules
     small, middle, large = (work(factor * N_LAYERS) for factor in (1, 2, 4))
-    assert (large - middle) / (middle - small) < MAX_GROWTH
+    assert (large - middle) / (middle - small) < MAX_GROWTH_RATIO

@@ -15,7 +15,7 @@ from chainer_profile.basics.errors import ProfileError
 from chainer_profile.measure.recorder import Recorder
 from chainer_profile.measure.step_session import StepError, StepSession, learned
 from chainer_profile.measure.steps import make_step
-from tests.ledger.drawn import assert_unpatched
+from tests.ledger.random_programs import assert_unpatched
 from tests.measure.recording import record_trial
 from tests.nets import (
     Nesting,

@@ -26,7 +26,7 @@ from chainer_profile.record.recording import (
     Recording,
     Settings,
 )
-from tests.recordings import assert_same, of_rank
+from tests.recordings import assert_same, rank_recording
 from tests.refusing import refusal
 
 MAGIC = b"chainer-profile journal 3\n"
@@ -143,7 +143,7 @@ def assert_lost(recording, nbytes):
 
 #: Training on a rank with a GPU.
 RUN = replace(
-    of_rank(ended=kinds.KILLED, limits=None, memory=None, counters=None, inside=None),
+    rank_recording(ended=kinds.KILLED, limits=None, memory=None, counters=None, inside=None),
     **{"conditions": Conditions(), "calls": None},
 )
 RECORDS = list(records_of(RUN))
@@ -274,10 +274,10 @@ def damaged(content, kind, fraction, how):
     return content + how if kind == "append" else content[:at]
 
 
-@given(drawn=growing(), damages=st.lists(DAMAGE, min_size=1, max_size=3))
-def test_trials_recovered_from_a_damaged_journal_are_correct(drawn, damages, tmp_path_factory):
+@given(growth=growing(), damages=st.lists(DAMAGE, min_size=1, max_size=3))
+def test_trials_recovered_from_a_damaged_journal_are_correct(growth, damages, tmp_path_factory):
     """Damage may lose trials, but mixes no samples of different trials or rows."""
-    path, (records, times) = tmp_path_factory.getbasetemp() / "damaged.journal", drawn
+    path, (records, times) = tmp_path_factory.getbasetemp() / "damaged.journal", growth
     content = whole = MAGIC + bytes_of(*records)
     for damage in damages:
         content = damaged(content, *damage)
@@ -292,9 +292,7 @@ def test_trials_recovered_from_a_damaged_journal_are_correct(drawn, damages, tmp
     for at, start_ns in enumerate(starts):
         samples = zip(read.layers, read.self_ns[at].tolist(), strict=True)
         assert (read.trial_ns[at], {row.path: ns for row, ns in samples if ns}) == times[start_ns]
-    if (
-        read.ended == kinds.KILLED
-    ):  # no damage was reported, so the file was cut between two records
+    if read.ended == kinds.KILLED:  # no damage was reported: the end of the file is missing
         assert content == whole[: len(content)]
 
 

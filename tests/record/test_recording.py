@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from chainer_profile.record.recording import Environment, Layer, Recording, Settings, build
 from tests.conftest import make_recording
 from tests.record.test_journal import runs
-from tests.recordings import ARRAYS, assert_same, of_rank, refusal, rewrite, whole
+from tests.recordings import (
+    ARRAYS,
+    assert_same,
+    loading_error,
+    rank_recording,
+    rewrite,
+    with_all_fields,
+)
 
 # --- the types
 
@@ -39,10 +46,10 @@ def test_arrays_of_wrong_shape_or_type_are_refused(tmp_path):
     path = tmp_path / "recording.npz"
     for arrays, message in UNFIT:
         with pytest.raises(ValueError, match=re.escape(message)):
-            of_rank(**arrays)
-        of_rank().save(path)
+            rank_recording(**arrays)
+        rank_recording().save(path)
         rewrite(path, **arrays)
-        text = refusal(path)
+        text = loading_error(path)
         assert "damaged recording" in text
         assert re.sub(r" is (\S+), not int64( nanoseconds)?", r" contains \1", message) in text
     # Lists in a file become tuples; unknown fields are ignored.
@@ -81,8 +88,8 @@ def test_recording_survives_a_round_trip_without_pickles(run, text, number, tmp_
 def test_file_has_all_fields_and_short_times_in_32_bits(tmp_path):
     path = tmp_path / "recording.npz"
     with open(path, "wb") as file:
-        whole(of_rank()).save(file)
-    assert_same(whole(of_rank()), Recording.load(path))
+        with_all_fields(rank_recording()).save(file)
+    assert_same(with_all_fields(rank_recording()), Recording.load(path))
     # The file must contain new fields of the recording.
     with np.load(path) as archive:
         assert set(archive.files) == {*ARRAYS, "meta"}

@@ -25,24 +25,24 @@ from tests import names_in
 from tests.command import raising
 from tests.conftest import make_recording, make_training
 from tests.recordings import (
-    VALUES,
+    JSON_VALUES,
     assert_same,
-    of_rank,
-    on_gpu,
-    places,
-    refusal,
+    gpu_recording,
+    json_paths,
+    loading_error,
+    rank_recording,
     rewrite,
-    trained,
-    whole,
+    training_recording,
+    with_all_fields,
 )
-from tests.refusing import refusal as refused
+from tests.refusing import refusal
 from tests.report.reading import on_terminal, report_md
 
 
 @pytest.fixture
 def saved(tmp_path):
     path = tmp_path / "recording.npz"
-    trained().save(path)
+    training_recording().save(path)
     return path
 
 
@@ -50,7 +50,7 @@ def test_unknown_format_version_is_refused_with_advice(saved):
     for version in (VERSION + 1, "1", None, 1.5, [1]):
         rewrite(saved, lambda meta, version=version: meta.update(version=version))
         text = f"format version {version!r}, but this program reads up to {VERSION}: update the pro"
-        assert text in refusal(saved)
+        assert text in loading_error(saved)
 
 
 def test_files_with_more_or_fewer_fields_are_loaded(saved):
@@ -62,10 +62,10 @@ def test_files_with_more_or_fewer_fields_are_loaded(saved):
         # Fields with their default may be missing.
         del meta["settings"]["until_ci"], meta["environment"]["blas"]
 
-    on_gpu().save(saved)
+    gpu_recording().save(saved)
     rewrite(saved, later, counters=np.arange(3), names=np.array(["a", "b"]))
-    assert_same(on_gpu(), Recording.load(saved))
-    trained().save(saved)
+    assert_same(gpu_recording(), Recording.load(saved))
+    training_recording().save(saved)
     rewrite(saved, **dict.fromkeys(("probe_ns", "probe_threads", "warmup_ns", "trial_ns")))
     loaded = Recording.load(saved)
     assert loaded.trial_ns is None
@@ -75,7 +75,7 @@ def test_files_with_more_or_fewer_fields_are_loaded(saved):
 # --- recordings that cannot be from a run
 
 PAIR = np.array([1, 2])
-FULL = whole(of_rank(warmup_ns=PAIR, probe_ns=PAIR, probe_threads=PAIR))
+FULL = with_all_fields(rank_recording(warmup_ns=PAIR, probe_ns=PAIR, probe_threads=PAIR))
 
 
 def changed(node, path, value):
@@ -133,28 +133,28 @@ def test_impossible_recordings_are_not_summarised_written_or_read(path, value, m
     keys = [int(key) if key.isdecimal() else key for key in path.split()]
     impossible, before = changed(FULL, keys, value), saved.read_bytes()
     of_run, not_written = "the recording cannot be from a run", ", so it is not written ("
-    texts = [(refused(impossible.save, saved), of_run + not_written)]
+    texts = [(refusal(impossible.save, saved), of_run + not_written)]
     assert saved.read_bytes() == before
     if re.search(NOT_SUMMARISED, message):
-        texts.append((refused(summarise, impossible), f"{of_run}: "))
+        texts.append((refusal(summarise, impossible), f"{of_run}: "))
     if path != "ended":
         with mock.patch(CHECKS):
             impossible.save(saved)
-        texts.append((refusal(saved), "damaged recording ("))
+        texts.append((loading_error(saved), "damaged recording ("))
     for text, begin in texts:
         assert text.startswith(begin)
         assert message in text
 
 
 def test_trial_shorter_than_its_layers_and_framework_is_refused(saved):
-    recording = trained()
+    recording = training_recording()
     trial_ns = recording.self_ns.sum(axis=1) + recording.framework_ns.sum(axis=1)
     replace(recording, trial_ns=trial_ns).save(saved)
     trial_ns[1] -= 3
     text = "trial 1 is 3 ns shorter than its layers"
-    assert text in refused(replace(recording, trial_ns=trial_ns).save, saved)
+    assert text in refusal(replace(recording, trial_ns=trial_ns).save, saved)
     rewrite(saved, trial_ns=trial_ns)
-    assert text in refusal(saved)
+    assert text in loading_error(saved)
 
 
 ARRAYS = {
@@ -172,8 +172,8 @@ ARRAYS = {
 @given(st.data())
 def test_changed_recording_is_refused_in_one_line_or_can_be_summarised(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "absurd.npz"
-    bases = (make_recording(n_layers=3, n_trials=6, n_clean=5), make_training(4), of_rank())
-    whole(data.draw(st.sampled_from(bases))).save(path)
+    bases = (make_recording(n_layers=3, n_trials=6, n_clean=5), make_training(4), rank_recording())
+    with_all_fields(data.draw(st.sampled_from(bases))).save(path)
     with np.load(path) as archive:
         content = {name: archive[name] for name in archive.files}
     meta = json.loads(content.pop("meta").tobytes())
@@ -181,12 +181,12 @@ def test_changed_recording_is_refused_in_one_line_or_can_be_summarised(tmp_path_
         if data.draw(st.integers(0, 2)):
             # Choose a field first, because there are many more layers than other values.
             key = data.draw(st.sampled_from(sorted(meta.keys() - {"format", "version"})))
-            below = places(meta[key]) if isinstance(meta[key], dict | list) else []
+            below = json_paths(meta[key]) if isinstance(meta[key], dict | list) else []
             node = meta
             for step in data.draw(st.sampled_from([(), *below])):
                 node, key = node[key], step
             # The next change may be within this value, so it must be a copy.
-            node[key] = copy.deepcopy(data.draw(st.sampled_from(VALUES)))
+            node[key] = copy.deepcopy(data.draw(st.sampled_from(JSON_VALUES)))
         else:
             name = data.draw(st.sampled_from(sorted(content)))
             change = ARRAYS[data.draw(st.sampled_from(sorted(ARRAYS)))]
@@ -208,11 +208,11 @@ def test_changed_recording_is_refused_in_one_line_or_can_be_summarised(tmp_path_
 def test_other_files_are_refused(tmp_path, saved):
     for meta in (b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", b'{"format": "another"}'):
         rewrite(saved, meta=np.frombuffer(meta, np.uint8))
-        assert "is not a chainer-profile recording file" in refusal(saved), meta
+        assert "is not a chainer-profile recording file" in loading_error(saved), meta
     path = tmp_path / "other"
     for content in (b"", b"layer,time\n0,1\n", bytes(range(256)) * 20, b"PK\x03\x04", b"PK"):
         path.write_bytes(content)
-        assert "not a recording" in refusal(path)
+        assert "not a recording" in loading_error(path)
     np.savez(tmp_path / "weights.npz", w=np.zeros(3))
     np.save(tmp_path / "array.npy", np.zeros(3))
     np.savez(tmp_path / "pickled.npz", meta=np.array([{"format": 1}], object))
@@ -223,15 +223,15 @@ def test_other_files_are_refused(tmp_path, saved):
         "": "is a folder",
         "none.npz": "no such recording",
     }.items():
-        assert message in refusal(tmp_path / name), name
+        assert message in loading_error(tmp_path / name), name
 
 
 def test_path_must_name_a_regular_file(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", Path("/dev/zero")):
-        assert refusal(path) == "cannot be read (not a regular file)"
+        assert loading_error(path) == "cannot be read (not a regular file)"
     for nothing in (3, None, "", "a\0b"):
-        message = refused(Recording.load, nothing, error=UsageError)
+        message = refusal(Recording.load, nothing, error=UsageError)
         assert message == f"path is {nothing!r}: give the path of a file"
 
 
@@ -251,7 +251,7 @@ def test_small_file_with_huge_arrays_is_not_unpacked(name, tmp_path):
     path = tmp_path / "bomb.npz"
     npz_of_zeros(path, **{name: 300 << 20})
     tracemalloc.start()
-    message = refusal(path)
+    message = loading_error(path)
     assert tracemalloc.get_traced_memory()[1] < 10 << 20
     tracemalloc.stop()
     expected = re.escape("damaged, or not a recording (ValueError: it unpacks to 300.0 MiB, ")
@@ -261,14 +261,14 @@ def test_small_file_with_huge_arrays_is_not_unpacked(name, tmp_path):
 def test_file_larger_than_free_memory_is_not_unpacked(saved, monkeypatch):
     monkeypatch.setattr(recording, "_ALWAYS_UNPACKED", 100)
     monkeypatch.setattr(recording, "free_nbytes", lambda: 1000)
-    assert "of memory, but 1000 B are free)" in refusal(saved)
+    assert "of memory, but 1000 B are free)" in loading_error(saved)
     monkeypatch.setattr(recording, "free_nbytes", lambda: None)
-    assert_same(trained(), Recording.load(saved))
+    assert_same(training_recording(), Recording.load(saved))
 
 
 def test_arrays_of_objects_are_refused_without_advice_to_unpickle(saved):
     rewrite(saved, self_ns=np.array([None, 1]))
-    message = refusal(saved)
+    message = loading_error(saved)
     assert message == (
         "damaged, or not a recording (ValueError: it contains Python objects, not numbers)"
     )
@@ -277,7 +277,7 @@ def test_arrays_of_objects_are_refused_without_advice_to_unpickle(saved):
 def test_recording_is_replaced_completely_or_not_at_all(saved, monkeypatch):
     before = saved.read_bytes()
     monkeypatch.setattr(np, "savez_compressed", raising(OSError(28, "No space left on device")))
-    message = refused(trained().save, saved)
+    message = refusal(training_recording().save, saved)
     assert message == f"{saved}: cannot be written (No space left on device)"
     assert (saved.read_bytes(), names_in(saved.parent)) == (before, ["recording.npz"])
 
@@ -290,18 +290,21 @@ def test_path_that_cannot_be_written_is_refused_in_one_line(tmp_path):
         "folder": "cannot be written (not a regular file)",
         "fifo": "cannot be written (not a regular file)",
     }.items():
-        assert refused(trained().save, tmp_path / name) == f"{tmp_path / name}: {reason}"
-    assert refused(trained().save, 3, error=UsageError) == "file is 3: give the path of a file"
+        assert refusal(training_recording().save, tmp_path / name) == f"{tmp_path / name}: {reason}"
+    assert (
+        refusal(training_recording().save, 3, error=UsageError)
+        == "file is 3: give the path of a file"
+    )
 
 
 def test_recording_is_saved_to_a_string_path_and_through_a_link(tmp_path):
     path, link = tmp_path / "recording", tmp_path / "link"
-    trained().save(str(path))
-    assert_same(trained(), Recording.load(str(path)))
+    training_recording().save(str(path))
+    assert_same(training_recording(), Recording.load(str(path)))
     link.symlink_to(path)
-    on_gpu().save(link)
+    gpu_recording().save(link)
     assert link.is_symlink()
-    assert_same(on_gpu(), Recording.load(path))
+    assert_same(gpu_recording(), Recording.load(path))
 
 
 def test_flipped_bit_is_detected_or_harmless(saved):

@@ -60,7 +60,7 @@ from chainer_profile.report.writers import markdown, terminal
 from tests import ROOT
 from tests.conftest import make_recording, make_training
 from tests.engines.fake_engines import WRONG, make_run
-from tests.recordings import whole
+from tests.recordings import with_all_fields
 from tests.report.documents import S, a_network, compared, program
 from tests.report.reading import report_md
 from tests.report.tracing import nested
@@ -428,7 +428,7 @@ def test_first_screen_has_as_many_rows_as_fit_with_any_command() -> None:
 
 
 def test_first_screen_has_the_table_inside_the_layers_if_asked() -> None:
-    summary = summarise(whole(make_recording(n_layers=3)))
+    summary = summarise(with_all_fields(make_recording(n_layers=3)))
     caption = "Inside the functions: the parts of their time"
     assert table_of(list(first_screen(summary, tables=["inside"])), caption).rows
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from chainer_profile.analyse.largest_parts import MIN_SHARE
 from chainer_profile.analyse.program import ProgramTime
-from chainer_profile.analyse.shares import whole as whole_of
+from chainer_profile.analyse.shares import whole_time
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.record.budget import (
     ITERATIONS,
@@ -85,7 +85,7 @@ def test_every_table_of_shares_adds_up_to_the_trial(recording: Recording) -> Non
     summary = summarise(recording)
     if summary.recording.settings.inclusive:
         return
-    whole = near(1.0 if whole_of(summary)[0] else 0.0)
+    whole = near(1.0 if whole_time(summary).seconds else 0.0)
     forms = [list(blocks_in_form(form, sections(summary))) for form in (FULL, REPORT, PAGE)]
     forms += [first_screen(summary), first_screen(summary, tables=("layers", "groups"))]
     count = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.parsing import folder, whole
+from chainer_profile.basics.parsing import folder, integer_at_least
 from chainer_profile.basics.units import parse_percent
 from chainer_profile.basics.words import TYPED
 from chainer_profile.cli import FAILED, output_options
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     orders = ("change", "time", "index", "path")
     shown.add_argument("--sort", choices=orders, default="change", help=about)
     about = "rows of the table, 0 for all (default: 10, or 20 with --full)"
-    shown.add_argument("--limit", metavar="N", type=whole(0), help=about)
+    shown.add_argument("--limit", metavar="N", type=integer_at_least(0), help=about)
     about = "show everything, unchanged layers too"
     shown.add_argument("--full", action="store_true", help=about)
     about = "write comparison.csv, .md, .png and .html into this folder"

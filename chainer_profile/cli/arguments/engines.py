@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.parsing import fraction, positive_seconds, split_names, whole
+from chainer_profile.basics.parsing import fraction, integer_at_least, positive_seconds, split_names
 from chainer_profile.cli import options, output_options
 
 
@@ -20,9 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_engines(parser.add_argument_group("engines"))
     measuring = parser.add_argument_group("measuring")
     about = "trials of each engine, in turn; up to 200 more time its layers (default: %(default)s)"
-    measuring.add_argument("-n", "--trials", metavar="N", type=whole(1), default=1000, help=about)
+    measuring.add_argument(
+        "-n", "--trials", metavar="N", type=integer_at_least(1), default=1000, help=about
+    )
     about = "warm-up runs of each engine, for at most 10 s (default: %(default)s)"
-    measuring.add_argument("-w", "--warmups", metavar="N", type=whole(0), default=10, help=about)
+    measuring.add_argument(
+        "-w", "--warmups", metavar="N", type=integer_at_least(0), default=10, help=about
+    )
     about = "time limit for the trials"
     measuring.add_argument("--max-seconds", metavar="S", type=positive_seconds, help=about)
     options.add_device_options(measuring)

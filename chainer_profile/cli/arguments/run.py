@@ -15,13 +15,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "time went: imports, data, iterations by layer, evaluation, each extension of a Trainer, "
         "snapshots. The exit code is the program's."
     )
-    programs = ("SCRIPT", "-m MODULE", "-c TEXT")
-    parser.usage = "\n       ".join(f"%(prog)s [options] {of} [ARGS ...]" for of in programs)
-    kinds = parser.add_mutually_exclusive_group()
+    kinds = ("SCRIPT", "-m MODULE", "-c TEXT")
+    parser.usage = "\n       ".join(f"%(prog)s [options] {kind} [ARGS ...]" for kind in kinds)
+    group = parser.add_mutually_exclusive_group()
     about = "run a module by its name, like python -m"
-    kinds.add_argument("-m", "--module", action="store_true", help=about)
+    group.add_argument("-m", "--module", action="store_true", help=about)
     about = "run a program given as text, like python -c"
-    kinds.add_argument("-c", dest="text", action="store_true", help=about)
+    group.add_argument("-c", dest="text", action="store_true", help=about)
     about = "switch changes that could make the program faster on and off, and show what each gains"
     parser.add_argument("--try", dest="tries", action="store_true", help=about)
     about = "show what each layer allocates: two iterations count memory, and are not timed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from chainer_profile.basics.parsing import whole
+from chainer_profile.basics.parsing import integer_at_least
 from chainer_profile.basics.words import DEFAULT_DEPTH
 from chainer_profile.cli import options, output_options
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "columns of the table, such as path,output_shapes,macs (an unknown one lists all)"
     shown.add_argument("--columns", metavar="A,B,C", help=about)
     about = "rows of the table on the terminal, 0 for all (default: all)"
-    shown.add_argument("--limit", metavar="N", type=whole(0), help=about)
+    shown.add_argument("--limit", metavar="N", type=integer_at_least(0), help=about)
     about = "form of the output (default: %(default)s)"
     forms = ("table", "csv", "markdown")
     shown.add_argument("--format", choices=forms, default="table", help=about)

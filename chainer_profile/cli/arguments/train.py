@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from chainer_profile.basics.errors import UsageError
-from chainer_profile.basics.parsing import every, folder, number, whole
+from chainer_profile.basics.parsing import every, folder, integer_at_least, number
 from chainer_profile.basics.words import VERSION
 from chainer_profile.cli import options, output_options
 
@@ -21,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_data(data)
     training = parser.add_argument_group("training")
     about = "epochs (default: 164, or 6 for synthetic)"
-    training.add_argument("-e", "--epoch", metavar="N", type=whole(1), help=about)
+    training.add_argument("-e", "--epoch", metavar="N", type=integer_at_least(1), help=about)
     about = "images per iteration (default: 128, or 32 for synthetic)"
-    training.add_argument("-b", "--batchsize", metavar="N", type=whole(1), help=about)
+    training.add_argument("-b", "--batchsize", metavar="N", type=integer_at_least(1), help=about)
     about = "initial learning rate (default: 0.1, or 0.02 for synthetic)"
     rate = number("a number above 0")
     training.add_argument("-l", "--learning-rate", metavar="RATE", type=rate, help=about)
@@ -65,7 +65,7 @@ def _dataset(text: str) -> tuple[str, int]:
     name, colon, size = text.partition(":")
     if name not in ("cifar10", "cifar100", "synthetic") or (colon and name != "synthetic"):
         raise UsageError(f"{text[:40]!r} is no data set: choose cifar10, cifar100 or synthetic:N")
-    return name, whole(1)(size) if colon else 1000
+    return name, integer_at_least(1)(size) if colon else 1000
 
 
 def check(args: argparse.Namespace) -> None:

@@ -211,19 +211,19 @@ def verdict(advice: Advice, program: ProgramTime | None = None) -> str:
         changes = units.plural(measured, "change")
         return f"No change makes a {trial} significantly faster: {changes} measured."
     name, factor = best.candidate.name, units.format_factor(best.gain.factor)
-    sure = f"95 % interval {_interval_text(best.gain)}"
+    interval = f"95 % interval {_interval_text(best.gain)}"
     if advice.script:
         program_time = _program_time(advice, program)
         after, before = map(program_time or units.format_duration, (best.after_s, best.before_s))
         # Only some iterations had the change.
         takes = "an iteration takes" if program_time is None else "the program would take about"
         took = f"{takes} {after} instead of {before}."
-        return f"With {name} a {trial} is {factor} as fast ({sure}): {took}"
+        return f"With {name} a {trial} is {factor} as fast ({interval}): {took}"
     than = "" if best.candidate.against == UNCHANGED else " as with BLAS's own choice"
     before, after = map(units.format_duration, (best.before_s, best.after_s))
-    by = f"wall time, {sure}"
+    by = f"wall time, {interval}"
     if best.candidate.decides == CPU:  # the times that follow are wall times
-        by = f"CPU time, {sure}; wall time {_factor_text(best.wall)}"
+        by = f"CPU time, {interval}; wall time {_factor_text(best.wall)}"
     return (
         f"With {name} a {trial} is {factor} as fast{than} ({by}): {before} an input before, "
         f"{after} after."

@@ -9,7 +9,6 @@ from chainer_profile.basics import units
 from chainer_profile.comparison.compare import Comparison
 from chainer_profile.comparison.sides import Side
 from chainer_profile.report import document as doc
-from chainer_profile.report import text as words
 from chainer_profile.report.content import comparison_tables as tables
 from chainer_profile.report.content.comparison_words import (
     counts_line,
@@ -19,8 +18,9 @@ from chainer_profile.report.content.comparison_words import (
     side_name,
     verdict,
 )
-from chainer_profile.report.content.gate import Gate, failures, gate_line
+from chainer_profile.report.content.gate import Gate, failure_lines, gate_line
 from chainer_profile.report.document import text
+from chainer_profile.report.text import model_name, printable, profiled_text, settings_text
 
 #: The file of the table.
 CSV = "comparison.csv"
@@ -71,7 +71,7 @@ def comparison_blocks(
     yield text(doc.strong(verdict(comparison)))
     if gate is not None:
         yield text(doc.strong(gate_line(comparison, gate)), below=True)
-        yield from doc.listing(failures(comparison, gate))
+        yield from doc.listing(failure_lines(comparison, gate))
     if len(comparison.totals):  # or it is the verdict
         yield text(counts_line(comparison), below=True)
     loud = comparison.moved or comparison.other_machine
@@ -90,11 +90,11 @@ def comparison_blocks(
 def _side(side: Side) -> str:
     """Describe a side in one line: ``A: resnet20, ..., 1,000 profiled trials, 2026-01-02...``."""
     run = side.runs[0]
-    parts = [words.model_name(run.settings), words.settings_text(run.settings)]
+    parts = [model_name(run.settings), settings_text(run.settings)]
     if side.programs:
-        parts.insert(0, words.printable(side.programs[0].script))
+        parts.insert(0, printable(side.programs[0].script))
     if len(side.runs) == 1:
-        parts.append(words.profiled_text(run))
+        parts.append(profiled_text(run))
     else:
         trials = [units.format_count(run.n_trials) for run in side.runs]
         shown = trials[0] if len(set(trials)) == 1 else " + ".join(trials)

@@ -15,7 +15,6 @@ from chainer_profile.comparison.fused import row_number, short_name
 from chainer_profile.comparison.programs import WHOLE
 from chainer_profile.record.budget import REST
 from chainer_profile.report import document as doc
-from chainer_profile.report import text as words
 from chainer_profile.report import unit
 from chainer_profile.report.content.comparison_words import (
     change_text,
@@ -25,7 +24,7 @@ from chainer_profile.report.content.comparison_words import (
     side_name,
 )
 from chainer_profile.report.tables import Column, Columns, Table, by_key, not_shown
-from chainer_profile.report.text import printable, shorten
+from chainer_profile.report.text import ending, printable, script_name, shorten
 
 #: Most unmatched layers that are named; most characters of paths, functions and other cells.
 _MAX_UNMATCHED, _MAX_PATH, _MAX_FUNCTION, _MAX_OTHER = 5, 32, 26, 12
@@ -42,7 +41,7 @@ def _function_text(layer: Any) -> str:
 
 
 def _path_text(layer: Any) -> str:
-    return words.ending(printable(layer.path), _MAX_PATH)
+    return ending(printable(layer.path), _MAX_PATH)
 
 
 # fmt: off
@@ -113,7 +112,7 @@ def programs(comparison: Comparison) -> Iterator[doc.Block]:
 def _part_name(comparison: Comparison, name: str) -> str:
     scripts = {budget.script for budget in comparison.before.programs + comparison.after.programs}
     if name == REST and len(scripts) == 1:
-        return f"{words.script_name(*scripts)}'s own code"
+        return f"{script_name(*scripts)}'s own code"
     return name
 
 

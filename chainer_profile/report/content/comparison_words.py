@@ -50,12 +50,13 @@ def counts_line(comparison: Comparison) -> str:
     slower, faster = (
         int((verdicts == which).sum()) for which in (significance.SLOWER, significance.FASTER)
     )
-    of = f"{units.format_count(slower + faster)} of {count} changed"
+    changed = f"{units.format_count(slower + faster)} of {count} changed"
     if not slower + faster:
-        return f"{of} significantly."
+        return f"{changed} significantly."
     rest = len(verdicts) - slower - faster
     same = f"; the other {units.format_count(rest)} not significantly" if rest else ""
-    return f"{of}: {units.format_count(slower)} slower, {units.format_count(faster)} faster{same}."
+    counts = f"{units.format_count(slower)} slower, {units.format_count(faster)} faster"
+    return f"{changed}: {counts}{same}."
 
 
 def differences_line(comparison: Comparison) -> str:

@@ -54,7 +54,7 @@ def verdict(run: EnginesRun) -> str:
     if not speedups:
         did = "gave right outputs" if len(run.measured) > 1 else "ran"
         return f"Only {chainer.label} {did}: {before} a trial."
-    best, gain = next((pair for pair in speedups if pair[1].sure), (None, None))
+    best, gain = next((pair for pair in speedups if pair[1].is_faster), (None, None))
     if best is None or gain is None or best.statistics is None:
         return f"No engine is significantly faster than {chainer.label}: {before} a trial."
     factor, after = format_factor(gain.factor), format_duration(best.statistics.median_s)
@@ -65,10 +65,10 @@ def verdict(run: EnginesRun) -> str:
             "unknown."
         )
     interval = text.interval_text(gain.low, gain.high, format_factor)
-    sure = f" ({interval})" if interval else ""
+    in_brackets = f" ({interval})" if interval else ""
     return (
-        f"{best.label} is {factor} as fast as {chainer.label}{sure}: {after} a trial instead of "
-        f"{before}."
+        f"{best.label} is {factor} as fast as {chainer.label}{in_brackets}: {after} a trial "
+        f"instead of {before}."
     )
 
 
@@ -109,7 +109,7 @@ def next_steps(run: EnginesRun) -> Iterator[Inline]:
     for engine in run.wrong:
         yield (f"Do not use {engine.label} as it is.",)
     speedups = [] if crowded(run) else speedups_over_chainer(run)
-    faster = [engine for engine, gain in speedups if gain.sure]
+    faster = [engine for engine, gain in speedups if gain.is_faster]
     if not faster:
         if speedups:
             yield (f"Stay with {BASELINE}.",)

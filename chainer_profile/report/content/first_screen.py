@@ -8,7 +8,7 @@ from typing import NamedTuple
 from chainer_profile.advice.results import Advice
 from chainer_profile.analyse.changes import MEASURE
 from chainer_profile.analyse.findings import WARNING, Finding, steps_to_do
-from chainer_profile.analyse.shares import whole
+from chainer_profile.analyse.shares import whole_time
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.units import decimals_for, format_percent, format_shape, plural
 from chainer_profile.basics.words import ADVISE_SECONDS
@@ -107,7 +107,7 @@ class _Row(NamedTuple):
 
 def functions_table(summary: Summary, _: TableOptions) -> Iterator[doc.Block]:
     """The table of the slowest functions, the other functions, the framework and the trial."""
-    whole_s, whole_name = whole(summary)
+    whole_s, whole_name = whole_time(summary)
     inclusive = summary.recording.settings.inclusive
     rows = [
         _Row(printable(str(row.Index)), row.calls, row.total_s, row.share)
@@ -149,7 +149,7 @@ def _overhead_text(summary: Summary) -> str:
 
 def _decimals(summary: Summary) -> int:
     """The number of decimals of functions' times in ms, from the interval of the trial's time."""
-    trial, (whole_s, _) = summary.totals.trial, whole(summary)
+    trial, (whole_s, _) = summary.totals.trial, whole_time(summary)
     half_ms = float("nan") if trial is None else (trial.ci_high_s - trial.ci_low_s) / 2 * 1e3
     return decimals_for(half_ms, whole_s * 1e3)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainer_profile.analyse.shares import whole
+from chainer_profile.analyse.shares import whole_time
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
 from chainer_profile.basics.words import DEFAULT_DEPTH, SELF_TIME, TOTAL_TIME
@@ -105,7 +105,7 @@ def layers(summary: Summary, options: TableOptions) -> Iterator[Block]:
     legend = [
         *hidden(summary, ordered["share"].iloc[len(rows) :], options.hint, "layer"),
         f"{unit.HOT_MARK} marks hot layers: {summary.hotspots.rule}.",
-        f"Times are {kind}{on_gpu(summary)} in ms, % is of the {whole(summary)[1]}.",
+        f"Times are {kind}{on_gpu(summary)} in ms, % is of the {whole_time(summary).name}.",
     ]
     columns = with_notes(columns, _NOTES | _note_of_marks(columns, rows))
     keys = [column.key for column in columns]
@@ -125,7 +125,7 @@ def layers(summary: Summary, options: TableOptions) -> Iterator[Block]:
 
 def hidden(summary: Summary, shares: Sequence[float], hint: str, noun: str) -> list[str]:
     """The legend's sentence about layers, or groups of layers, that a limit omits."""
-    more = f": {units.format_percent(float(sum(shares)))} of the {whole(summary)[1]}"
+    more = f": {units.format_percent(float(sum(shares)))} of the {whole_time(summary).name}"
     return not_shown(len(shares), hint, noun, more)
 
 
@@ -184,7 +184,7 @@ def hot_layers(summary: Summary) -> Iterator[Block]:
     is_or_are = "is" if len(hot) == 1 else "are"
     sentence = (
         f"{units.format_count(len(hot))} of {units.plural(len(layers), 'layer')} {is_or_are} hot: "
-        f"{units.format_percent(float(hot['share'].sum()))} of the {whole(summary)[1]}."
+        f"{units.format_percent(float(hot['share'].sum()))} of the {whole_time(summary).name}."
     )
     if (largest := int(functions.iloc[0])) > 1:
         count = "All" if largest == len(hot) else units.format_count(largest)
@@ -224,7 +224,7 @@ def hottest(summary: Summary) -> Table:
         [*rows_of(rows), *rest],
         "The hottest layers",
         hot_marks(rows),
-        [_hot_rule(summary), f"Shares are of the {whole(summary)[1]}."],
+        [_hot_rule(summary), f"Shares are of the {whole_time(summary).name}."],
         row_links=list(map(layer_anchor, rows.index)),
         foot=len(rest),
     )
@@ -292,7 +292,7 @@ def by_layer(summary: Summary) -> Iterator[Block]:
         yield text(
             f"These are the {units.format_count(len(rows))} slowest of "
             f"{units.plural(len(summary.layers), 'layer')}; the other {units.format_count(rest)} "
-            f"take {units.format_percent(share)} of the {whole(summary)[1]}."
+            f"take {units.format_percent(share)} of the {whole_time(summary).name}."
         )
     label, *others = layer_columns(summary, TABLE_COLUMNS["appendix"])
     rest_rows = other_layers(summary, rows)

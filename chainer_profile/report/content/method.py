@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from chainer_profile.analyse.findings import takes_options
-from chainer_profile.analyse.shares import whole
+from chainer_profile.analyse.shares import whole_time
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.analyse.threads import probed_threads
 from chainer_profile.basics.describe import MIN_TRIALS, NS
@@ -275,8 +275,8 @@ def _figures(summary: Summary) -> Iterator[str]:
     yield (
         "The time to quote is the median, which a few slow trials do not affect. All parts of a "
         "trial (layers, framework, groups, links) are means over the profiled trials, because only "
-        f"means add up. A share is such a mean divided by the mean {whole(summary)[1]}. Inputs per "
-        "second are the batch divided by the mean trial."
+        f"means add up. A share is such a mean divided by the mean {whole_time(summary).name}. "
+        "Inputs per second are the batch divided by the mean trial."
     )
     yield (
         "The more the trials resemble their neighbours, the wider is the 95 % confidence interval "

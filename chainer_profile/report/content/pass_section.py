@@ -11,7 +11,7 @@ import pandas as pd
 from chainer_profile.analyse.counted import TrialCounters, counters_by, trial_counters
 from chainer_profile.analyse.inside import REST, Part, Parts
 from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
-from chainer_profile.analyse.shares import whole
+from chainer_profile.analyse.shares import whole_time
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
 from chainer_profile.record.recording import Inside, MachineLimits
@@ -87,7 +87,7 @@ def work(summary: Summary) -> Iterator[Block]:
             f"{_ELSEWHERE_ON_GPU if summary.recording.on_device else _ELSEWHERE}"
         )
     rows = work_by_function(summary.layers)
-    whole_s, name = whole(summary)
+    whole_s, name = whole_time(summary)
     rows["share"] = rows["total_s"] / whole_s if whole_s else 0.0
     omitted = {"phase"} if not summary.several_phases else set()
     omitted |= {"mostly", "reached"} if limits is None else set()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from chainer_profile.analyse.device_use import DeviceUse, phase_device
-from chainer_profile.analyse.shares import whole
+from chainer_profile.analyse.shares import whole_time
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import Statistics
@@ -231,7 +231,7 @@ def groups(summary: Summary, options: TableOptions) -> Iterator[Block]:
     rows = ordered if options.limit is None else ordered.head(max(0, options.limit))
     legend = [
         *hidden(summary, ordered["share"].iloc[len(rows) :], options.hint, by),
-        f"Times are in ms; % is self time as part of the {whole(summary)[1]}.",
+        f"Times are in ms; % is self time as part of the {whole_time(summary).name}.",
     ]
     columns = with_notes(group_columns(by, summary.phase_names), _NOTES)
     rest = other_groups(summary, ordered, rows)
@@ -262,7 +262,7 @@ def tree(summary: Summary, options: TableOptions) -> Iterator[Block]:
         )
     legend += [
         f"{unit.HOT_MARK} marks hot layers: {summary.hotspots.rule}.",
-        f"Times are in ms, % is of the {whole(summary)[1]}.",
+        f"Times are in ms, % is of the {whole_time(summary).name}.",
     ]
     marks = hot_marks(rows, "marked")
     if summary.totals.profiled is not None:

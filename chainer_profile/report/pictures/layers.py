@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from chainer_profile.analyse.grouping import group_names
-from chainer_profile.analyse.shares import whole
+from chainer_profile.analyse.shares import whole_time
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
@@ -155,7 +155,7 @@ def layer_bars(summary: Summary) -> Bars:
         return Bars(frame, f"block, in the order of the calls; {count} by block", are_layers=False)
     slowest = np.argsort(-layers["mean_s"].to_numpy(), kind="stable")[:SLOWEST]
     slow_bars = all_bars.iloc[np.sort(slowest)]
-    share = f"{slow_bars['share'].sum():.0%} of the {whole(summary)[1]}"
+    share = f"{slow_bars['share'].sum():.0%} of the {whole_time(summary).name}"
     note = f"the {SLOWEST} slowest of {count}, which take {share}"
     return Bars(slow_bars, f"layer, in the order of the calls; {note}")
 

@@ -112,9 +112,9 @@ ROOM: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", ROOM)
 def test_labels_are_within_the_figure_and_do_not_overlap(name: str) -> None:
-    of = ROOM[name]
-    has_phases = not isinstance(of, int)
-    figure = layers.figure(summarise(of_phases(*of) if has_phases else make_recording(of, 4)))
+    size = ROOM[name]
+    has_phases = not isinstance(size, int)
+    figure = layers.figure(summarise(of_phases(*size) if has_phases else make_recording(size, 4)))
     figure.draw_without_rendering()
     (axes,), whole = figure.axes, figure.bbox
     title: Any = figure.findobj(

@@ -20,7 +20,7 @@ from chainer_profile.report.writers import json_report
 from chainer_profile.report.writers.csv_files import layers_csv, links_csv
 from tests import ROOT
 from tests.conftest import make_recording, make_training
-from tests.recordings import on_gpu, trained
+from tests.recordings import gpu_recording, training_recording
 from tests.report.documents import LACKING, profiles
 from tests.report.tracing import no_constant
 
@@ -30,8 +30,8 @@ STORED = ROOT / "tests" / "record" / "stored"
 SUMMARIES: dict[str, Callable[[], Summary]] = {
     **profiles(),
     **{name: lambda make=make: summarise(make()) for name, make in LACKING.items()},
-    "gpu conditions": lambda: summarise(on_gpu()),
-    "framework": lambda: summarise(trained()),
+    "gpu conditions": lambda: summarise(gpu_recording()),
+    "framework": lambda: summarise(training_recording()),
     "of an older version": lambda: summarise(Recording.load(STORED / "version2-train.npz")),
     "data": lambda: summarise(make_training(data=True), "0.2ms"),
 }
