@@ -58,8 +58,8 @@ def network() -> tuple[tuple[Layer, ...], np.ndarray, np.ndarray]:
         for i in range(count)
     ]
     layers = tuple(
-        Layer(at, x.path, x.function, input_shapes=x.input_shapes)
-        for at, (x, _, _) in enumerate(rows)
+        Layer(index, x.path, x.function, input_shapes=x.input_shapes)
+        for index, (x, _, _) in enumerate(rows)
     )
     return layers, np.array([time for _, time, _ in rows]), np.array([own for *_, own in rows])
 

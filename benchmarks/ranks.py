@@ -51,8 +51,8 @@ def rows(count: int) -> tuple[Layer, ...]:
     ]
     made += [(f"/res{i}", "MomentumSGD", "update", None) for i in range(2 * blocks)]
     return tuple(
-        Layer(at, path, function, phase, input_nbytes=nbytes)
-        for at, (path, function, phase, nbytes) in enumerate(made)
+        Layer(index, path, function, phase, input_nbytes=nbytes)
+        for index, (path, function, phase, nbytes) in enumerate(made)
     )
 
 
@@ -107,16 +107,16 @@ def training(
     arrived = np.zeros((size, iterations, int(moved.sum())), np.int64)
     left, starts, ends = np.zeros_like(arrived), np.zeros((size, iterations), np.int64), None
     now = np.full(size, 10**12, np.int64)
-    for at in range(iterations):
-        starts[:, at] = now
-        now = now + computed[:, at]
+    for i in range(iterations):
+        starts[:, i] = now
+        now = now + computed[:, i]
         for place in range(arrived.shape[2]):
-            arrived[:, at, place] = now
+            arrived[:, i, place] = now
             takes = MOVING * np.exp(rng.normal(0, WITHIN, size))
             now = now.max() + np.rint(takes).astype(np.int64)
-            left[:, at, place] = now
+            left[:, i, place] = now
             now = now + int(BETWEEN)
-        now = now + updated[:, at]
+        now = now + updated[:, i]
     ends = np.concatenate([starts[:, 1:], now[:, None]], axis=1)
     self_ns[:, :, moved] = left - arrived
     phases = tuple(dict.fromkeys(row.phase for row in layers))

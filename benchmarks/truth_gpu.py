@@ -119,9 +119,9 @@ def figures(recording: Recording) -> Iterator[Figure]:
         "from event to event": np.median(recording.self_ns, axis=0) * NS,
         "busy": layer_device(recording)["busy_s"],
     }
-    for at, phase in enumerate(("forward", "backward")):
+    for index, phase in enumerate(("forward", "backward")):
         for name, lengths_us in PLANTED_US.items():
-            row, length_s = rows.get((name, phase)), lengths_us[at] * 1e-6
+            row, length_s = rows.get((name, phase)), lengths_us[index] * 1e-6
             if row is None:
                 yield Figure(f"{name}, {phase}", "has no row", "has one", False)
                 continue
@@ -135,7 +135,7 @@ def figures(recording: Recording) -> Iterator[Figure]:
                 judged = way != "from event to event" or (name, phase) != ("ahead", "forward")
                 error = (times_s[row] - floor_s) / length_s - 1
                 value = f"{times_s[row] * 1e6:.2f} us, {error * 100:+.2f} %"
-                target = f"{lengths_us[at]} us +/- {WITHIN * 100:.0f} %" if judged else ""
+                target = f"{lengths_us[index]} us +/- {WITHIN * 100:.0f} %" if judged else ""
                 yield Figure(label, value, target, not judged or abs(error) <= WITHIN)
     yield from _sums(recording)
 

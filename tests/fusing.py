@@ -56,7 +56,7 @@ def engine_run(
 
 def in_threes(n_layers: int = 24) -> list[tuple[int, ...]]:
     """Nodes that each fuse convolution, batch normalisation and ReLU."""
-    return [(at, at + 1, at + 2) for at in range(0, n_layers, 3)]
+    return [(index, index + 1, index + 2) for index in range(0, n_layers, 3)]
 
 
 def chainer_run(seed: int = 1, n_layers: int = 24, **changes: Any) -> Recording:

@@ -211,14 +211,14 @@ CALLS = [
 
 
 def test_calls_give_the_old_results_without_a_warning():
-    for at, (call, dtype, expected) in enumerate(CALLS):
+    for index, (call, dtype, expected) in enumerate(CALLS):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             y = call()
         y = getattr(y, "array", y)
-        assert (y.dtype, np.shape(y)) == (np.dtype(dtype), np.shape(expected)), at
+        assert (y.dtype, np.shape(y)) == (np.dtype(dtype), np.shape(expected)), index
         tolerance = {"f4": 1e-6, "f8": 1e-12}.get(dtype, 0)
-        np.testing.assert_allclose(y, np.array(expected), rtol=tolerance, err_msg=str(at))
+        np.testing.assert_allclose(y, np.array(expected), rtol=tolerance, err_msg=str(index))
     x = chainer.Variable(np.arange(6, dtype="f"))
     F.sum(F.as_strided(x, (2, 3), (1, 1))).backward()
     assert x.grad.tolist() == [1, 2, 2, 1, 0, 0]
@@ -277,7 +277,7 @@ SCALARS = [
 
 
 def test_numpy_scalars_behave_like_python_numbers():
-    for at, (function, array, *numbers) in enumerate(SCALARS):
+    for index, (function, array, *numbers) in enumerate(SCALARS):
         kind = np.float64 if array.dtype == np.float32 else np.float16
 
         def results(convert):
@@ -288,9 +288,9 @@ def test_numpy_scalars_behave_like_python_numbers():
             return y.array, x.grad
 
         for result, expected in zip(results(kind), results(float), strict=True):
-            assert result.dtype == array.dtype, at
+            assert result.dtype == array.dtype, index
             tolerance = 0 if kind is np.float64 else 1e-12
-            np.testing.assert_allclose(result, expected, rtol=tolerance, err_msg=str(at))
+            np.testing.assert_allclose(result, expected, rtol=tolerance, err_msg=str(index))
 
 
 # Serializers.

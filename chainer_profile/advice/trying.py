@@ -186,7 +186,7 @@ class Experiment:
         batches, max_size = [], self._at_once - 1
         for against in dict.fromkeys(state.candidate.against for state in states):
             rivals = [state for state in states if state.candidate.against == against]
-            batches += [rivals[at : at + max_size] for at in range(0, len(rivals), max_size)]
+            batches += [rivals[i : i + max_size] for i in range(0, len(rivals), max_size)]
         processes, groups = sum(1 + len(batch) for batch in batches), 0
         for batch in batches:
             min_s = self._min_s.get(batch[0].candidate.against, 0.0)

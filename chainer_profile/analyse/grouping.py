@@ -94,11 +94,11 @@ def _inclusive_s(
     times_s = dict.fromkeys(names, 0.0)
     # For each layer, its group and the groups of all calls around it.
     groups: list[set[str]] = []
-    for at, (layer, name) in enumerate(zip(layers, names, strict=True)):
-        parent = parent_of(layer, at)
+    for index, (layer, name) in enumerate(zip(layers, names, strict=True)):
+        parent = parent_of(layer, index)
         groups.append({name} if parent is None else {name} | groups[parent])
-        for group_name in groups[at]:
-            times_s[group_name] += float(self_s[at])
+        for group_name in groups[index]:
+            times_s[group_name] += float(self_s[index])
     return times_s
 
 
@@ -167,7 +167,7 @@ def block_of(path: str, above: str = "/", *, holds_links: bool = False) -> str:
     if not path.startswith(below) or path == "/":
         return path
     names = path[len(below) :].split("/")
-    numbers = [at for at, name in enumerate(names) if name.isdecimal()]
+    numbers = [index for index, name in enumerate(names) if name.isdecimal()]
     count = numbers[0] + 1 if numbers else 2 if len(names) + holds_links > 2 else 1
     return below + "/".join(names[:count])
 
@@ -251,7 +251,7 @@ def link_tree(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
         "share": inclusive[0] / whole_s if whole_s else np.zeros(len(paths)),
         "hot": inclusive[1].astype(int),
     }
-    for at, phase in enumerate(phases, 3):
-        table[f"{phase}_inclusive_s"] = inclusive[at]
-        table[f"{phase}_exclusive_s"] = exclusive[at]
+    for i, phase in enumerate(phases, 3):
+        table[f"{phase}_inclusive_s"] = inclusive[i]
+        table[f"{phase}_exclusive_s"] = exclusive[i]
     return pd.DataFrame(table, pd.Index(paths, name="path"))

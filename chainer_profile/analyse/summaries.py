@@ -162,14 +162,14 @@ def _overhead(recording: Recording) -> Overhead | None:
     # Empty blocks at both ends, so that each unprofiled block has two neighbours.
     blocks: list[NDArray[np.int64]] = [times[:0], *np.split(times, edges), times[:0]]
     ratios = []
-    for at in range(1 if is_clean[0] else 2, len(blocks) - 1, 2):
+    for index in range(1 if is_clean[0] else 2, len(blocks) - 1, 2):
         # A block between two unprofiled ones is shared by both: each takes its nearer half.
-        before, after = blocks[at - 1], blocks[at + 1]
-        before = before[len(before) // 2 :] if at > 2 else before
-        after = after[: (len(after) + 1) // 2] if at + 3 < len(blocks) else after
+        before, after = blocks[index - 1], blocks[index + 1]
+        before = before[len(before) // 2 :] if index > 2 else before
+        after = after[: (len(after) + 1) // 2] if index + 3 < len(blocks) else after
         near = np.concatenate([before, after])
-        if len(near) and np.median(blocks[at]):
-            ratios.append(float(np.median(near) / np.median(blocks[at])))
+        if len(near) and np.median(blocks[index]):
+            ratios.append(float(np.median(near) / np.median(blocks[index])))
     if not ratios:
         return None
     added = np.array(ratios) - 1

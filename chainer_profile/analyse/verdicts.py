@@ -51,14 +51,14 @@ def verdicts(
     shares = np.nan_to_num(np.array(rows))
     verdicts_by_row = []
     denormal = has_denormals(recording)
-    for at, bound in enumerate(columns["bound"]):
+    for index, bound in enumerate(columns["bound"]):
         # Estimates count only if the limits are known.
-        largest = int(shares[: None if bound else len(measured), at].argmax())
-        if bound and columns["reached"][at] >= REACHED:
+        largest = int(shares[: None if bound else len(measured), index].argmax())
+        if bound and columns["reached"][index] >= REACHED:
             verdicts_by_row.append(bound)
-        elif denormal[at]:
+        elif denormal[index]:
             verdicts_by_row.append(DENORMAL)
-        elif shares[largest, at] >= MUCH:
+        elif shares[largest, index] >= MUCH:
             verdicts_by_row.append(names[largest])
         else:
             verdicts_by_row.append(BELOW if bound else "")
@@ -89,10 +89,10 @@ def _measured(
     seen_inside = inside or InsideParts((), (), None)
     functions = {(parts.name, parts.phase): parts for parts in seen_inside.functions}
     layers = {parts.row: parts for parts in seen_inside.layers}
-    for at, layer in enumerate(recording.layers):
-        if seen := layers.get(at) or functions.get((layer.function, layer.phase)):
+    for index, layer in enumerate(recording.layers):
+        if seen := layers.get(index) or functions.get((layer.function, layer.phase)):
             for cause in CAUSES:
-                shares[cause][at] = seen.causes.get(cause, 0.0)
+                shares[cause][index] = seen.causes.get(cause, 0.0)
     shares[WAITING] = np.fmax(shares[WAITING], 1 - columns["cpu_s"] / time_s)
     return shares
 

@@ -46,8 +46,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
     gate = None if args.fail_above is None else Gate(args.fail_above, args.gate == "cpu")
     shown = {"sort": args.sort, "everything": args.full, "gate": gate}
     written = [] if args.out is None else _write(comparisons, args, shown)
-    for at, comparison in enumerate([] if args.quiet else comparisons):
-        if at:
+    for index, comparison in enumerate([] if args.quiet else comparisons):
+        if index:
             with printing():
                 print()
         if len(comparisons) > 1:
@@ -82,7 +82,7 @@ def _write(
 
     drawn, plots = pictures(comparisons), ["comparison.png"]
     if len(comparisons) > 1:
-        plots = [f"comparison-{at}.png" for at in range(1, 1 + len(comparisons))]
+        plots = [f"comparison-{index}.png" for index in range(1, 1 + len(comparisons))]
     rows = 20 if args.limit is None else args.limit or None
     blocks = content.report(comparisons, plots, limit=rows, **shown)
     page_blocks = content.report(comparisons, [*drawn], everything=True)

@@ -243,10 +243,10 @@ class RecordedPaths:
         outermost = dict(zip(numbers, targets, strict=True))
         outermost.pop(None, None)
         names = [name_of(target) for target in outermost.values()]
-        for at, (number, name) in enumerate(zip(outermost, names, strict=True)):
+        for index, (number, name) in enumerate(zip(outermost, names, strict=True)):
             prefix = f"/{name}"
             if names.count(name) > 1:
-                prefix += f"-{names[:at].count(name) + 1}"
+                prefix += f"-{names[:index].count(name) + 1}"
             if number is not None:
                 self.show(number, "" if len(names) == 1 else prefix)
 

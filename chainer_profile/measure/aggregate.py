@@ -239,7 +239,7 @@ class Aggregator:
         gaps = layout.gaps(values[-1], n_rows) if on_device else None
         collectives = layout.collectives()
         result = []
-        for at, trial in enumerate(trials):
+        for i, trial in enumerate(trials):
             clock = trial.original_ns
             arrived, left = (
                 np.array([clock[pair[n]] if pair[n] >= 0 else 0 for pair in collectives], np.int64)
@@ -250,18 +250,18 @@ class Aggregator:
                 TrialTimes(
                     number=log.number,
                     start_ns=int(clock[0]),
-                    wall_ns=log.wall_ns - trial.paused_ns - int(added_ns[at].sum()),
+                    wall_ns=log.wall_ns - trial.paused_ns - int(added_ns[i].sum()),
                     paused_ns=trial.paused_ns,
-                    rows_ns=rows_ns[at],
+                    rows_ns=rows_ns[i],
                     calls=calls,
-                    phases_ns=phases_ns[at],
+                    phases_ns=phases_ns[i],
                     arrived_ns=arrived,
                     left_ns=left,
                     layout=layout,
-                    host_ns=host_ns[at] if on_device else None,
-                    gap_ns=None if gaps is None else gaps[at],
+                    host_ns=host_ns[i] if on_device else None,
+                    gap_ns=None if gaps is None else gaps[i],
                     launch_ns=log.launch_ns - trial.paused_ns if on_device else 0,
-                    span_ns=int(values[-1, at, -1] - values[-1, at, 0]) if on_device else 0,
+                    span_ns=int(values[-1, i, -1] - values[-1, i, 0]) if on_device else 0,
                 )
             )
         self.trials += len(trials)

@@ -68,16 +68,16 @@ class Cycle:
         if self.limit in (Limit.EACH, Limit.COUNT):
             return n if len(optimizers) >= n else None
         run = 0
-        for at, optimizer in enumerate(optimizers):
+        for index, optimizer in enumerate(optimizers):
             if optimizer == self.optimizer:
-                if self.limit is Limit.FIRST and at and not run:
-                    return at
+                if self.limit is Limit.FIRST and index and not run:
+                    return index
                 run += 1
                 if self.limit is Limit.LAST and run == self.run:
-                    return at + 1
+                    return index + 1
             else:
                 if self.limit is Limit.LAST and run:
-                    return at
+                    return index
                 run = 0
         is_complete = is_last and self.limit is Limit.FIRST and len(optimizers) >= n
         return len(optimizers) if is_complete else None
@@ -117,11 +117,11 @@ def _periods(optimizers: Sequence[int]) -> list[int]:
     """The least period of each prefix of a sequence; the prefix's length if nothing repeats."""
     # The prefix function of Knuth, Morris and Pratt.
     borders = [0]
-    for at in range(1, len(optimizers)):
+    for index in range(1, len(optimizers)):
         border = borders[-1]
-        while border and optimizers[at] != optimizers[border]:
+        while border and optimizers[index] != optimizers[border]:
             border = borders[border - 1]
-        borders.append(border + (optimizers[at] == optimizers[border]))
+        borders.append(border + (optimizers[index] == optimizers[border]))
     return [n - border for n, border in enumerate(borders, 1)]
 
 

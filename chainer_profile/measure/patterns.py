@@ -116,7 +116,7 @@ def find_pattern(units: Sequence[Unit], updates: Sequence[int], must: bool) -> P
 
 def raised_units(units: Sequence[Unit]) -> list[int]:
     """Indices of the units that an exception left, without loads: it only ends their data."""
-    return [at for at, unit in enumerate(units) if unit.raised and unit.kind is not UnitKind.LOAD]
+    return [i for i, unit in enumerate(units) if unit.raised and unit.kind is not UnitKind.LOAD]
 
 
 # -- loads
@@ -131,10 +131,10 @@ def _loads(units: Sequence[Unit], training: int) -> tuple[dict[int, list[int]], 
     loads: dict[int, list[int]] = {}
     trains, tests = set[int](), set[int]()
     following: UnitKind | None = None
-    for at in range(len(units) - 1, -1, -1):
-        unit = units[at]
+    for index in range(len(units) - 1, -1, -1):
+        unit = units[index]
         if unit.kind is UnitKind.LOAD and not unit.raised:
-            loads.setdefault(unit.owner, []).append(at)
+            loads.setdefault(unit.owner, []).append(index)
             if following is not None:
                 (tests if following is UnitKind.TEST else trains).add(unit.owner)
         is_of_another = unit.kind is UnitKind.TEST and unit.training != training

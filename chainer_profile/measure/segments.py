@@ -186,15 +186,15 @@ class Segmenter:
             return len(self.units)
         iterators = {iterator for pattern in known for iterator in pattern.iterators}
         end = 0
-        for at, unit in enumerate(self.units):
+        for index, unit in enumerate(self.units):
             if unit.kind is UnitKind.LOAD and unit.owner in iterators:
                 break
             if unit.kind is UnitKind.BACKWARD or (
                 unit.kind is UnitKind.CALL and unit.training != NO_TRAINING
             ):
                 break
-            if unit.kind is UnitKind.TEST and (at == end or self._pattern(unit.training)):
-                end = at + 1
+            if unit.kind is UnitKind.TEST and (index == end or self._pattern(unit.training)):
+                end = index + 1
         return end
 
     # -- one iteration
@@ -242,8 +242,8 @@ class Segmenter:
     def _updates(self, number: int) -> list[int]:
         """Indices of the updates of a training that did not raise."""
         return [
-            at
-            for at, unit in enumerate(self.units)
+            index
+            for index, unit in enumerate(self.units)
             if unit.kind is UnitKind.UPDATE and unit.training == number and not unit.raised
         ]
 
@@ -314,36 +314,34 @@ class Segmenter:
         """
         units = self.units
         others = [
-            at
-            for at in range(lowest, update)
-            if units[at].raised or units[at].kind is UnitKind.UPDATE
+            i for i in range(lowest, update) if units[i].raised or units[i].kind is UnitKind.UPDATE
         ]
         lowest = others[-1] + 1 if others else lowest
-        first = next(at for at in range(lowest, update + 1) if self._is_training(units[at], number))
+        first = next(i for i in range(lowest, update + 1) if self._is_training(units[i], number))
         begin, seen = first, set[tuple[UnitKind, int]]()
-        for at in range(first - 1, lowest - 1, -1):
-            unit = units[at]
+        for i in range(first - 1, lowest - 1, -1):
+            unit = units[i]
             if unit.kind is UnitKind.TEST:
                 if unit.training == number:
                     break
                 continue
             key = unit.kind, unit.owner
-            is_repeated = key in seen and key != (units[at + 1].kind, units[at + 1].owner)
+            is_repeated = key in seen and key != (units[i + 1].kind, units[i + 1].owner)
             if unit.kind is UnitKind.CLEARGRADS and not pattern.clears_first:
                 break
             if unit.kind is UnitKind.UPDATE or (is_repeated and unit.kind is not UnitKind.CONVERT):
                 break
-            begin = at
+            begin = i
             seen.add(key)
         return begin
 
     def _first_load(self, begin: int) -> int:
         """The first of the loads that come directly before an iteration, one of each iterator."""
         seen = {self.units[begin].owner}
-        for at in range(begin - 1, -1, -1):
-            unit = self.units[at]
+        for index in range(begin - 1, -1, -1):
+            unit = self.units[index]
             if unit.kind is UnitKind.LOAD and unit.owner not in seen and not unit.raised:
-                begin = at
+                begin = index
                 seen.add(unit.owner)
             elif unit.kind is not UnitKind.CONVERT:
                 break
@@ -351,11 +349,11 @@ class Segmenter:
 
     def _with_loads(self, pattern: Pattern, begin: int, last: int) -> int:
         """Move an iteration's begin back to its pattern's loads; ``last`` is its last update."""
-        raised = [at for at in range(begin) if self.units[at].raised]
+        raised = [index for index in range(begin) if self.units[index].raised]
         lowest = raised[-1] + 1 if raised else 0
         for iterator, n in pattern.loads.items():
             load = Unit(UnitKind.LOAD, iterator)
-            ats = [at for at in range(lowest, last) if self.units[at] == load]
+            ats = [index for index in range(lowest, last) if self.units[index] == load]
             begin = min([begin, *ats[-n:]])
         return begin
 
@@ -365,10 +363,10 @@ class Segmenter:
         """The segments of units that belong to no complete iteration."""
         while begin < end:
             first, last, number = self._interrupted(begin, end)
-            for at in range(begin, first):
-                is_call = self.units[at].kind in (UnitKind.CALL, UnitKind.TEST)
+            for index in range(begin, first):
+                is_call = self.units[index].kind in (UnitKind.CALL, UnitKind.TEST)
                 kind = SegmentKind.CALL if is_call else SegmentKind.OTHER
-                yield self._segment(kind, at, at + 1, self.units[at].training)
+                yield self._segment(kind, index, index + 1, self.units[index].training)
             if first < last:
                 yield self._segment(SegmentKind.INTERRUPTED, first, last, number)
             begin = last

@@ -334,9 +334,9 @@ def _phase_ns(recording: Recording, phases: Sequence[str]) -> Ints:
     """Times of phases, and last the time outside of phases, (trials, phases + 1)."""
     times_ns = np.zeros((recording.n_trials, len(phases) + 1), np.int64)
     framework = framework_by_phase(recording)
-    for at, phase in enumerate(phases):
+    for index, phase in enumerate(phases):
         rows = [row.index for row in recording.layers if row.phase == phase]
-        times_ns[:, at] = recording.self_ns[:, rows].sum(axis=1) + framework.get(phase, 0)
+        times_ns[:, index] = recording.self_ns[:, rows].sum(axis=1) + framework.get(phase, 0)
     if recording.trial_ns is not None:
         times_ns[:, -1] = recording.trial_ns - times_ns.sum(axis=1)
     return times_ns

@@ -127,7 +127,7 @@ def test_rounds_have_a_block_of_each_variant_in_random_order():
         if change != blocks[-1]:
             blocks.append(change)
     assert set(program.on[:WARM_UP]) == {UNCHANGED}
-    rounds = [tuple(blocks[at : at + 3]) for at in range(0, 30, 3)]
+    rounds = [tuple(blocks[index : index + 3]) for index in range(0, 30, 3)]
     assert len(set(rounds)) > 2
     counts = [program.on.count(change) for change in (UNCHANGED, USELESS, FAST)]
     assert min(counts) > 0.25 * sum(counts)

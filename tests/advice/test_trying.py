@@ -191,7 +191,7 @@ def test_larger_batch_is_exported_with_an_engine():
 
 def test_helpful_change_has_gains_by_layer():
     def layers(*times):
-        return [["forward", f"{at}_F", f"/{at}", time_s] for at, time_s in enumerate(times)]
+        return [["forward", f"{i}_F", f"/{i}", time_s] for i, time_s in enumerate(times)]
 
     fast = Candidate("fast", "why", "how", Change(kernels="numpy"))
     answers = {

@@ -46,7 +46,7 @@ def test_blocks_and_common_link_of_paths() -> None:
         assert common_link(paths.split()) == above, paths
     # As in Chainer's ResNet50Layers: /res2/a has links and calls ReLU itself.
     times_us = {"/res2/a/conv1": 5, "/res2/a": 1, "/res2/b1/conv1": 7, "/res2/b1": 1, "/fc": 2}
-    layers = tuple(Layer(at, path, "ReLU") for at, path in enumerate(times_us))
+    layers = tuple(Layer(index, path, "ReLU") for index, path in enumerate(times_us))
     blocks_s = summarise(Recording(layers, np.array([[*times_us.values()]]))).group("block")
     sums = (blocks_s["total_s"] * 1e9).round().to_dict()
     assert sums == {"/res2/b1": 8, "/res2/a": 6, "/fc": 2}
@@ -54,7 +54,7 @@ def test_blocks_and_common_link_of_paths() -> None:
 
 def test_inclusive_time_of_functions_includes_nested_calls() -> None:
     rows = (("A", None), ("B", 0), ("A", 1), ("C", None))
-    layers = tuple(Layer(at, "/", name, parent=parent) for at, (name, parent) in enumerate(rows))
+    layers = tuple(Layer(i, "/", name, parent=parent) for i, (name, parent) in enumerate(rows))
     table = summarise(Recording(layers, np.array([[1, 2, 4, 8]]) * 10**9)).functions
     assert table["inclusive_s"].to_dict() == near({"C": 8.0, "A": 7.0, "B": 6.0})
 

@@ -82,7 +82,7 @@ def test_rows_name_enough_of_the_time_or_fill_the_table(program: Part) -> None:
 
 def test_large_part_comes_before_small_layers() -> None:
     """A function with 33 % of the time has a row before any layer with 2 %."""
-    layers = tuple(Part("F", 20, path=f"/{at}") for at in range(50))
+    layers = tuple(Part("F", 20, path=f"/{index}") for index in range(50))
     backward = Part("backward", 1000, inner=layers)
     parts = [
         Part("iterations", 1500, inner=(backward, Part("forward", 500))),

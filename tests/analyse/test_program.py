@@ -26,7 +26,7 @@ BLEU = "extensions", "Bleu"
 def recording(model, *rows, between=0, outside=0):
     """Two trials of rows ``phase path ns``, with time between functions and outside of phases."""
     cells = [row.split() for row in rows]
-    layers = tuple(Layer(at, path, "F", phase) for at, (phase, path, _) in enumerate(cells))
+    layers = tuple(Layer(index, path, "F", phase) for index, (phase, path, _) in enumerate(cells))
     self_ns = np.array([[int(ns) for *_, ns in cells]] * 2)
     phases = tuple(dict.fromkeys(phase for phase, *_ in cells))
     return Recording(

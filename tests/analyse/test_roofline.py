@@ -109,7 +109,7 @@ def verdicts_of(layers, times_us, workspace=None, counted=None, inside=None, **c
 
 def slow(count, function="F"):
     """Layers with much less work than the machine could do in the time."""
-    return [layer(at, 10, 10, function=function) for at in range(count)]
+    return [layer(index, 10, 10, function=function) for index in range(count)]
 
 
 def test_verdicts_by_estimates_on_a_cpu():

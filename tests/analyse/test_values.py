@@ -17,7 +17,7 @@ ROWS = (("/a", "Convolution2DFunction", "forward"), ("/b", "F", "forward"), ("/b
 
 
 def summary(*denormals, times_us=(700, 200, 100)):
-    layers = tuple(Layer(at, *row, dtype="float32") for at, row in enumerate(ROWS))
+    layers = tuple(Layer(index, *row, dtype="float32") for index, row in enumerate(ROWS))
     run = Recording(
         layers,
         np.tile(np.array(times_us) * 1000, (4, 1)),

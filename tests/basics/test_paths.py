@@ -36,5 +36,5 @@ def test_depth_first_keeps_subtrees_together(paths):
     ordered = depth_first(paths)
     assert sorted(ordered) == sorted(set(paths))
     for link in ordered:
-        inside = [at for at, path in enumerate(ordered) if link in links_to(path)]
+        inside = [index for index, path in enumerate(ordered) if link in links_to(path)]
         assert inside == list(range(ordered.index(link), ordered.index(link) + len(inside)))

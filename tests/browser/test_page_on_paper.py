@@ -46,8 +46,8 @@ def sheets_of(opened, lower_mm=0):
 def texts_of(sheets):
     """Return the text of each sheet without the sheet number, such as ``1 / 8``."""
     texts = []
-    for at, sheet in enumerate(sheets, 1):
-        text, number = squeezed(sheet.get_textpage().get_text_bounded()), f"{at}/{len(sheets)}"
+    for index, sheet in enumerate(sheets, 1):
+        text, number = squeezed(sheet.get_textpage().get_text_bounded()), f"{index}/{len(sheets)}"
         assert text.startswith(number)
         texts.append(text.removeprefix(number))
     return texts

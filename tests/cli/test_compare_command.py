@@ -19,10 +19,10 @@ from tests.comparing import CALM, run, scaled
 @pytest.fixture(autouse=True)
 def runs(folder):
     """Runs A, A2, A3 of the same code; B, B2, B3 of other code, with one layer slower by 30 %."""
-    for at, end in enumerate(("", "2", "3")):
+    for index, end in enumerate(("", "2", "3")):
         for name, factors in (("A", {}), ("B", {3: 1.3})):
             Path(name + end).mkdir()
-            recording = scaled(run(10 * at + len(factors)), factors)
+            recording = scaled(run(10 * index + len(factors)), factors)
             save_recording(Path(name + end), recording)
 
 

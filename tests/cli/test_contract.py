@@ -99,8 +99,8 @@ def test_folder_with_user_files_is_refused_before_measuring(monkeypatch, capsys)
     monkeypatch.setattr(loading, "build_model", raising(AssertionError("something is measured")))
     monkeypatch.setattr(sweep, "run_cases", raising(AssertionError("something is measured")))
     for name, command in COMMANDS.items():
-        for at, taken in enumerate(command.taken):
-            place = Path(f"{name}-{at}")
+        for index, taken in enumerate(command.taken):
+            place = Path(f"{name}-{index}")
             mine, notes = place / taken, place / "notes.txt"
             mine.parent.mkdir(parents=True)
             for path in (mine, notes):

@@ -65,14 +65,14 @@ def test_first_screen_of_a_run_is_short_and_adds_up(name, folder, done, monkeypa
 
 def _percentages(lines, heading):
     """Return the shares in the table below a heading, in per cent."""
-    start = next(at for at, line in enumerate(lines) if heading in line and line.endswith("%"))
+    start = next(i for i, line in enumerate(lines) if heading in line and line.endswith("%"))
     end = lines.index("", start)
     return [float(line.rstrip(" #").split()[-1]) for line in lines[start + 1 : end]]
 
 
 def test_parts_that_do_not_fit_are_named_with_the_option_that_shows_them():
     column = Column("name", "name", unit.TEXT)
-    rows = [SimpleNamespace(name=f"name {at}") for at in range(30)]
+    rows = [SimpleNamespace(name=f"name {index}") for index in range(30)]
     tables = [Table([column], rows, f"Table of {name}") for name in "ab"]
     blocks = [text("The answer."), text("Where it helped:"), *tables, Heading(2, "More"), text("!")]
     shown = written(fit_on_screen(blocks, 100, FULL, height=8)).split("\n")

@@ -122,10 +122,10 @@ def test_swapped_sides_reverse_every_result(seed, n_layers, factor, runs):
 @given(st.integers(0, 10**6), st.permutations(range(24)), st.integers(1, 2))
 def test_order_of_the_layers_does_not_matter(seed, order, runs):
     def shuffled(recording):
-        layers = tuple(replace(recording.layers[i], index=at) for at, i in enumerate(order))
+        layers = tuple(replace(recording.layers[i], index=n) for n, i in enumerate(order))
         return replace(recording, layers=layers, self_ns=recording.self_ns[:, order])
 
-    before = Side("A", tuple(run(seed + at, n_trials=40) for at in range(runs)))
+    before = Side("A", tuple(run(seed + n, n_trials=40) for n in range(runs)))
     after = [scaled(run(seed + 9, n_trials=40), {3: 1.3})]
     plain, mixed = (
         compare(before, Side("B", tuple(runs))) for runs in (after, [*map(shuffled, after)])

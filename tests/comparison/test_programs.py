@@ -66,7 +66,7 @@ def budget(outcome=COMPLETE, script="train.py --epoch 2", **parts_s):
 
 
 def side(name, *programs, **made):
-    runs = tuple(iterations(10 * len(name) + ord(name) + at, **made) for at in range(len(programs)))
+    runs = tuple(iterations(10 * len(name) + ord(name) + i, **made) for i in range(len(programs)))
     return Side(name, runs, programs)
 
 
@@ -146,8 +146,8 @@ def test_one_run_of_each_program_has_no_interval_and_no_p_value():
 
 
 def test_several_runs_of_each_program_have_a_verdict():
-    steady = [budget(imports=1 + at / 1000, iterations=10 + at / 100) for at in range(3)]
-    slower = [budget(imports=1.001 - at / 1000, iterations=11 + at / 100) for at in range(3)]
+    steady = [budget(imports=1 + i / 1000, iterations=10 + i / 100) for i in range(3)]
+    slower = [budget(imports=1.001 - i / 1000, iterations=11 + i / 100) for i in range(3)]
     for sides, of_whole, of_iterations in (
         ((steady, slower), SLOWER, SLOWER),
         ((slower, steady), FASTER, FASTER),
@@ -213,7 +213,7 @@ def test_gate_fails_for_iterations_and_layers_of_one_run_and_for_programs_of_sev
     assert said[0].startswith(f"{PROFILED}: 1.5")
     assert len(said) == 1 + 24
     several = [
-        side(name, *[budget(imports=s + at / 100) for at in range(3)])
+        side(name, *[budget(imports=s + index / 100) for index in range(3)])
         for name, s in (("A", 1), ("B", 2))
     ]
     assert next(failure_lines(compare(*several), GATE)).startswith(f"{WHOLE}: 1.9")

@@ -105,9 +105,9 @@ def _in_line(page: str, line: str, in_block: bool) -> Iterator[Shown]:
 
 def _of_ours(page: str, tokens: list[str], in_block: bool) -> Iterator[Shown]:
     """Yield the command if it belongs to this project."""
-    for at, token in enumerate(tokens):
-        after = tokens[at + 1 :]
-        if token == "-m" and after and tokens[at - 1].startswith("python"):
+    for index, token in enumerate(tokens):
+        after = tokens[index + 1 :]
+        if token == "-m" and after and tokens[index - 1].startswith("python"):
             if after[0] == "chainer_profile":
                 yield Shown(page, "profile.py", tuple(after[1:]), in_block)
                 return
@@ -115,7 +115,7 @@ def _of_ours(page: str, tokens: list[str], in_block: bool) -> Iterator[Shown]:
                 yield Shown(page, f"python -m {after[0]}", tuple(after[1:]), in_block)
                 return
         if match := _PROGRAMS.fullmatch(token):
-            is_typed = at == 0 or tokens[at - 1].startswith("python") or "=" in tokens[0]
+            is_typed = index == 0 or tokens[index - 1].startswith("python") or "=" in tokens[0]
             if is_typed and (in_block or after):
                 program = match[1].replace("chainer-profile", "profile.py")
                 yield Shown(page, program, tuple(after), in_block)

@@ -214,8 +214,8 @@ def with_few_trials(argv):
     word, _ = _split(argv)
     words = [each.removeprefix("../") for each in argv]  # the page has a folder with two clones
     few = {"--trials": "4", "-n": "4", "--warmups": "1", "-w": "1"}
-    for at, option in enumerate(words[:-1]):
-        words[at + 1] = few.get(option, words[at + 1])
+    for index, option in enumerate(words[:-1]):
+        words[index + 1] = few.get(option, words[index + 1])
     if word in (PROFILE, "engines"):
         words += [] if {"--trials", "-n"} & {*words} else ["--trials", "4"]
         words += [] if {"--warmups", "-w"} & {*words} else ["--warmups", "1"]

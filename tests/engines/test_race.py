@@ -58,7 +58,7 @@ def test_engines_alternate_in_varying_order(clock):
     # Each engine runs twice for its outputs (Chainer four times), and once at the end. A block has
     # an untimed run and two trials.
     trials = log[8:-3]
-    blocks = [set(trials[at : at + 3]) for at in range(0, len(trials), 3)]
+    blocks = [set(trials[i : i + 3]) for i in range(0, len(trials), 3)]
     order = [name for block in blocks for name in block]
     assert order[:9] == ["chainer", "b", "c", "b", "c", "chainer", "c", "chainer", "b"]
     assert len(order) == 90

@@ -177,9 +177,9 @@ def _counted_of(ranks: Ranks) -> Iterator[str]:
 
 def _ended(ended: Sequence[str], outcomes: dict[str, str], **more: Any) -> list[str]:
     recordings = ranks_of(3, iterations=4)
-    for at, (name, rank) in enumerate(recordings.items()):
-        changed = {key: values[at] for key, values in more.items()}
-        recordings[name] = replace(rank, ended=ended[at], **changed)
+    for index, (name, rank) in enumerate(recordings.items()):
+        changed = {key: values[index] for key, values in more.items()}
+        recordings[name] = replace(rank, ended=ended[index], **changed)
     return [who_died(recordings, outcomes) or "nothing is told"]
 
 
@@ -208,7 +208,7 @@ def ranked() -> dict[str, Iterable[str]]:
         "one alone": merge({"rank-1": pair["rank-1"]}),
     }
     said: dict[str, Iterable[str]] = {name: _counted_of(ranks) for name, ranks in cases.items()}
-    bad, names = "ValueError: a batch is bad", [f"rank-{at}" for at in range(3)]
+    bad, names = "ValueError: a batch is bad", [f"rank-{index}" for index in range(3)]
     end, end_now, kill = COMPLETE, "exit code 0", KILLED
     stopped = [np.arange(4) + after for after in (1000, 0, 1000)]
     endings: tuple[tuple[list[str], dict[str, str]], ...] = (

@@ -66,12 +66,12 @@ class Plan:
     def steps(self) -> list[list[Op]]:
         """Operations of an iteration, by step."""
         optimizers = self.cycle[:1] if self.step == "shared" else self.cycle
-        return [self._step(optimizer, not at) for at, optimizer in enumerate(optimizers)]
+        return [self._step(optimizer, not index) for index, optimizer in enumerate(optimizers)]
 
     def _step(self, optimizer: int, is_first: bool) -> list[Op]:
         ops = [
-            Op("load", at)
-            for at, frequency in enumerate(self.loads)
+            Op("load", index)
+            for index, frequency in enumerate(self.loads)
             if frequency == "step" or (frequency == "iteration" and is_first)
         ]
         ops += [Op("test", TEACHER)] if self.teacher == "before" else []

@@ -106,7 +106,7 @@ def sum_by_row(spent):
 def rows_and_times_by_owner(layers, times_ns):
     """Keys of the rows that are calls, and times of all rows by owner."""
     calls = [row for row in layers if row.forward is None and row.function in ("Work", "OldWork")]
-    number = {layer.index: (at,) for at, layer in enumerate(calls)}
+    number = {layer.index: (index,) for index, layer in enumerate(calls)}
     times = Counter()
     for layer, time_ns in zip(layers, times_ns, strict=True):
         called = layer.index if layer.forward is None else layer.forward

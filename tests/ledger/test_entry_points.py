@@ -73,24 +73,24 @@ def check(recording, ledger, after_ns=0):
     def reported(counts):
         return Counter({key: n for key, n in counts.items() if phases or key[2] == "forward"})
 
-    for at, trial in enumerate(ledger.trials[begins[number]] for number in numbers):
-        spent, self_ns = reported(trial.spent), recording.self_ns[at]
+    for index, trial in enumerate(ledger.trials[begins[number]] for number in numbers):
+        spent, self_ns = reported(trial.spent), recording.self_ns[index]
         if recording.by_link:
             times, spent = values_by_row(layers, self_ns), sum_by_row(spent)
-            calls = values_by_row(layers, recording.calls[at])
+            calls = values_by_row(layers, recording.calls[index])
             calls = {key: n for key, n in calls.items() if n and key[1] not in OTHERS}
             assert calls == {key: n for key, n in reported(trial.calls).items() if key[1]}
         else:
             rows, times = rows_and_times_by_owner(layers, self_ns)
             assert rows == trial.rows
         if phases:
-            framework_ns = recording.framework_ns[at].tolist()
+            framework_ns = recording.framework_ns[index].tolist()
             of_phases = zip(map(framework_of, phases), framework_ns, strict=True)
             times.update(dict(of_phases))
         else:
-            times[FORWARD] = int(recording.trial_ns[at] - self_ns.sum())
+            times[FORWARD] = int(recording.trial_ns[index] - self_ns.sum())
         assert min(times.values()) >= 0
-        assert times.total() == recording.trial_ns[at] - after_ns
+        assert times.total() == recording.trial_ns[index] - after_ns
         assert +times == +spent
         called += trial.links
     calls = {link.path: round(link.calls * recording.n_trials) for link in recording.links}

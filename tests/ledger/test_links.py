@@ -197,14 +197,14 @@ def test_rows_have_exact_times_in_any_iterations(program, iterations, together, 
     assert recording.n_trials == len(called)
     mean_calls = [layer.calls for layer in recording.layers]
     assert mean_calls == pytest.approx(recording.calls.mean(axis=0))
-    for at, trial in enumerate(called):
-        times = values_by_row(recording.layers, recording.self_ns[at])
-        calls = values_by_row(recording.layers, recording.calls[at])
+    for index, trial in enumerate(called):
+        times = values_by_row(recording.layers, recording.self_ns[index])
+        calls = values_by_row(recording.layers, recording.calls[index])
         if recording.phases:
-            framework_ns = recording.framework_ns[at].tolist()
+            framework_ns = recording.framework_ns[index].tolist()
             of_phases = zip(map(framework_of, recording.phases), framework_ns, strict=True)
             times.update(dict(of_phases))
-        assert recording.trial_ns[at] == trial.spent.total()
+        assert recording.trial_ns[index] == trial.spent.total()
         times["", "", ""] = trial.spent.total() - times.total()
         assert +calls == Counter({key: n for key, n in trial.calls.items() if key[1]})
         assert +times == +sum_by_row(trial.spent)

@@ -50,8 +50,8 @@ def test_slow_trials_are_reported_once_with_their_cause(other_cpu):
         slow = SlowTrials(warned.append)
         # The trials have their normal time in the first two seconds.
         for walls in ([10 * MS] * 200, [120 * MS] * 200, [500 * MS] * 100):
-            for at in range(0, len(walls), group):
-                slow.add(walls[at : at + group])
+            for index in range(0, len(walls), group):
+                slow.add(walls[index : index + group])
         assert warned == [message + "another program keeps the cores busy"]
     for cores in (0.2, None):
         other_cpu[:] = [cores]

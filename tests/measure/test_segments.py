@@ -41,9 +41,9 @@ def bracketed(units, optimizers="D", read_every=1):
     if "H" in units:
         segmenter.set_up(1, LETTERS["H"].owner)
     segments = []
-    for at, letter in enumerate(units, 1):
+    for index, letter in enumerate(units, 1):
         segmenter.add(LETTERS[letter])
-        if at % read_every == 0:
+        if index % read_every == 0:
             segments += segmenter.decide()
     segments += segmenter.decide(is_last=True)
     assert [segment.begin for segment in segments] == [
@@ -193,14 +193,14 @@ def test_iterations_of_a_random_loop_equal_its_body(loop, read_every):
     for optimizer in loop.optimizers:
         segmenter.set_up(0, LETTERS[optimizer].owner)
     segments = []
-    for at, letter in enumerate(loop.units, 1):
+    for index, letter in enumerate(loop.units, 1):
         segmenter.add(LETTERS[letter])
-        if at % read_every == 0:
+        if index % read_every == 0:
             segments += segmenter.decide()
     segments += segmenter.decide(is_last=True)
     iterations = [(s.begin, s.end) for s in segments if s.kind is SegmentKind.ITERATION]
     assert iterations == loop.iterations, "".join(loop.units)
-    covered = [at for segment in segments for at in range(segment.begin, segment.end)]
+    covered = [index for segment in segments for index in range(segment.begin, segment.end)]
     assert covered == [*range(len(loop.units))]
 
 

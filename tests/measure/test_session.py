@@ -61,12 +61,12 @@ def times_of(max_events, durations, raises):
     clock = FakeClock()
 
     def forward(self, x):
-        for at, (duration_ns, link) in enumerate(durations):
-            clock.advance(at)
+        for index, (duration_ns, link) in enumerate(durations):
+            clock.advance(index)
             with suppress(ZeroDivisionError):
                 x = (self.first if link else self.second)(x)
                 x = Wait(clock, duration_ns, 2 * duration_ns).apply((x,))[0]
-                if at in raises:
+                if index in raises:
                     self.failing(x)
         return F.sum(x)
 

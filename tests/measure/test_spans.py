@@ -39,8 +39,8 @@ def inclusive(spans, clock):
 def self_times(spans, clock):
     """The time after each event, added up by innermost span."""
     times = [0] * len(spans.event_ids)
-    for at, passed in enumerate(np.diff(clock).tolist()):
-        times[spans.innermost[at]] += passed
+    for index, passed in enumerate(np.diff(clock).tolist()):
+        times[spans.innermost[index]] += passed
     return times
 
 

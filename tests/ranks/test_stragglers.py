@@ -62,7 +62,7 @@ def larger_batch(size, seed, factor):
     forward = np.array([4e6, 6e5, 1.5e6, 3e6, 2e5, 5e5, 1e5])
     typical = np.concatenate([forward, 2 * forward[::-1]])
     rows = [(name, "forward") for name in names] + [(name, "backward") for name in names[::-1]]
-    layers = [Layer(at, f"/{at}", name, phase) for at, (name, phase) in enumerate(rows)]
+    layers = [Layer(index, f"/{index}", name, phase) for index, (name, phase) in enumerate(rows)]
     rng = np.random.default_rng(seed)
     process = np.exp(rng.normal(0, TRIAL, (size, 1)) + rng.normal(0, OTHERS, (size, len(layers))))
     times_ns = (typical * process)[:, None] * np.exp(rng.normal(0, WITHIN, (size, 30, len(layers))))
@@ -105,5 +105,5 @@ def test_stragglers_and_slow_ranks_are_found_together():
 
 @given(st.integers(2, 9).flatmap(lambda n: arrays(np.int64, (n, 3, 2), elements=st.integers(0, 9))))
 def test_elsewhere_is_the_median_of_the_other_ranks(values):
-    others = [np.median(np.delete(values, at, axis=0), axis=0) for at in range(len(values))]
+    others = [np.median(np.delete(values, index, axis=0), axis=0) for index in range(len(values))]
     assert (twice_median_elsewhere(values) / 2).tolist() == np.array(others).tolist()

@@ -41,7 +41,7 @@ def runs(draw):
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     minimum, maximum = draw(st.sampled_from([(1, 99), (-(2**63), 2**63 - 1)]))
     row = st.tuples(*map(st.sampled_from, ("ab", "fg", ("forward", "communication"))))
-    layers = tuple(Layer(at, *key) for at, key in enumerate(draw(st.lists(row, max_size=6))))
+    layers = tuple(Layer(index, *key) for index, key in enumerate(draw(st.lists(row, max_size=6))))
     phases = draw(st.sampled_from([(), ("forward",), ("forward", "backward")]))
     n_moves = sum(layer.phase == "communication" for layer in layers)
     sizes = {axis: draw(st.integers(0, 3)) for axes in AXES.values() for axis in axes}
@@ -86,12 +86,12 @@ def records_of(run):
     yield Header(run.settings, run.environment, run.on_device, iterates, run.rank)
     yield Rows(run.layers, run.phases, run.links, run.settings)
     samples = {name: getattr(run, name) for name in SAMPLES if getattr(run, name) is not None}
-    for at, times in enumerate(zip(run.start_ns, run.trial_ns, strict=True)):
-        own = {name: values[at] for name, values in samples.items()}
+    for i, times in enumerate(zip(run.start_ns, run.trial_ns, strict=True)):
+        own = {name: values[i] for name, values in samples.items()}
         yield trial(kinds.PROFILED, *times, **own)
     cpu_ns = [] if run.clean_cpu_ns is None else run.clean_cpu_ns
-    for at, times in enumerate(zip(run.clean_start_ns, run.clean_ns, strict=True)):
-        yield trial(kinds.CLEAN, *times, **({"cpu_ns": cpu_ns[at]} if at < len(cpu_ns) else {}))
+    for i, times in enumerate(zip(run.clean_start_ns, run.clean_ns, strict=True)):
+        yield trial(kinds.CLEAN, *times, **({"cpu_ns": cpu_ns[i]} if i < len(cpu_ns) else {}))
     for wall_ns in run.warmup_ns:
         yield trial(kinds.WARMUP, 0, wall_ns)
     for wall_ns, threads in zip(run.probe_ns, run.probe_threads, strict=True):
@@ -115,7 +115,7 @@ def bytes_of(*records, section=0):
 
 def ends_of(records):
     """The position of the end of each record in a journal."""
-    return [len(MAGIC) + len(bytes_of(*records[: at + 1])) for at in range(len(records))]
+    return [len(MAGIC) + len(bytes_of(*records[: index + 1])) for index in range(len(records))]
 
 
 def recorded(*records):
@@ -239,9 +239,9 @@ def growing(draw):
     """Strategy of journals with a growing number of rows: records, and times by trial and row."""
     times, paths, records = {}, [], [Header(Settings(), Environment())]
     for section in range(draw(st.integers(1, 4))):
-        new = [f"/{section}{at}" for at in range(draw(st.integers(1, 3)))]
+        new = [f"/{section}{index}" for index in range(draw(st.integers(1, 3)))]
         records.append(
-            Rows(tuple(Layer(len(paths) + at, name, "f") for at, name in enumerate(new)))
+            Rows(tuple(Layer(len(paths) + index, name, "f") for index, name in enumerate(new)))
         )
         paths += new
         for _ in range(draw(st.integers(0, 4))):
@@ -289,9 +289,9 @@ def test_trials_recovered_from_a_damaged_journal_are_correct(growth, damages, tm
         return
     starts = read.start_ns.tolist()
     assert starts == sorted(set(starts))
-    for at, start_ns in enumerate(starts):
-        samples = zip(read.layers, read.self_ns[at].tolist(), strict=True)
-        assert (read.trial_ns[at], {row.path: ns for row, ns in samples if ns}) == times[start_ns]
+    for i, start_ns in enumerate(starts):
+        samples = zip(read.layers, read.self_ns[i].tolist(), strict=True)
+        assert (read.trial_ns[i], {row.path: ns for row, ns in samples if ns}) == times[start_ns]
     if read.ended == kinds.KILLED:  # no damage was reported: the end of the file is missing
         assert content == whole[: len(content)]
 
@@ -398,7 +398,7 @@ def test_trials_of_single_calls_become_rows_by_link():
     single = [("/a", "f", "forward"), ("/b", "g", "forward"), ("/a", "f", "forward")]
     single += [("/W", "h", "communication"), ("/V", "h", "communication")] * 2
     names = [single[number] for number in (1, 0, 4, 3)]  # rows by link have another order
-    layers = [Layer(at, *name, calls=1 + (at == 0)) for at, name in enumerate(single)]
+    layers = [Layer(index, *name, calls=1 + (index == 0)) for index, name in enumerate(single)]
     moves = {"arrived_ns": [10, 20, 30, 40], "left_ns": [11, 21, 31, 41]}
     after = {"arrived_ns": [50, 60], "left_ns": [51, 61]}
     recording = recorded(
@@ -406,7 +406,7 @@ def test_trials_of_single_calls_become_rows_by_link():
         Rows(tuple(layers)),
         trial(kinds.PROFILED, 100, 50, self_ns=[1, 2, 3, 4, 5, 6, 7], **moves),
         trial(kinds.HELD, 0, 30, self_ns=[1] * 7),
-        Rows(tuple(Layer(at, *name) for at, name in enumerate(names)), anew=True),
+        Rows(tuple(Layer(index, *name) for index, name in enumerate(names)), anew=True),
         trial(kinds.PROFILED, 200, 9, self_ns=[1] * 4, calls=[1] * 4, **after),
     )
     assert [(row.path, row.function, row.phase) for row in recording.layers] == names

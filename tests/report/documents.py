@@ -159,9 +159,9 @@ def a_network(n_layers: int = 1) -> ModelSummary:
 def program() -> Budget:
     """The time of a program, with time in every part and several names in most parts."""
     spent = [
-        Spent(part, name, 10**9 * (at + 1) + 10**7 * number, 10 * at + number)
-        for at, part in enumerate(PARTS)
-        for number, name in enumerate(("", "numpy", "chainer") * (at > 0) or ("",))
+        Spent(part, name, 10**9 * (index + 1) + 10**7 * number, 10 * index + number)
+        for index, part in enumerate(PARTS)
+        for number, name in enumerate(("", "numpy", "chainer") * (index > 0) or ("",))
     ]
     wall_ns = sum(each.ns for each in spent)
     how = "ValueError: no data"

@@ -123,8 +123,8 @@ _OTHER_TABLES = (
 def below(rows: list[BudgetRow]) -> list[tuple[BudgetRow, list[BudgetRow]]]:
     """Return every row that has rows below it, with the rows of the next level."""
     pairs = []
-    for at, row in enumerate(rows):
-        under = takewhile(lambda other, row=row: other.level > row.level >= 0, rows[at + 1 :])
+    for index, row in enumerate(rows):
+        under = takewhile(lambda other, row=row: other.level > row.level >= 0, rows[index + 1 :])
         if inner := [other for other in under if other.level == row.level + 1]:
             pairs.append((row, inner))
     return pairs
@@ -162,7 +162,7 @@ def test_parts_of_a_program_add_up(
         ),
     )
     recording = Recording(
-        tuple(Layer(at, path, "F", "forward", (), (), "") for at, path in enumerate(layers)),
+        tuple(Layer(index, path, "F", "forward", (), (), "") for index, path in enumerate(layers)),
         np.array([list(layers.values())]),
         trial_ns=np.array([in_trials_ns]),
     )

@@ -31,12 +31,12 @@ LIMITS = MachineLimits("k", "cpu", "2026-01-02T03:04:05Z", 2, 1e11, None, 2e10, 
 def with_work(recording: Recording, **changes: Any) -> Recording:
     """Give layer ``n``, except the last, 10 million operations and 600 kB times ``n``."""
     *others, last = recording.layers
-    for at, layer in enumerate(others, 1):
-        operations = {"flops": 10_000_000 * at, "macs": 5_000_000 * at}
-        others[at - 1] = replace(layer, **operations, nbytes_read=400_000, nbytes_written=200_000)
+    for i, layer in enumerate(others, 1):
+        operations = {"flops": 10_000_000 * i, "macs": 5_000_000 * i}
+        others[i - 1] = replace(layer, **operations, nbytes_read=400_000, nbytes_written=200_000)
     layers = (*others, last)
-    peaks = tuple(1024 * at for at in range(1, len(layers) + 1))
-    retained = tuple(512 * (-1) ** at for at in range(len(layers)))
+    peaks = tuple(1024 * i for i in range(1, len(layers) + 1))
+    retained = tuple(512 * (-1) ** i for i in range(len(layers)))
     phases = tuple(
         PhaseMemory(phase, (1 << 20) >> place, 1024 - 2048 * place)
         for place, phase in enumerate(dict.fromkeys(layer.phase for layer in layers))
@@ -82,8 +82,8 @@ def phased(
     """Make a run from rows of path, function, phase and time in us; by default a training."""
     shapes = ((1, 3),)
     layers = tuple(
-        Layer(at, path, function, phase, shapes, shapes, "float32", calls=(calls or {}).get(at, 1))
-        for at, (path, function, phase, _) in enumerate(rows)
+        Layer(i, path, function, phase, shapes, shapes, "float32", calls=(calls or {}).get(i, 1))
+        for i, (path, function, phase, _) in enumerate(rows)
     )
     self_ns = np.tile(np.int64([us * _US for *_, us in rows]), (50, 1))
     trial_ns = self_ns.sum(axis=1) + int(framework_us * _US)

@@ -33,8 +33,8 @@ def write_journal(file, n_trials=3):
         Rows(recording.layers, settings=recording.settings),
         Trial(WARMUP, 0, 5),
     )
-    for at in range(n_trials):
-        journal.add(Trial(PROFILED, at, 10**9, {"self_ns": recording.self_ns[at].tobytes()}))
+    for index in range(n_trials):
+        journal.add(Trial(PROFILED, index, 10**9, {"self_ns": recording.self_ns[index].tobytes()}))
     return recording
 
 

@@ -26,7 +26,7 @@ _MIN_NAMED_WIDTH = 0.03
 def parts(summary: Summary) -> Iterator[Boxes]:
     """A bar of the parts of a trial: functions, the framework, and the rest."""
     all_shares, names = shares(summary), [printable(str(name)) for name in summary.functions.index]
-    colours = {name: series(at) for at, name in enumerate(names[:MAX_COLOURS])}
+    colours = {name: series(index) for index, name in enumerate(names[:MAX_COLOURS])}
     others = names[MAX_COLOURS:]
     coloured = [
         (name, share, colours.get(name, "between"))

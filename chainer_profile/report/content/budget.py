@@ -227,8 +227,8 @@ def picture_of(budget: Budget) -> Iterator[Boxes]:
     yield from bar(
         "Where the time of the program went",
         [
-            (row.name, row.share, units.format_percent(row.share), series(at))
-            for at, row in enumerate(rows)
+            (row.name, row.share, units.format_percent(row.share), series(index))
+            for index, row in enumerate(rows)
             if row.share >= MIN_WIDTH
         ],
     )

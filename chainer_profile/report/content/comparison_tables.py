@@ -105,7 +105,7 @@ def programs(comparison: Comparison) -> Iterator[doc.Block]:
     rows.index = [_part_name(comparison, str(name)) for name in rows.index]
     columns = _PARTS if rows["low"].isna().all() else (*_PARTS, replace(_INTERVAL, drop=2))
     table = _table(columns, rows, "The whole program")
-    marks = [mark or doc.TOTAL * (not at) for at, mark in enumerate(table.marks)]
+    marks = [mark or doc.TOTAL * (not index) for index, mark in enumerate(table.marks)]
     yield replace(table, marks=marks, legend=["The parts add up to the whole program."])
 
 

@@ -181,7 +181,7 @@ def engine_table(run: EnginesRun) -> Table:
 def speedup_table(run: EnginesRun) -> Table:
     """The speed-up of each engine with right outputs over each other one, with intervals."""
     columns = [
-        replace(_speedup_column(slow, _interval_text), drop=at) for at, slow in enumerate(run.right)
+        replace(_speedup_column(slow, _interval_text), drop=i) for i, slow in enumerate(run.right)
     ]
     return Table([ENGINE, *columns], engine_rows(run, run.right), "Speed-ups")
 
@@ -193,7 +193,7 @@ def row_marks(rows: Iterable[SimpleNamespace]) -> list[str]:
 
 def row_anchors(run: EnginesRun) -> list[str]:
     """The anchors of the table's rows, to which the bars of the picture link."""
-    return [f"engine-{at}" for at in range(len(run.measured))]
+    return [f"engine-{index}" for index in range(len(run.measured))]
 
 
 def engine_rows(

@@ -55,7 +55,7 @@ def _sections(run: EnginesRun, recordings: Mapping[str, Recording]) -> list[doc.
     )
     warnings = [*texts.warnings(run), *texts.wrong_lines(run)]
     machine = text.environment_lines(run.environment)
-    machine_lines = [doc.text(line, aside=True, below=at > 0) for at, line in enumerate(machine)]
+    machine_lines = [doc.text(line, aside=True, below=i > 0) for i, line in enumerate(machine)]
     return [
         doc.Section("", doc.below([title, how]), (doc.BRIEF,)),
         doc.Section("", [doc.text(doc.strong(texts.verdict(run)))], both),

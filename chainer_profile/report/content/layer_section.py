@@ -269,14 +269,14 @@ def _spreads(times_ns: NDArray[np.int64]) -> Iterator[Spread]:
     high = np.partition(times_ns, last, axis=0)[last]
     blocks = np.array_split(times_ns, min(_MAX_BLOCKS, count))
     course = np.array([np.median(block, axis=0) for block in blocks])
-    for at in range(times_ns.shape[1]):
+    for i in range(times_ns.shape[1]):
         # Times are whole nanoseconds: with narrower bars, some would always be empty.
-        bins = min(_MAX_BINS, max(1, int(2 * count**0.4)), int(high[at] - minimum[at]) + 1)
-        span = max(1, int(high[at] - minimum[at]))
-        bin_indices = np.minimum((times_ns[:, at] - minimum[at]) * (bins / span), bins - 1)
+        bins = min(_MAX_BINS, max(1, int(2 * count**0.4)), int(high[i] - minimum[i]) + 1)
+        span = max(1, int(high[i] - minimum[i]))
+        bin_indices = np.minimum((times_ns[:, i] - minimum[i]) * (bins / span), bins - 1)
         counts = np.bincount(bin_indices.astype(np.intp), minlength=bins)
-        level = np.clip((course[:, at] - minimum[at]) / span, 0, 1)
-        shortest, longest = (units.format_duration(int(end[at]) * NS) for end in (minimum, maximum))
+        level = np.clip((course[:, i] - minimum[i]) / span, 0, 1)
+        shortest, longest = (units.format_duration(int(end[i]) * NS) for end in (minimum, maximum))
         yield Spread(
             np.ceil(counts / counts.max() * SPREAD).astype(int).tolist(),
             np.rint(level * SPREAD).astype(int).tolist(),

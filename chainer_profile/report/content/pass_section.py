@@ -253,8 +253,8 @@ def memory_on_page(summary: Summary) -> Iterator[Block]:
     if summary.recording.memory is None:
         return
     parts = [
-        (name, float(nbytes), units.format_nbytes(nbytes), series(at))
-        for at, (name, nbytes) in enumerate(memory_parts(summary))
+        (name, float(nbytes), units.format_nbytes(nbytes), series(index))
+        for index, (name, nbytes) in enumerate(memory_parts(summary))
     ]
     yield from bar("Memory at the peak of a trial", parts)
     yield Figure(
@@ -352,9 +352,9 @@ def _inside_table(
     omitted = "" if summary.several_phases else "phase"
     columns = [column for key, column in _INSIDE.items() if key != omitted]
     rows = [
-        _PartRow("" if at else parts.name, "" if at else parts.phase, part)
+        _PartRow("" if index else parts.name, "" if index else parts.phase, part)
         for parts in divided_times
-        for at, part in enumerate(parts.parts[:_MAX_PARTS])
+        for index, part in enumerate(parts.parts[:_MAX_PARTS])
     ]
     return Table([columns[0].headed(head), *columns[1:]], rows, caption, legend=legend)
 

@@ -191,7 +191,7 @@ def _collectives(ranks: Ranks) -> pd.DataFrame:
     moving_s = np.median(ranks.moving_of_last_ns, axis=0) * NS
     return pd.DataFrame(
         {
-            "order": [str(at) for at in range(1, len(layers) + 1)],
+            "order": [str(i) for i in range(1, len(layers) + 1)],
             "path": [layer.path for layer in layers],
             "function": [layer.function for layer in layers],
             "nbytes": [layer.input_nbytes for layer in layers],
@@ -276,9 +276,9 @@ def layers_csv(ranks: Ranks) -> str:
     compared_s[:, :, ranks.computing] = of_computing
     names = ("median_s", "others_s", "excess_s", "mean_excess_s", "late_excess_s")
     frames = []
-    for at, rank in enumerate(ranks.ranks):
-        times = dict(zip(names, (medians_s[at], *compared_s[:, at]), strict=True))
-        straggles = ["yes" if (at, layer.index) in slow else "" for layer in ranks.layers]
+    for index, rank in enumerate(ranks.ranks):
+        times = dict(zip(names, (medians_s[index], *compared_s[:, index]), strict=True))
+        straggles = ["yes" if (index, layer.index) in slow else "" for layer in ranks.layers]
         row_names = {"layer": ranks.layers, "rank": rank.number, "straggler": straggles}
         frames.append(pd.DataFrame(row_names | times))
     return to_csv(LAYER_COLUMNS, pd.concat(frames))
@@ -293,8 +293,8 @@ def collectives_csv(ranks: Ranks) -> str:
     every = _collectives(ranks)
     frames = [
         every.assign(
-            rank=rank.number, waiting_s=waiting_s[at], moving_s=moving_s[at], last=last[at]
+            rank=rank.number, waiting_s=waiting_s[index], moving_s=moving_s[index], last=last[index]
         )
-        for at, rank in enumerate(ranks.ranks)
+        for index, rank in enumerate(ranks.ranks)
     ]
     return to_csv(COLLECTIVE_COLUMNS, pd.concat(frames).sort_index(kind="stable"))

@@ -95,8 +95,8 @@ def _bars(ranks: Ranks) -> Iterator[doc.Boxes]:
 def _rank_parts(ranks: Ranks) -> Iterator[tuple[str, str, Floats]]:
     """Name, kind of box, and median seconds on each rank, for each part of an iteration."""
     number = 0
-    for at, phase in enumerate(ranks.phases):
-        parts_ns = {printable(phase): ranks.phase_ns[:, :, at]}
+    for index, phase in enumerate(ranks.phases):
+        parts_ns = {printable(phase): ranks.phase_ns[:, :, index]}
         if phase == COMMUNICATION and ranks.collectives:
             waiting_ns, moving_ns = (x.sum(axis=2) for x in (ranks.waiting_ns, ranks.moving_ns))
             parts_ns = {"waiting": waiting_ns, "moving": moving_ns, _BETWEEN: ranks.between_ns}

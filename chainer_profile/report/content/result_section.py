@@ -275,8 +275,8 @@ def tree_on_page(summary: Summary) -> Iterator[Block]:
     links, other_rows = tree_rows(summary, _ALL_LEVELS)
     if len(links) < 2:
         return
-    for at, (name, picture) in enumerate(boxes.links(summary)):
-        yield Fold((name,), [picture]) if at else picture
+    for index, (name, picture) in enumerate(boxes.links(summary)):
+        yield Fold((name,), [picture]) if index else picture
     rows = pd.concat([links, other_rows])
     yield Table(
         tree_columns(summary.phase_names, rows, indent=False),

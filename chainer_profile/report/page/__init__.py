@@ -118,7 +118,7 @@ def _section(
     name: str, heading: str, blocks: Sequence[Block], figures: Callable[[Figure], str]
 ) -> str:
     # Pictures come before the tables of the section.
-    first = next((at for at, block in enumerate(blocks) if isinstance(block, Table)), 0)
+    first = next((index for index, block in enumerate(blocks) if isinstance(block, Table)), 0)
     rest = sorted(blocks[first:], key=lambda block: not isinstance(block, Figure))
     content = html.write([*blocks[:first], *rest], figures=figures, max_rows=_VISIBLE_ROWS)
     label = f'aria-labelledby="{name}-title"' if heading else 'aria-label="Answer"'

@@ -37,8 +37,8 @@ _ABOVE = 3
 def pictures(comparisons: Sequence[Comparison]) -> dict[str, figures.Picture]:
     """The picture of each comparison, by its name in a page, with which its rows' anchors begin."""
     return {
-        f"comparison{at}": figures.Picture(partial(figure, comparison, f"comparison{at}"))
-        for at, comparison in enumerate(comparisons)
+        f"comparison{index}": figures.Picture(partial(figure, comparison, f"comparison{index}"))
+        for index, comparison in enumerate(comparisons)
     }
 
 
@@ -111,9 +111,9 @@ def _draw_bars(ax: Axes, layers: pd.DataFrame) -> None:
 def _write_factors(ax: Axes, layers: pd.DataFrame, font: float) -> None:
     """Write the factor above each changed layer."""
     style = figures.ABOVE | {"rotation": 90, "fontsize": font, "annotation_clip": False}
-    for at, row in enumerate(layers.itertuples()):
+    for index, row in enumerate(layers.itertuples()):
         if colour := _COLOURS.get(row.verdict):
-            top = at, max(row.before_s, row.after_s) * 1e3
+            top = index, max(row.before_s, row.after_s) * 1e3
             ax.annotate(
                 change_text(row.ratio, row.verdict), top, (0, _ABOVE), color=colour, **style
             )

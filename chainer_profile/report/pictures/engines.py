@@ -59,10 +59,10 @@ def figure(run: EnginesRun, recordings: Mapping[str, Recording]) -> Figure:
     for ax, scale in ((left, lengths), (right, with_parts)):
         _draw(ax, parts.mul(scale, axis=0), colours, run)
     style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "parse_math": False}
-    for at, (engine, median_s) in enumerate(zip(engines, medians_s, strict=True)):
+    for index, (engine, median_s) in enumerate(zip(engines, medians_s, strict=True)):
         factor = speedup_text(engine, run.baseline or engine)
         text = ", ".join(filter(None, (format_duration(median_s), factor)))
-        left.annotate(text, (lengths[at], at), (4, 0), fontsize=figures.TEXT - 0.5, **style)
+        left.annotate(text, (lengths[index], index), (4, 0), fontsize=figures.TEXT - 0.5, **style)
     labels = [shorten(printable(engine.label), _MAX_NAME) for engine in engines]
     left.set_yticks(range(len(engines)), labels, parse_math=False)
     left.set_ylim(len(engines) - 0.4, -0.6)

@@ -52,7 +52,7 @@ THEME = {
     FASTER_COLOUR: "faster",
     BETWEEN_COLOUR: "band-strong",
     ACCENT: "accent",
-    **{colour: f"series-{at}" for at, colour in enumerate(SERIES_COLOURS)},
+    **{colour: f"series-{index}" for index, colour in enumerate(SERIES_COLOURS)},
 }
 DPI = 150
 #: Id of the title in a figure's SVG.

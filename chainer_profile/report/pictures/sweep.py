@@ -132,12 +132,12 @@ def _draw_panel(ax: Axes, group: list[CaseResult], series: Groups) -> None:
     bar_width = 0.8 / len(series)
     with_numbers = len(series) <= _MAX_NUMBERED
     top = 0.0
-    for at, series_results in enumerate(series.values()):
+    for index, series_results in enumerate(series.values()):
         members = [result for result in group if result in series_results]
         x = np.array([networks.index(result.settings.model) for result in members], float)
-        x += (at - (len(series) - 1) / 2) * bar_width
+        x += (index - (len(series) - 1) / 2) * bar_width
         median, std = _times_ms(members)
-        ax.bar(x, median, width=bar_width * 0.92, color=_COLOURS[at])
+        ax.bar(x, median, width=bar_width * 0.92, color=_COLOURS[index])
         ax.errorbar(x, median, yerr=std, fmt="none", ecolor=figures.INK, **_WHISKERS)
         tops = median + np.nan_to_num(std)
         top = max(top, float(tops.max(initial=0)))

@@ -51,11 +51,11 @@ def render(summary: Summary, trial: int | None = None) -> str:
             named = {"ph": "M", "pid": pid, "tid": pid * _THREADS}
             events.append({**named, "name": "process_name", "args": {"name": title + side}})
             events.append({**named, "name": "process_sort_index", "args": {"sort_index": pid}})
-            for at, (track, kinds) in enumerate(TRACKS, start=1):
-                named = {"ph": "M", "pid": pid, "tid": pid * _THREADS + at}
+            for i, (track, kinds) in enumerate(TRACKS, start=1):
+                named = {"ph": "M", "pid": pid, "tid": pid * _THREADS + i}
                 events.append({**named, "name": "thread_name", "args": {"name": track}})
-                events.append({**named, "name": "thread_sort_index", "args": {"sort_index": at}})
-                events += _slices(summary, root, kinds, {"pid": pid, "tid": pid * _THREADS + at})
+                events.append({**named, "name": "thread_sort_index", "args": {"sort_index": i}})
+                events += _slices(summary, root, kinds, {"pid": pid, "tid": pid * _THREADS + i})
     other = {
         "model": model_name(recording.settings),
         "trials": recording.n_trials,

@@ -69,16 +69,16 @@ def _table(table: Table, max_rows: int | None = None) -> str:
         pairs = (f"<div><dt>{text(n)}</dt><dd>{text(v)}</dd></div>" for n, v in table.cells())
         return f'<dl class="properties">{"".join(pairs)}</dl>'
     columns = table.columns
-    name_at = next((at for at, column in enumerate(columns) if column.fold_width is not None), 0)
-    bar_at = next((at for at, column in enumerate(columns) if column.bar or column.unit.bar), None)
+    name_at = next((i for i, column in enumerate(columns) if column.fold_width is not None), 0)
+    bar_at = next((i for i, column in enumerate(columns) if column.bar or column.unit.bar), None)
     heads = [
-        f'<th scope="col"{_css_class(column, at == name_at)}>{text(name)}</th>'
-        for at, (column, name) in enumerate(zip(columns, table.head, strict=True))
+        f'<th scope="col"{_css_class(column, i == name_at)}>{text(name)}</th>'
+        for i, (column, name) in enumerate(zip(columns, table.head, strict=True))
     ]
     rows = [
         [
-            _cell(column, cell, at == name_at, _item(table.row_links, row))
-            for at, (column, cell) in enumerate(zip(columns, cells, strict=True))
+            _cell(column, cell, i == name_at, _item(table.row_links, row))
+            for i, (column, cell) in enumerate(zip(columns, cells, strict=True))
         ]
         for row, cells in enumerate(table.cells())
     ]
@@ -97,7 +97,7 @@ def _table(table: Table, max_rows: int | None = None) -> str:
             has_bar = longest and not is_missing(length)
             bar = _BAR.format(100 * length / longest) if has_bar else ""
             cells.insert(after_bar, f'<td class="bar">{bar}</td>')
-    lines = [f"<tr{_row_attributes(table, at)}>{''.join(row)}</tr>" for at, row in enumerate(rows)]
+    lines = [f"<tr{_row_attributes(table, i)}>{''.join(row)}</tr>" for i, row in enumerate(rows)]
     label = f' aria-label="{text(table.caption)}"' if table.caption else ""
     kind = "scroll tree" if table.depths else "scroll"
     # The tabindex lets the keyboard scroll it sideways.

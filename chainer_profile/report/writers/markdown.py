@@ -43,9 +43,9 @@ def _table(table: Table) -> str:
     rules = ("---:" if column.fold_width is None else "---" for column in table.columns)
     head = [cell(name) for name in table.head] or ["" for _ in table.columns]
     lines = [head, list(rules)]
-    for at, row in enumerate(table.cells()):
+    for index, row in enumerate(table.cells()):
         texts = map(_cell, table.columns, row)
-        bold = "**" if table.mark(at) else ""
+        bold = "**" if table.mark(index) else ""
         lines.append([f"{bold}{text}{bold}" if text else text for text in texts])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

@@ -47,7 +47,7 @@ def test_folded_text_is_complete(width: int, name: str) -> None:
 
 def test_columns_that_do_not_fit_are_named() -> None:
     columns = [column(name, str, of=unit.TEXT, fold=8) for name in ("first", "second")]
-    columns += [column(name, lambda row: "1234567890", drop=at) for at, name in enumerate("abcd")]
+    columns += [column(name, lambda row: "1234567890", drop=i) for i, name in enumerate("abcd")]
     for width, numbers, names in (
         (66, 4, ""),
         (65, 3, "b"),
