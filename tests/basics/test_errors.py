@@ -26,5 +26,5 @@ def test_an_exception_without_a_text_has_its_name(text):
 
 def test_a_value_that_cannot_be_shown_has_the_name_of_its_class():
     assert short_repr(MuteError()) == "a MuteError"
-    said = refusal(whole_number, "trials", MuteError(), 1, error=UsageError)
-    assert said == "trials is a MuteError: give a whole number, 1 or more"
+    message = refusal(whole_number, "trials", MuteError(), 1, error=UsageError)
+    assert message == "trials is a MuteError: give a whole number, 1 or more"

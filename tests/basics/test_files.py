@@ -42,8 +42,8 @@ def irregular(tmp_path):
 
 
 def test_only_regular_files_are_read(irregular, tmp_path):
-    for path, said in irregular.items():
-        with pytest.raises(OSError, match=said):
+    for path, message in irregular.items():
+        with pytest.raises(OSError, match=message):
             read_regular(path)
     (tmp_path / "file").write_bytes(b"123")
     assert read_regular(tmp_path / "file", max_nbytes=3) == b"123"
@@ -61,5 +61,5 @@ def test_a_file_is_replaced_when_it_is_complete(tmp_path):
         file.write(b"after")
     assert path.read_text() == "after"
     nowhere = tmp_path / "none" / "file"
-    said = refusal(replacing(nowhere).__enter__)
-    assert said == f"{nowhere}: cannot be written (there is no folder {nowhere.parent})"
+    message = refusal(replacing(nowhere).__enter__)
+    assert message == f"{nowhere}: cannot be written (there is no folder {nowhere.parent})"

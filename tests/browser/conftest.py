@@ -79,7 +79,7 @@ def open_page(browser, tmp_path):
         faults = opened.faults
         page.on("pageerror", lambda error: faults.append(str(error)))
         bad = ("error", "warning")
-        page.on("console", lambda said: said.type in bad and faults.append(said.text))
+        page.on("console", lambda message: message.type in bad and faults.append(message.text))
         page.on("dialog", lambda dialog: (faults.append(dialog.message), dialog.dismiss()))
         page.on("request", lambda request: opened.requests.append(request.url))
         page.goto(opened.url + at)

@@ -147,8 +147,8 @@ def test_removed_options_of_an_old_run_are_ignored(starts, capsys, monkeypatch):
         assert (args.batchsize, args.input, args.formats) == (3, "cifar10:5", ())
         assert [spec.shape for spec in args.input_shape] == [(8, 8)]
         assert left == ["--no-memory"]
-    said = "run is taken without --no-memory: this version has no such option"
-    assert capsys.readouterr().err == f"profile.py: {said}\n"
+    message = "run is taken without --no-memory: this version has no such option"
+    assert capsys.readouterr().err == f"profile.py: {message}\n"
 
 
 def test_threads_are_tried_if_the_profile_did_not_compare_them(starts):

@@ -150,9 +150,9 @@ def test_closed_pipe_ends_the_command_quietly():
 
 def test_report_with_a_new_title_does_not_print_the_tables(done):
     done("-q", "--out", "run")
-    said = "Written to run: report.md, report.html, layers.csv, links.csv and 4 more files\n"
+    message = "Written to run: report.md, report.html, layers.csv, links.csv and 4 more files\n"
     titled = ("--title", "Mine", "--author", "Ada", "--course", "Systems")
-    assert done("report", "run", *titled) == said
+    assert done("report", "run", *titled) == message
     title = profile.report.call_args.args[1]
     assert (title.title, title.author, title.course) == titled[1::2]
     tables = done("report", "run", "--author", "Ada", "--group-by", "function")

@@ -53,8 +53,8 @@ def test_run_does_not_fail_without_limits(monkeypatch, tmp_path, done, fails, ca
     with monkeypatch.context() as patch:  # a cache folder that is a file
         Path("file").write_text("mine")
         patch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-        said = " ".join(done("--machine").split())
-        assert said.endswith(f"not kept {limits_file()}: cannot be written (Not a directory)")
+        message = " ".join(done("--machine").split())
+        assert message.endswith(f"not kept {limits_file()}: cannot be written (Not a directory)")
     with monkeypatch.context() as patch:  # a busy machine
         patch.setattr(QuietMachine, "other_cpu", lambda self: 1.5)
         says = "other programs were busy, so the limits may be higher"
@@ -64,8 +64,8 @@ def test_run_does_not_fail_without_limits(monkeypatch, tmp_path, done, fails, ca
     assert fails("--machine", "again") == "too little memory"
     limits_file().unlink()
     assert main("-q", "-o", "run") == 0
-    said = "profile.py: the machine's limits were not measured: too little memory"
-    assert one_line(capsys.readouterr().err) == said
+    message = "profile.py: the machine's limits were not measured: too little memory"
+    assert one_line(capsys.readouterr().err) == message
     assert limits_of("run") is None
 
 

@@ -105,14 +105,14 @@ GATES: list[tuple[str, tuple[str, ...], int, str, str]] = [
 
 
 def test_gates_set_the_exit_code(capsys):
-    for made, words, code, shown, said in GATES:
+    for made, words, code, shown, message in GATES:
         if made:
             save_recording(Path("B"), OTHERS[made]())
-        assert main("compare", "A", *words) == code, (words, said)
+        assert main("compare", "A", *words) == code, (words, message)
         out, err = capsys.readouterr()
         assert shown in out
         assert bool(out) is ("-q" not in words)
-        assert said in " ".join(one_line(err).split()) if said else err == ""
+        assert message in " ".join(one_line(err).split()) if message else err == ""
 
 
 def test_gate_on_cpu_time_ignores_wall_time(done, fails):
@@ -122,11 +122,11 @@ def test_gate_on_cpu_time_ignores_wall_time(done, fails):
         cpu_ns = (load_run(Path(name)).clean_ns * factor).astype("int64")
         save_recording(Path(name), replace(recording, clean_cpu_ns=cpu_ns))
     assert "only the CPU time of a trial" in done("compare", "A", "A2", *CPU)
-    said = fails("compare", "A,A2", "B,B2", *CPU, "-q", code=3)
-    assert said.startswith("profile.py: slower: CPU time: 1.3")
+    message = fails("compare", "A,A2", "B,B2", *CPU, "-q", code=3)
+    assert message.startswith("profile.py: slower: CPU time: 1.3")
     assert main("compare", "A", "B3", *GATE, "-q") == 3
     done("compare", "A", "B3", *CPU, "-q")
     nothing = replace(load_run(Path("B")), clean_cpu_ns=np.zeros(40, np.int64))
     save_recording(Path("B"), nothing)
-    said = fails("compare", "A", "B", *CPU)
-    assert said.startswith("B: its trials take less CPU time than")
+    message = fails("compare", "A", "B", *CPU)
+    assert message.startswith("B: its trials take less CPU time than")

@@ -106,9 +106,9 @@ def test_folder_with_user_files_is_refused_before_measuring(monkeypatch, capsys)
             for path in (mine, notes):
                 path.write_text("mine")
             assert call(name, "-q", "-o", str(place)) == 2, mine
-            said = capsys.readouterr().err
-            assert f"{place} contains" in said
-            assert "name another folder" in said
+            message = capsys.readouterr().err
+            assert f"{place} contains" in message
+            assert "name another folder" in message
             assert {path for path in place.rglob("*") if path.is_file()} == {mine, notes}
             assert mine.read_text() == notes.read_text() == "mine"
     assert not Path("ran").exists()
@@ -118,8 +118,8 @@ def test_report_does_not_replace_user_files(fails):
     Path("th").mkdir()
     shutil.copy("run/recording.npz", "th/run.npz")
     Path("th/report.md").write_text("mine")
-    said = "th/report.md would be replaced; move it away, or move run.npz into a folder of its own"
-    assert fails("report", "th/run.npz", "-q", code=2) == said
+    text = "th/report.md would be replaced; move it away, or move run.npz into a folder of its own"
+    assert fails("report", "th/run.npz", "-q", code=2) == text
     assert names_in("th") == ["report.md", "run.npz"]
     assert Path("th/report.md").read_text() == "mine"
 
@@ -145,8 +145,8 @@ def test_signal_before_measuring_leaves_no_files(signum, code, fails):
         *(("-o", "a/b/run"), ("engines", "-o", "a"), ("advise", "-o", "a"), (*TRAIN, "-o", "a")),
         *(("export", "net.onnx"), ("summary",), ("-m", "own.py:Net", "--input-shape", "3")),
     ):
-        said = fails(*words, code=code, build=build)
-        assert said.endswith(".py: interrupted"), words
+        message = fails(*words, code=code, build=build)
+        assert message.endswith(".py: interrupted"), words
         assert set(names_in(".")) - {"__pycache__"} == {*before, "own.py"}, words
 
 

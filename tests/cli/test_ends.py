@@ -68,17 +68,17 @@ def test_trials_before_a_signal_are_kept(name, code, capsys):
 
 
 def test_signals_end_a_run_before_its_first_trial_or_in_a_trial_that_hangs(fails):
-    said = "profile.py: interrupted by SIGTERM: no profiled trial was complete"
+    text = "profile.py: interrupted by SIGTERM: no profiled trial was complete"
     build = acting(FIRST_TRIAL - 1, sending(signal.SIGTERM))
-    assert fails("-o", "a/b/run", code=143, build=build) == said
+    assert fails("-o", "a/b/run", code=143, build=build) == text
     assert os.listdir() == []
 
     def hang():
         sending(signal.SIGINT, times=2)()
         raise AssertionError("the trial went on")
 
-    said = fails("-n", "20", *INTO, code=130, build=acting(FIRST_TRIAL + 6, hang))
-    assert said == "profile.py: interrupted; python profile.py report run shows the trials so far"
+    text = fails("-n", "20", *INTO, code=130, build=acting(FIRST_TRIAL + 6, hang))
+    assert text == "profile.py: interrupted; python profile.py report run shows the trials so far"
     assert main("report", "run", "-q") == 0
     assert kept() == (6, "killed before its end")
 
@@ -129,8 +129,8 @@ def test_killed_run_is_recovered(done):
     assert process(*words).returncode == -signal.SIGKILL
     assert names_in("run") == ["recording.journal"]
     # The interrupted trial is lost.
-    said = "The run ended after 7 of 50 trials: killed before its end."
-    assert said in " ".join(done("report", "run").split())
+    message = "The run ended after 7 of 50 trials: killed before its end."
+    assert message in " ".join(done("report", "run").split())
     assert names_in("run") == FILES
     assert kept()[0] == 7
 
@@ -147,11 +147,11 @@ def test_killed_run_is_recovered(done):
     ],
 )
 def test_network_that_fails_at_its_50th_call_keeps_its_trials(error, message, fails):
-    said = fails("-n", "60", "-q", *INTO, build=acting(50, raising(error)))
-    assert said.startswith(message)
-    assert said.endswith("; 45 of 60 trials are in run")
+    text = fails("-n", "60", "-q", *INTO, build=acting(50, raising(error)))
+    assert text.startswith(message)
+    assert text.endswith("; 45 of 60 trials are in run")
     assert names_in("run") == FILES
-    assert kept() == (45, f"failed: {said.rpartition(';')[0]}")
+    assert kept() == (45, f"failed: {text.rpartition(';')[0]}")
 
 
 # -- full disks
@@ -161,15 +161,15 @@ def test_full_disk_during_the_trials_keeps_the_trials_that_fit(fails):
     where = "free some space, or choose another folder with --out"
     journal = "run/recording.journal: File too large"
     with file_size_limit(100):
-        said = fails("-n", "10000", "-o", "run")
-    assert said == f"the samples cannot be written after 0 trials: {journal}; {where}"
+        message = fails("-n", "10000", "-o", "run")
+    assert message == f"the samples cannot be written after 0 trials: {journal}; {where}"
     assert os.listdir() == []
     with file_size_limit(20_000):
-        said = fails("-n", "1000", "-q", *INTO)
+        message = fails("-n", "1000", "-q", *INTO)
     # The last group of trials is only in memory, but is in the recording.
     done = kept()[0]
     assert 10 < done < 1000
-    assert said == (
+    assert message == (
         f"the samples cannot be written after {done} trials: {journal}; {done} of "
         f"1,000 trials are in run; {where}"
     )
@@ -183,13 +183,13 @@ def test_recording_without_space_is_recovered_from_the_journal(monkeypatch, fail
         assert main("-n", "6", "-o", "run") == 1
         out, err = capsys.readouterr()
         assert "LinearFunction" in out
-        said = f"profile.py: error: {cannot} still in run/recording.journal: {AGAIN} run"
-        assert one_line(err) == said
-        assert fails("report", "run") == said.removeprefix("profile.py: error: ")
+        message = f"profile.py: error: {cannot} still in run/recording.journal: {AGAIN} run"
+        assert one_line(err) == message
+        assert fails("report", "run") == message.removeprefix("profile.py: error: ")
         build = acting(FIRST_TRIAL + 3, raising(RuntimeError("oh")))
-        said = fails("-q", "--clean-trials", "0", "-o", "failed", build=build)
-        assert said.startswith("the network fails after 3 trials")
-        assert said.endswith(f"{AGAIN} failed")
+        message = fails("-q", "--clean-trials", "0", "-o", "failed", build=build)
+        assert message.startswith("the network fails after 3 trials")
+        assert message.endswith(f"{AGAIN} failed")
     for name, trials in (("run", 6), ("failed", 3)):
         assert main("report", name, "-q") == 0
         assert names_in(name) == FILES
@@ -210,8 +210,8 @@ def test_reports_without_space_keep_the_recording(monkeypatch, fails, capsys):
     full = io.StringIO()
     full.write = raising(OSError(28, "No space left on device"))
     monkeypatch.setattr(sys, "stdout", full)
-    said = "standard output cannot be written (No space left on device)"
-    assert fails("-o", "other").startswith(said)
+    message = "standard output cannot be written (No space left on device)"
+    assert fails("-o", "other").startswith(message)
     assert names_in("other") == ALL_FILES
 
 

@@ -103,9 +103,9 @@ def test_engines_are_measured_compared_and_written(done, monkeypatch):
 def test_wrong_outputs_give_exit_code_4_after_files_are_written(capsys):
     assert run("--engines", "own:Wrong,own:Fast", "--out", "run") == 4
     out, err = capsys.readouterr()
-    said = one_line(err)
-    assert said.startswith("profile.py: wrong: wrong outputs: they differ by up to 1.0e+00 (")
-    assert said.endswith("tolerance of 1.0e-04; the first layer that differs is 1_ReLU at /")
+    message = one_line(err)
+    assert message.startswith("profile.py: wrong: wrong outputs: they differ by up to 1.0e+00 (")
+    assert message.endswith("tolerance of 1.0e-04; the first layer that differs is 1_ReLU at /")
     assert [name for name in names_in("run") if "." in name] == FILES
     wrong, fast = table()["wrong"], table()["fast"]
     assert (wrong["outputs"], wrong["speedup_vs_chainer"]) == ("wrong", "")
@@ -143,8 +143,8 @@ def test_engines_without_their_packages_are_listed_with_the_reason(done, monkeyp
         listed = done("engines", "--list-engines")
         assert f"other Another ({lacks}: pip install x)" in " ".join(listed.split())
         assert run("--engines", "other", "--out", "a", "--force", "-q") == 1
-        said = f"no engine but chainer ran: other: {lacks}: pip install x"
-        assert one_line(capsys.readouterr().err).endswith(said)
+        message = f"no engine but chainer ran: other: {lacks}: pip install x"
+        assert one_line(capsys.readouterr().err).endswith(message)
 
 
 def test_each_provider_has_its_name_and_folder_or_a_line_if_missing(done, monkeypatch):
@@ -163,9 +163,9 @@ def test_trials_before_an_interrupt_error_or_full_disk_are_kept(fails, capsys):
     assert "ended early (interrupted by SIGINT)" in capsys.readouterr().out
     assert 0 < int(table()["fast"]["trials"]) < 12
     ending = acting(20, raising(ValueError("enough")))
-    said = fails("engines", "--trials", "12", *FAST, "--force", "-q", build=ending)
-    assert said.startswith("chainer: after ")
-    assert said.endswith("trials: ValueError: enough")
+    message = fails("engines", "--trials", "12", *FAST, "--force", "-q", build=ending)
+    assert message.startswith("chainer: after ")
+    assert message.endswith("trials: ValueError: enough")
     with file_size_limit(100):  # a full disk
         assert run(*FAST, "--force") == 1
     out, err = capsys.readouterr()

@@ -37,8 +37,8 @@ def test_file_accepts_any_batch_size_or_one(done):
     assert batch == "for any batch\n"
     for size in (1, 2, 5):
         check("net.onnx", model, size)
-    said = done("export", "one.onnx", build=Single)
-    assert "; for a batch of 1 (the network accepts no other: " in said
+    message = done("export", "one.onnx", build=Single)
+    assert "; for a batch of 1 (the network accepts no other: " in message
     Path("net.onnx").write_bytes(b"old")
     model.fc.W.array[...] = 7
     chainer.serializers.save_npz("weights.npz", model)
@@ -51,19 +51,19 @@ def test_file_accepts_any_batch_size_or_one(done):
 
 def test_failed_export_leaves_no_file(fails, monkeypatch):
     with file_size_limit(100):
-        said = fails("export", "net.onnx")
-    assert said.startswith("net.onnx: ")
-    assert "cannot be written" in said
+        message = fails("export", "net.onnx")
+    assert message.startswith("net.onnx: ")
+    assert "cannot be written" in message
     assert names_in(".") == []
     run = OnnxRuntimeEngine.run
     wrong = lambda *args: tuple(array + np.float32(0.25) for array in run(*args))  # noqa: E731
     Path("net.onnx").write_bytes(b"old")
     with monkeypatch.context() as patch:
         patch.setattr(OnnxRuntimeEngine, "run", wrong)
-        said = fails("export", "net.onnx", "--force", code=4)
-    assert said.startswith("net.onnx: outputs differ by at most 2.")
-    assert said.endswith(", more than the tolerance of 1.0e-04; nothing is written")
+        message = fails("export", "net.onnx", "--force", code=4)
+    assert message.startswith("net.onnx: outputs differ by at most 2.")
+    assert message.endswith(", more than the tolerance of 1.0e-04; nothing is written")
     assert (names_in("."), Path("net.onnx").read_bytes()) == (["net.onnx"], b"old")
     monkeypatch.setattr(EngineEntry, "why_unavailable", lambda self: "not installed")
-    said = "onnxruntime is not installed: python -m pip install onnx onnxruntime"
-    assert fails("export", "other.onnx") == said
+    message = "onnxruntime is not installed: python -m pip install onnx onnxruntime"
+    assert fails("export", "other.onnx") == message

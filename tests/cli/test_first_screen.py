@@ -51,8 +51,8 @@ def test_first_screen_of_a_run_is_short_and_adds_up(name, folder, done, monkeypa
     for unclear in ("to a gap", "both limits", "call cost", "come right after"):
         assert unclear not in out
     findings = summarise(RUNS[name]()).findings
-    said = "Next: " in out or "To make it faster, measure what helps" in out
-    assert said == (steps_to_do(findings) != [])
+    message = "Next: " in out or "To make it faster, measure what helps" in out
+    assert message == (steps_to_do(findings) != [])
     # --full shows the other findings.
     full = done("report", folder.name, "--full", "--format", "none")
     for finding in findings:

@@ -136,10 +136,10 @@ model(x) | model(x) | takes only options, not 'model(x)'
 
 def test_wrong_input_is_refused_in_one_line(shell):
     for row in REFUSED.splitlines()[1:]:
-        *given, said = row.split(" | ")
+        *given, message = row.split(" | ")
         error = shell.line(*given) if len(given) == 1 else shell.cell(*given)
         assert isinstance(error, UsageError), row
-        assert said in str(error)
+        assert message in str(error)
         assert "\n" not in str(error)
     # Errors in the user's code are raised unchanged.
     assert isinstance(shell.line("unknown(x)"), NameError)
@@ -256,9 +256,9 @@ def test_missing_ipython_is_a_one_line_error():
         "try: chainer_profile.load_ipython_extension\n"
         "except chainer_profile.ProfileError as error: print(error)"
     )
-    said = python("-c", code, cwd=ROOT)
-    assert (said.stderr, said.stdout.count("\n")) == ("", 1)
-    assert said.stdout.startswith("the notebook extension needs IPython")
+    message = python("-c", code, cwd=ROOT)
+    assert (message.stderr, message.stdout.count("\n")) == ("", 1)
+    assert message.stdout.startswith("the notebook extension needs IPython")
 
 
 def test_our_warnings_never_raise_in_a_cell(shell, monkeypatch, capsys):
@@ -268,5 +268,5 @@ def test_our_warnings_never_raise_in_a_cell(shell, monkeypatch, capsys):
         warnings.simplefilter("error")
         summary = shell.of_cell("y = model(x)", options=f"{FEW} -q --memory")
     assert summary.recording.memory is None
-    said = "chainer-profile: the memory pass failed (the memory pass failed: OSError: none)"
-    assert said in capsys.readouterr().err
+    message = "chainer-profile: the memory pass failed (the memory pass failed: OSError: none)"
+    assert message in capsys.readouterr().err

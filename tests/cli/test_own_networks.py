@@ -81,10 +81,10 @@ def test_networks_with_integer_inputs_or_several_inputs_are_exported(done, fails
     from_file = (*MLP[:4], "--input", "x.npy")
     assert "wrote batch.onnx" in done("export", "batch.onnx", *from_file)
     sequences = ("--model", "nets.py:Tagger", "--model-args", "7,8", "--input-shape", "2..9x7")
-    said = "engines take arrays by position: give --input-shape without a name, and no sequences"
-    assert fails("export", "tagger.onnx", *sequences, code=2) == said
-    said = fails("export", "half.onnx", *TWO[:4], code=2)
-    assert said.startswith("Two takes (x, t): missing a required argument: 't'; give an --input-sh")
+    text = "engines take arrays by position: give --input-shape without a name, and no sequences"
+    assert fails("export", "tagger.onnx", *sequences, code=2) == text
+    text = fails("export", "half.onnx", *TWO[:4], code=2)
+    assert text.startswith("Two takes (x, t): missing a required argument: 't'; give an --input-sh")
 
 
 @needs_onnxruntime
@@ -96,8 +96,8 @@ def test_exported_file_runs_with_its_own_weights(done, fails):
     done("export", "model.onnx", *weights)
     words = ("engines", "--engines", "onnxruntime", "--load-engine", "model.onnx", "-q")
     assert main(*words, *weights, "--out", "right") == 0
-    said = fails(*words, "--out", "other")
-    assert said == (
+    message = fails(*words, "--out", "other")
+    assert message == (
         "no engine but chainer ran: onnxruntime: the weights in model.onnx are not the network's "
         "(the first to differ is /fc/W): give --weights, or --seed, as for export"
     )

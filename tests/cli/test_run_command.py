@@ -46,7 +46,7 @@ def run(*words, at_first="", afterwards="", script="train.py", form="none", **mo
     return run_in_child(*(["--format", form] if form else []), *words, script, **more)
 
 
-def said():
+def stderr_text():
     return Path("err").read_text()
 
 
@@ -57,7 +57,7 @@ def test_each_run_has_its_own_folder_below_reports():
     places = ("train-2", "train")
     assert files("reports") == [f"{name}/{file}" for name in places for file in BOTH]
     assert files("there") == []
-    assert "reports/train-2\n" in said()
+    assert "reports/train-2\n" in stderr_text()
     assert Path("out").read_text() == "done\n"
     names = {"..py": "program", ".hidden.py": "hidden", "b\udcff.py": "b_", "-": "stdin"}
     names[".."] = Path.cwd().parent.name
@@ -71,13 +71,13 @@ def test_folder_with_a_run_is_refused_before_the_program_runs():
     assert before.n_trials == 16  # without a memory pass, every iteration is timed
     assert before.memory is None
     assert run(*INTO) == 2
-    assert "contains a run already" in said()
-    assert said().count("\n") == 1
+    assert "contains a run already" in stderr_text()
+    assert stderr_text().count("\n") == 1
     assert Path("out").read_text() == ""
     assert run(*INTO, "--force", at_first="raise ValueError") == 1
     assert load_run(HERE).environment == before.environment  # the old run is not replaced
     assert run("-q", "--memory", *INTO, "--force", afterwards="if i == 9: break") == 0
-    assert said() == ""
+    assert stderr_text() == ""
     assert load_run(HERE).n_trials == 8
     assert load_run(HERE).memory is not None
     # A run can consist of the budget alone.
@@ -90,15 +90,15 @@ def test_folder_with_a_run_is_refused_before_the_program_runs():
 def test_programs_that_hardly_use_chainer_run():
     wrapped = "assert not hasattr(chainer.Optimizer.update, '__wrapped__')"
     assert run("--compat-only", afterwards=wrapped) == 0
-    assert (said(), Path("reports").exists()) == ("", False)
+    assert (stderr_text(), Path("reports").exists()) == ("", False)
     Path("plain.py").write_text("print('here')")
     assert run_in_child(*INTO, "plain.py") == 0
-    assert said() == "profile.py: the program called nothing in Chainer\n"
+    assert stderr_text() == "profile.py: the program called nothing in Chainer\n"
     assert not HERE.exists()
     save = "import chainer; chainer.serializers.save_npz('saved.npz', chainer.links.Linear(3, 3))"
     Path("save.py").write_text(save)
     assert run_in_child(*INTO, "save.py") == 0
-    assert "save.py took" in said()
+    assert "save.py took" in stderr_text()
     assert read_budget(HERE).total(SNAPSHOTS).count == 1
 
 
@@ -125,7 +125,7 @@ def test_forked_child_does_not_change_the_profile(child):
     more = f"if i == 8:\n        if os.fork() == 0: {child}\n        os.wait()"
     assert run(*INTO, afterwards=more) == 0
     assert files("here") == BOTH
-    assert said().count("Written to") == 1
+    assert stderr_text().count("Written to") == 1
     budget = read_budget(HERE)
     assert budget.outcome == COMPLETE
     assert budget.total(ITERATIONS).count == 16
@@ -150,10 +150,12 @@ def test_short_program_has_a_page_only_if_requested(monkeypatch):
     tables = ["layers.csv", "links.csv", "report.md"]
     assert run(*INTO, form="") == 0
     assert files("here") == sorted([*BOTH, *tables])
-    assert said().endswith("; for the page and pictures, run python profile.py report here\n")
+    assert stderr_text().endswith(
+        "; for the page and pictures, run python profile.py report here\n"
+    )
     assert run(*INTO, "--force", form="page") == 0
     assert {*BOTH, *tables, "report.html", "layers.png"} <= set(files("here"))
-    assert "for the page" not in said()
+    assert "for the page" not in stderr_text()
     monkeypatch.setattr(script_report, "_SHORT_NS", 0)
     assert run("-o", "long", form="") == 0
     assert {"report.html", "layers.png"} <= set(files("long"))
@@ -170,8 +172,8 @@ def test_full_disk_keeps_the_trials_that_fit_and_shows_how_to_recover_them(monke
         "from now on trials are kept in memory, and lost if the program is killed; "
         f"{again} {folder} recovers the earlier trials\n"
     )
-    assert at_once in said()
-    at_end = " ".join(said().replace(at_once, "").split())
+    assert at_once in stderr_text()
+    at_end = " ".join(stderr_text().replace(at_once, "").split())
     found = re.search(r"device\); (\d+) of (\d+) trials are still in \S+journal: ", at_end)
     kept, made = map(int, found.groups())
     assert 0 < kept < made <= 16
@@ -191,7 +193,7 @@ def test_unwritable_folder_is_reported_before_the_program_ends():
     text = "if i == 15:\n        sys.stderr.write('the end\\n')"
     Path("train.py").write_text(TRAINS.replace("AFTERWARDS", text).replace("AT_FIRST", "time = 0"))
     assert run_in_child("-q", str(program), within=elsewhere) == 0
-    at_once, _, at_end = said().partition("the end\n")
+    at_once, _, at_end = stderr_text().partition("the end\n")
     assert at_once == (
         "profile.py: /proc/reports/train: cannot be written (No such file or directory): trials "
         "are kept in memory, and lost if the program is killed\n"
@@ -219,14 +221,14 @@ def test_busy_other_programs_give_a_warning(other_cpu):
     is_busy = other_cpu == 1.3
     assert load_run(HERE).conditions.other_cpu == read_budget(HERE).other_cpu == other_cpu
     cores = len(os.sched_getaffinity(0))
-    first, _, _ = " ".join(said().split()).partition(" part ")
+    first, _, _ = " ".join(stderr_text().split()).partition(" part ")
     assert (f"Warning: Other programs kept 1.3 of {cores} core" in first) == is_busy
 
 
 def test_changes_that_were_tried_are_on_the_screen_and_in_a_report():
     # 16 iterations are too few for significant results, but every change is listed.
     assert run("--try", *INTO, form="json") == 0
-    first = said().partition("\n\n")[0]
+    first = stderr_text().partition("\n\n")[0]
     assert "training step of train.py" in first
     assert "Not tried: " in first
     content = (HERE / "advice.md").read_text()

@@ -47,14 +47,14 @@ def test_each_way_to_start_lists_the_same_networks_and_shows_its_name(tmp_path):
         "from chainer_profile.__main__ import main; sys.exit(main())",
     ]
     unknown = "error: unknown command 'comapre' (did you mean compare?)"
-    for words, said in (
+    for words, message in (
         ([ROOT / "profile.py", "comapre"], f"profile.py: {unknown}"),
         ([*module, "comapre"], f"python -m chainer_profile: {unknown}"),
         ([*installed, "train", "--epoch", "0"], "chainer-profile train: error: argument -e/--epo"),
     ):
         result = start(*words, cwd=tmp_path, PYTHONPATH=str(ROOT))
         assert result.returncode == 2
-        assert result.stderr.startswith(said)
+        assert result.stderr.startswith(message)
 
 
 @pytest.mark.parametrize("program", ["profile.py", "train.py"])

@@ -30,5 +30,5 @@ def test_rows_and_columns_can_be_chosen(done, fails):
     ]
     words = ("--input-shape", "3:int32", "--columns", "parameters")
     assert rows(*words, build=lambda: L.EmbedID(9, 4)) == [{"parameters": "36"}]
-    said = fails("summary", build=lambda: L.EmbedID(9, 4))
-    assert said.endswith("give --input-shape SHAPE:int32")
+    message = fails("summary", build=lambda: L.EmbedID(9, 4))
+    assert message.endswith("give --input-shape SHAPE:int32")

@@ -124,9 +124,9 @@ BAD = {
 def test_bad_toml_is_refused_in_one_line(tmp_path):
     path = tmp_path / "r3.toml"
     for text, message in BAD.items():
-        said = refusal(read, path, text, error=UsageError)
-        assert message in said, text
-        assert said.startswith(f"{path}: ")
+        output = refusal(read, path, text, error=UsageError)
+        assert message in output, text
+        assert output.startswith(f"{path}: ")
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "fifo")
     for name, reason in {"fifo": "not a regular file", "folder": "Is a directory"}.items():

@@ -84,8 +84,8 @@ def test_sweep_writes_a_table_and_plots_and_repeats_no_case(capsys, monkeypatch)
 def test_failed_case_is_named(capsys, monkeypatch):
     monkeypatch.setenv("SWEEP", json.dumps({"resnet18": "fail"}))
     name, why = "resnet18-8x8-cpu-b1", "there is no luck"
-    said = refusal(run, *TWO)
-    assert said == f"1 of 2 cases failed: {name} ({why}); repeat the command to try again"
+    message = refusal(run, *TWO)
+    assert message == f"1 of 2 cases failed: {name} ({why}); repeat the command to try again"
     out, err = capsys.readouterr()
     assert f"{name}: {why}; trying once more" in err
     assert f"Failed: {name}: {why}" in out
@@ -99,8 +99,8 @@ def test_failed_case_is_named(capsys, monkeypatch):
 def test_dry_run_lists_commands(capsys):
     assert run(*TWO, "--batchsize", "1,2,1", "--device", "gpu:0", "--dry-run") == 0
     listed, err = capsys.readouterr()
-    said = "2 cases are given more than once and run once, such as resnet18-8x8-gpu0-b1"
-    assert err == f"profile.py: {said}\n"
+    message = "2 cases are given more than once and run once, such as resnet18-8x8-gpu0-b1"
+    assert err == f"profile.py: {message}\n"
     out = listed.splitlines()
     assert len(out) == 8
     assert out[2] == "resnet18-8x8-gpu0-b2"
@@ -132,8 +132,8 @@ def test_sweep_continues_after_a_signal(signum):
     _, err = sweep.communicate()
     assert [row["network"] for row in table("s")] == ["resnet18"]
     if signum == signal.SIGINT:
-        said = "interrupted; 1 of 3 cases are done: repeat the command to continue"
-        assert (sweep.returncode, err) == (130, f"profile.py: {said}\n")
+        message = "interrupted; 1 of 3 cases are done: repeat the command to continue"
+        assert (sweep.returncode, err) == (130, f"profile.py: {message}\n")
         assert "1 of 3 cases." in Path("s/sweep.md").read_text()
         return
     assert sweep.returncode == -signal.SIGKILL

@@ -95,16 +95,16 @@ def test_training_writes_its_files_and_replaces_them_only_with_force(done, fails
     # A failed command does not change the files.
     before = content()
     assert "contains a training already; continue it with" in fails(*SMALL, "-q", code=2)
-    said = fails(*SMALL, "--force", build=lambda classes: Net(classes + 1))
-    assert said.endswith("must return floats of shape (2, 10), but it returns (2, 11)")
+    message = fails(*SMALL, "--force", build=lambda classes: Net(classes + 1))
+    assert message.endswith("must return floats of shape (2, 10), but it returns (2, 11)")
     assert content() == before
     Path(DEFAULT, "snapshot_iter_99").write_bytes(b"")
     Path(DEFAULT, "notes").write_text("mine")
     assert main("--force", "--seed", "1", "-e", "1", "--snapshot", "every=4") == 0
     assert names_in(DEFAULT) == ["log", "model.npz", "notes", "snapshot_iter_4", "snapshot_iter_5"]
     with locked(DEFAULT, ""):
-        said = fails(*SMALL, "-q")
-    assert said == f"{DEFAULT}: another training is writing there; wait until it ends"
+        message = fails(*SMALL, "-q")
+    assert message == f"{DEFAULT}: another training is writing there; wait until it ends"
 
 
 def test_same_seed_gives_the_same_model_with_or_without_a_profile():
@@ -140,8 +140,8 @@ def test_training_continues_after_a_signal(name, call, snapshot):
     signum = getattr(signal, name)
     assert stopped.returncode == (128 + signum if snapshot else -signum)
     hint = f"the snapshot is {Path('run', 'snapshot_iter_7')}; continue with --resume"
-    said = f"train.py: interrupted by {name}: {hint}\n" if snapshot else ""
-    assert stopped.stderr == said
+    message = f"train.py: interrupted by {name}: {hint}\n" if snapshot else ""
+    assert stopped.stderr == message
     assert not Path("run", "model.npz").exists()
     assert main(*own, "--resume") == 0
     assert iterations("run") == [5, 10, 15]
@@ -160,9 +160,9 @@ ENDS = [
 @pytest.mark.parametrize(("act", "number", "code", "begin", "is_kept"), ENDS)
 def test_training_that_ends_early_keeps_its_last_snapshot(act, number, code, begin, is_kept, fails):
     at_call = lambda self, call: act(self) if call == number else None  # noqa: E731
-    said = fails(*SMALL, "-q", code=code, build=type("Acting", (Net,), {"at_call": at_call}))
-    assert said.startswith(begin)
-    assert said.endswith(f"the last snapshot is {DEFAULT / 'snapshot_iter_5'}") is is_kept
+    message = fails(*SMALL, "-q", code=code, build=type("Acting", (Net,), {"at_call": at_call}))
+    assert message.startswith(begin)
+    assert message.endswith(f"the last snapshot is {DEFAULT / 'snapshot_iter_5'}") is is_kept
     assert (DEFAULT / "snapshot_iter_5").exists() is is_kept
     assert not (DEFAULT / "model.npz").exists()
 

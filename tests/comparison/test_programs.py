@@ -209,9 +209,9 @@ def test_gate_is_not_judged_by_one_run_of_a_program_that_is_slower():
 def test_gate_fails_for_iterations_and_layers_of_one_run_and_for_programs_of_several():
     before = side("A", budget(imports=1))
     once = compare(before, side("B", budget(imports=2), factor=1.5))
-    said = list(failure_lines(once, GATE))
-    assert said[0].startswith(f"{PROFILED}: 1.5")
-    assert len(said) == 1 + 24
+    message = list(failure_lines(once, GATE))
+    assert message[0].startswith(f"{PROFILED}: 1.5")
+    assert len(message) == 1 + 24
     several = [
         side(name, *[budget(imports=s + index / 100) for index in range(3)])
         for name, s in (("A", 1), ("B", 2))

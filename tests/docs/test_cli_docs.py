@@ -38,8 +38,8 @@ def meaning(parser, action):
     """Return the help of an option, and its default if the help does not mention it."""
     help = action.help or ""
     default = action.default
-    said = "default" in help or not action.option_strings or action.nargs == 0
-    if not said and default not in (None, False, "", (), argparse.SUPPRESS):
+    message = "default" in help or not action.option_strings or action.nargs == 0
+    if not message and default not in (None, False, "", (), argparse.SUPPRESS):
         help += " (default: %(default)s)"
     text = help % {**vars(action), "prog": parser.prog}
     return escaped(text)

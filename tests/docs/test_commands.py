@@ -284,8 +284,8 @@ def test_commands_of_a_page_run_in_order(page, reader, subtests):
             argv = with_few_trials(shown.argv)
             word, words = _split(argv)
             args = parser_of(word).parse_args(words)
-            code, said = reader(argv)
-            assert code == 0, said
+            code, message = reader(argv)
+            assert code == 0, message
             check(word, args)
 
 

@@ -177,8 +177,8 @@ def checks() -> dict[str, Recording]:
         *((clock(mhz), clock(1950)) for mhz in (345, 0, None)),
     ):
         state = Conditions(gpu_before=before, gpu_after=after)
-        said = (it and f"{it.sm_mhz} {', '.join(it.throttle)}" for it in (before, after))
-        cases[" to ".join(map(str, said))] = on_gpu(conditions=state)
+        message = (it and f"{it.sm_mhz} {', '.join(it.throttle)}" for it in (before, after))
+        cases[" to ".join(map(str, message))] = on_gpu(conditions=state)
     few = (make_training(5, environment=blas(4), settings={"command": command})
            for command in (OURS, "python train.py"))  # fmt: skip
     cases |= zip(("a training", "a training of one's own"), few, strict=True)

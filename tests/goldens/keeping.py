@@ -15,12 +15,12 @@ def of_files(make: Callable[[], Kept]) -> Callable[[], Kept]:
     return make
 
 
-def listed(said: Callable[[Any], Iterable[str]] = iter) -> Callable[..., Any]:
+def listed(describe: Callable[[Any], Iterable[str]] = iter) -> Callable[..., Any]:
     """Register a function that makes cases; its file lists each case and the lines about it."""
 
     def keep(cases: Callable[[], Mapping[str, Any]]) -> Callable[[], Mapping[str, Any]]:
         def written() -> Kept:
-            lines = {name: list(said(case)) or ["nothing"] for name, case in cases().items()}
+            lines = {name: list(describe(case)) or ["nothing"] for name, case in cases().items()}
             return {"txt": "".join("\n".join([f"-- {name}", *lines[name], ""]) for name in lines)}
 
         KEPT[cases.__name__] = written

@@ -207,7 +207,7 @@ def ranked() -> dict[str, Iterable[str]]:
         "cut short late": merge(pair | {"rank-1": late}),
         "one alone": merge({"rank-1": pair["rank-1"]}),
     }
-    said: dict[str, Iterable[str]] = {name: _counted_of(ranks) for name, ranks in cases.items()}
+    text: dict[str, Iterable[str]] = {name: _counted_of(ranks) for name, ranks in cases.items()}
     bad, names = "ValueError: a batch is bad", [f"rank-{index}" for index in range(3)]
     end, end_now, kill = COMPLETE, "exit code 0", KILLED
     stopped = [np.arange(4) + after for after in (1000, 0, 1000)]
@@ -223,5 +223,5 @@ def ranked() -> dict[str, Iterable[str]]:
         ([end, kill, end], {}),
         ([kill] * 3, {}),
     )
-    said |= {f"ended {ended}, {outcomes}": _ended(ended, outcomes) for ended, outcomes in endings}
-    return said | {"killed at other iterations": _ended([kill] * 3, {}, iteration=stopped)}
+    text |= {f"ended {ended}, {outcomes}": _ended(ended, outcomes) for ended, outcomes in endings}
+    return text | {"killed at other iterations": _ended([kill] * 3, {}, iteration=stopped)}

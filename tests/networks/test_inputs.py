@@ -137,7 +137,7 @@ def test_files_that_are_not_pictures_are_refused(tmp_path, picture, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("name", "array", "said"),
+    ("name", "array", "message"),
     [
         ("x.npy", np.array([None, 1]), "(it contains Python objects, not numbers): give a file of"),
         ("x.npz", np.array([None, 1]), "(it contains Python objects, not numbers): give a file of"),
@@ -145,12 +145,12 @@ def test_files_that_are_not_pictures_are_refused(tmp_path, picture, monkeypatch)
         ("x.npz", np.zeros(2, "datetime64[s]"), "contains datetime64[s]: save arrays of numbers"),
     ],
 )
-def test_arrays_of_a_file_are_numbers(name, array, said, tmp_path):
+def test_arrays_of_a_file_are_numbers(name, array, message, tmp_path):
     path = tmp_path / name
     (np.savez if path.suffix == ".npz" else np.save)(path, array)
     text = refusal(load_arguments, path)
     assert text.startswith(str(path))
-    assert said in text
+    assert message in text
     assert "allow_pickle" not in text
 
 
@@ -172,5 +172,5 @@ def test_files_that_hold_no_arrays_are_refused_without_advice_to_unpickle(name, 
 
 def test_picture_must_be_a_regular_file(tmp_path):
     os.mkfifo(tmp_path / "p.png")
-    said = refused(tmp_path / "p.png", error=ProfileError)
-    assert said == f"cannot read the picture {tmp_path / 'p.png'}: not a regular file"
+    message = refused(tmp_path / "p.png", error=ProfileError)
+    assert message == f"cannot read the picture {tmp_path / 'p.png'}: not a regular file"

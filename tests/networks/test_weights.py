@@ -147,8 +147,8 @@ def test_pickled_code_in_a_weights_file_is_not_run(path, trained):
 
 def test_weights_must_be_in_a_regular_file(tmp_path):
     os.mkfifo(tmp_path / "fifo")
-    said = refused(make(), tmp_path / "fifo")
-    assert said == f"cannot read {tmp_path / 'fifo'}: not a regular file"
+    message = refused(make(), tmp_path / "fifo")
+    assert message == f"cannot read {tmp_path / 'fifo'}: not a regular file"
 
 
 def test_arrays_that_do_not_fit_into_memory_are_refused(path, trained, monkeypatch):

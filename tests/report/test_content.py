@@ -126,12 +126,12 @@ def test_each_format_says_once_that_a_run_ended_early(
         blocks = first_screen(summary)
     else:
         blocks = blocks_in_form(form, profile.sections(summary))
-    said = " ".join(
+    message = " ".join(
         plain(block.line if isinstance(block, Fold) else getattr(block, "with_lead", ()))
         for block in blocks
     )
-    assert said.count("The run ended") == bool(words)
-    assert words in said
+    assert message.count("The run ended") == bool(words)
+    assert words in message
 
 
 def test_report_of_resnet20_is_short_and_lists_each_layer() -> None:
@@ -246,8 +246,8 @@ def test_command_is_shown_once() -> None:
     for form in (first_screen, profile.overview, page_of, report):
         words = [getattr(block, "words", ()) for block in form(summary)]
         words += [item for block in form(summary) for item in getattr(block, "items", ())]
-        said = [*map(plain, words), *(getattr(block, "text", "") for block in form(summary))]
-        (command,) = (text for text in said if "profile.py advise" in text)
+        message = [*map(plain, words), *(getattr(block, "text", "") for block in form(summary))]
+        (command,) = (text for text in message if "profile.py advise" in text)
         # The reports give the reason before the command.
         assert form is first_screen or "accelerate() replaces" in command
         assert form is first_screen or "Inference engines" in command
@@ -357,7 +357,7 @@ def test_columns_of_a_network_can_be_chosen() -> None:
 
 def test_headline_of_a_program_is_the_mean_that_its_parts_add_up_to() -> None:
     training = make_training()
-    for longest_ms, mean, said in (
+    for longest_ms, mean, message in (
         (4, "3.808 ms", ""),
         (900, "26.21 ms", "They take 3.700 ms to 900.0 ms; only the mean adds up to the program."),
     ):
@@ -373,8 +373,8 @@ def test_headline_of_a_program_is_the_mean_that_its_parts_add_up_to() -> None:
         shown = report_md(summarise(recording), related=profile.RelatedResults(program=whole))
         headline = f"A training step takes {mean} (mean of 42 iterations; median 3.700 ms, "
         assert headline in shown.replace("**", "")
-        assert ("They take" in shown) == bool(said)
-        assert said in shown
+        assert ("They take" in shown) == bool(message)
+        assert message in shown
         # The first sentence and the table have the same figure.
         assert f"{mean} each" in shown
         assert re.search(rf"^\| \**iterations\**.* \**{mean}\** \|$", shown, re.MULTILINE)
@@ -392,8 +392,8 @@ def test_headline_of_changed_iterations_counts_only_iterations_in_rows() -> None
     whole = ProgramTime(spent, {("iterations", ""): [recording, changed]})
     shown = report_md(summarise(recording), related=profile.RelatedResults(program=whole))
     mean = units.format_duration(float(training.trial_ns.mean()) * 1e-9)
-    said = f"takes {mean} (mean of {recording.n_trials} of 1,000 iterations;"
-    assert said in shown.replace("**", "")
+    message = f"takes {mean} (mean of {recording.n_trials} of 1,000 iterations;"
+    assert message in shown.replace("**", "")
 
 
 def test_shortened_function_name_keeps_its_end() -> None:

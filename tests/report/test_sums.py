@@ -191,13 +191,13 @@ def test_shown_parts_of_a_trial_and_the_rest_add_up(recording: Recording) -> Non
     whole = [share for _, share in shares(summary)]
     assert whole == sorted(whole, reverse=True)
     assert not whole or sum(whole) == pytest.approx(1)
-    said = largest_shares(summary)
-    parts = [float(share) for share in re.findall(r"([\d.]+) %", said)]
-    assert (said == "") == (not whole or whole[0] < 0.03)
-    if "all else" in said:
+    message = largest_shares(summary)
+    parts = [float(share) for share in re.findall(r"([\d.]+) %", message)]
+    assert (message == "") == (not whole or whole[0] < 0.03)
+    if "all else" in message:
         assert sum(parts) == pytest.approx(100, abs=0.06 * len(parts))
         assert parts[-1] >= 3
-    elif said:
+    elif message:
         assert round(sum(parts) + 0.05 * len(parts), 1) >= 97
         assert sum(parts) <= 100 + 0.06 * len(parts)
     assert len(parts) <= 4

@@ -73,19 +73,19 @@ def test_summary_shows_the_slowest_layers_and_its_findings(path: Any) -> None:
     paths = [row[0] for row in page.rows]
     head = paths.index(f"slowest of {len(layers)} layers")
     assert paths[head + 1 : head + 6] == layers["path"].tolist()[:5]
-    said = " ".join(page.texts)
+    message = " ".join(page.texts)
     for finding in summary.findings:
-        assert " ".join(finding.text.split()) in said
+        assert " ".join(finding.text.split()) in message
     assert len(html) < 30_000
 
 
 def test_notebook_shows_python_calls_instead_of_options() -> None:
-    said = " ".join(
+    message = " ".join(
         checked(summarise(make_training(5, settings={"command": ""}))._repr_html_()).texts
     )
-    assert "chainer_profile.accelerate()" in said
-    assert "(trials=1000)" in said
-    assert "--" not in said
+    assert "chainer_profile.accelerate()" in message
+    assert "(trials=1000)" in message
+    assert "--" not in message
 
 
 def test_recording_is_shown_as_its_summary_or_says_that_it_has_no_trials() -> None:
@@ -93,9 +93,9 @@ def test_recording_is_shown_as_its_summary_or_says_that_it_has_no_trials() -> No
     assert views.recording_html(recording) == views.summary_html(summarise(recording))
     nothing = {name: getattr(recording, name)[:0] for name in ("self_ns", "trial_ns", "start_ns")}
     empty = replace(recording, **nothing, ended="interrupted by SIGINT")
-    said = " ".join(checked(views.recording_html(empty)).texts)
+    message = " ".join(checked(views.recording_html(empty)).texts)
     for part in ("contains no complete profiled trial, so there is no result.", "SIGINT", "chain"):
-        assert part in said
+        assert part in message
 
 
 def test_comparison_shows_changes_and_network_shows_its_rows() -> None:

@@ -105,12 +105,12 @@ def test_dask_sweep_retries_a_case_and_stops_on_ctrl_c_or_without_its_scheduler(
     command = documented("profile.py .*dask:", address)
     sweep = start(command, subprocess.PIPE)
     with open("gate") as gate:  # until the second case starts
-        said = ""
-        while not re.search(r"\[\d/\d\] resnet18", said):
+        message = ""
+        while not re.search(r"\[\d/\d\] resnet18", message):
             line = sweep.stderr.readline()
-            assert line, said
-            said += line
-        assert "killed by SIGKILL; trying once more" in said
+            assert line, message
+            message += line
+        assert "killed by SIGKILL; trying once more" in message
         sweep.send_signal(signal.SIGINT)
         assert gate.read() == ""  # the case ends with the sweep
     _, err = sweep.communicate()

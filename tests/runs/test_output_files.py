@@ -37,24 +37,24 @@ FOLDERS = [
 ]
 
 
-@pytest.mark.parametrize(("names", "has_results", "force", "said"), FOLDERS)
-def test_folder_with_foreign_files_is_refused(names, has_results, force, said):
+@pytest.mark.parametrize(("names", "has_results", "force", "message"), FOLDERS)
+def test_folder_with_foreign_files_is_refused(names, has_results, force, message):
     given = (RUN, is_run_file, "run", has_results, force)
     refuse_foreign(*given)  # the folder does not exist
     put(*names)
-    if said:
-        assert refusal(refuse_foreign, *given, error=UsageError) == said
+    if message:
+        assert refusal(refuse_foreign, *given, error=UsageError) == message
     else:
         refuse_foreign(*given)
 
 
 def test_folder_with_the_name_of_a_report_is_refused_even_with_force():
     (RUN / "report.md").mkdir(parents=True)
-    said = "run/report.md is a folder; move it away, or name another folder"
+    message = "run/report.md is a folder; move it away, or name another folder"
     given = (RUN, is_run_file, "run", False, True)
-    assert refusal(refuse_foreign, *given, error=UsageError) == said
+    assert refusal(refuse_foreign, *given, error=UsageError) == message
     contents = {"layers.csv": b"1", "report.md": b"1"}
-    assert refusal(write, RUN, contents, error=UsageError) == said
+    assert refusal(write, RUN, contents, error=UsageError) == message
     assert names_in(RUN) == ["report.md"]  # no file is removed
 
 

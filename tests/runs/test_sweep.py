@@ -25,7 +25,7 @@ class Answers:
 
     def __init__(self, *failures):
         self.failures = [*failures]
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.stopped: list[str] = []
         self.tried: list[Case] = []
 
@@ -46,7 +46,7 @@ class Answers:
     def run(self, taken, cases=CASES):
         taken.begin()
         workers = Workers(self.submit, self.stopped.append)
-        return [result for _, result in run_cases(cases, taken, workers, self.said.append)]
+        return [result for _, result in run_cases(cases, taken, workers, self.messages.append)]
 
 
 def test_cases_run_one_after_another_and_are_kept():
@@ -56,7 +56,7 @@ def test_cases_run_one_after_another_and_are_kept():
         results = answers.run(taken)
         assert [taken.finished(case) for case in CASES] == results
     assert [(result.name, result.machine) for result in results] == [(n, "there") for n in NAMES]
-    assert (answers.said, answers.stopped) == ([], [])
+    assert (answers.messages, answers.stopped) == ([], [])
     # The command in the recording repeats the case.
     command = load_run(OUT / NAMES[0]).settings.command
     assert command == f"python profile.py {' '.join(CASES[0].words)} --out s/{NAMES[0]}"
@@ -77,9 +77,9 @@ def test_failed_case_is_tried_twice_and_the_other_cases_run(failure, error, time
         *others, last = answers.run(taken)
         assert bool(taken.finished(CASES[1])) is (times == 1)
     assert answers.tried == [*CASES, CASES[1]]
-    (said,) = answers.said
-    assert said.startswith(f"{NAMES[1]}: {error}")
-    assert said.endswith("; trying once more")
+    (message,) = answers.messages
+    assert message.startswith(f"{NAMES[1]}: {error}")
+    assert message.endswith("; trying once more")
     assert [result.error for result in others] == ["", ""]
     assert last.error.startswith(error) if times == 2 else last.error == ""
 
@@ -129,9 +129,9 @@ def test_sweep_can_grow_is_locked_and_is_replaced_with_force():
     other = [make_case("resnet34"), make_case("resnet50")]
     # A sweep that differs only in its number of trials has cases of the same names.
     more = [replace(case, settings=replace(case.settings, trials=9)) for case in CASES]
-    said = r"--out s contains another sweep \(with resnet18-8x8-cpu-b1\); name another folder, or"
+    text = r"--out s contains another sweep \(with resnet18-8x8-cpu-b1\); name another folder, or"
     for cases in (other, more):
-        with pytest.raises(UsageError, match=said), take_sweep(OUT, cases, force=False):
+        with pytest.raises(UsageError, match=text), take_sweep(OUT, cases, force=False):
             pass
     with take_sweep(OUT, other, force=True) as taken:
         assert taken.finished(other[0]) is None  # the case is measured again
@@ -150,6 +150,6 @@ DAMAGED = ["{", "null", PLAN % (2, "[]"), PLAN % (1, "3"), PLAN % (1, '[{"name":
 def test_damaged_plan_is_refused_in_one_line(content):
     OUT.mkdir()
     (OUT / "sweep.json").write_text(content)
-    said = r"sweep\.json: damaged, or of a newer version; remove it, or name another folder"
-    with pytest.raises(UsageError, match=said), take_sweep(OUT, CASES, True):
+    message = r"sweep\.json: damaged, or of a newer version; remove it, or name another folder"
+    with pytest.raises(UsageError, match=message), take_sweep(OUT, CASES, True):
         pass

@@ -77,8 +77,8 @@ def test_roofline_legend_counts_layers_without_a_dot_too() -> None:
         (axes,) = roofline.figure(summary).axes
         texts = [text.get_text() for text in axes.get_legend().get_texts()]
         assert texts[:2] == ["hot layers (2)", "other layers (7)"]
-        said = [text for text in texts if "not shown" in text]
-        assert said == [f"{hidden} of them without known operations, not shown"]
+        message = [text for text in texts if "not shown" in text]
+        assert message == [f"{hidden} of them without known operations, not shown"]
 
 
 def test_pictures_do_not_use_pyplot() -> None:
