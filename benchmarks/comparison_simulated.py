@@ -110,13 +110,13 @@ class Called:
 def same_code(size: int, comparisons: int) -> Called:
     """Compare equal code, with ``size`` runs on each side."""
     rng = np.random.default_rng([0, size])
-    made = [compared(rng, size) for _ in range(comparisons)]
-    called = np.array([len(comparison.changed) for comparison in made])
+    simulated = [compared(rng, size) for _ in range(comparisons)]
+    called = np.array([len(comparison.changed) for comparison in simulated])
     return Called(
         layers=float(called.mean()) / len(network()[0]),
         any_layer=float((called > 0).mean()),
-        trial=sum(each.totals["verdict"].iloc[0] != SAME for each in made) / comparisons,
-        gate=sum(bool(each.slower_than(GATE)) for each in made) / comparisons,
+        trial=sum(each.totals["verdict"].iloc[0] != SAME for each in simulated) / comparisons,
+        gate=sum(bool(each.slower_than(GATE)) for each in simulated) / comparisons,
     )
 
 

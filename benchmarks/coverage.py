@@ -170,10 +170,10 @@ def ended(name: str, wanted: float, runs: int) -> tuple[float, float]:
     """
     kind, typical = KINDS[name]
     rng = np.random.default_rng(0)
-    made = [run for _ in range(runs) if (run := stopped(kind, wanted, rng)) is not None]
+    simulated = [run for _ in range(runs) if (run := stopped(kind, wanted, rng)) is not None]
     true_ns = TYPICAL_NS * typical
-    correct = [low <= true_ns <= high for low, high in map(trials_interval, made)]
-    return float(np.median([len(run) for run in made])), float(np.mean(correct))
+    correct = [low <= true_ns <= high for low, high in map(trials_interval, simulated)]
+    return float(np.median([len(run) for run in simulated])), float(np.mean(correct))
 
 
 def within(correct: float, runs: int, lower: float, upper: float = 1.0) -> bool:

@@ -40,19 +40,19 @@ MOVING, BETWEEN = 2e5, 5e3
 def rows(count: int) -> tuple[Layer, ...]:
     """Make the rows of a training step. A fifth are collectives, another fifth are updates."""
     blocks = max(1, count // 11)
-    made: list[tuple[str, str, str, int | None]] = []
+    specs: list[tuple[str, str, str, int | None]] = []
     for phase in ("forward", "backward"):
         order = range(blocks) if phase == "forward" else range(blocks)[::-1]
-        made += [(f"/res{i}", name, phase, None) for i in order for name, *_ in FUNCTIONS]
-    made += [
+        specs += [(f"/res{i}", name, phase, None) for i in order for name, *_ in FUNCTIONS]
+    specs += [
         (f"/res{i}/{name}", "Allreduce", "communication", 4 * 36_864)
         for i in range(blocks)
         for name in ("W", "gamma", "beta")
     ]
-    made += [(f"/res{i}", "MomentumSGD", "update", None) for i in range(2 * blocks)]
+    specs += [(f"/res{i}", "MomentumSGD", "update", None) for i in range(2 * blocks)]
     return tuple(
         Layer(index, path, function, phase, input_nbytes=nbytes)
-        for index, (path, function, phase, nbytes) in enumerate(made)
+        for index, (path, function, phase, nbytes) in enumerate(specs)
     )
 
 
@@ -187,8 +187,8 @@ def simulate(trainings: int) -> None:
                 rng = np.random.default_rng(seed)
                 where = int(rng.integers(size)), int(rng.integers(30))
                 planted = {where: milliseconds}
-                made = training(size, seed=1000 + seed, planted_ms=planted, every=every)
-                costs_ms = {(rank, layer): ms for rank, layer, ms in found_in(merge(made))}
+                recordings = training(size, seed=1000 + seed, planted_ms=planted, every=every)
+                costs_ms = {(rank, layer): ms for rank, layer, ms in found_in(merge(recordings))}
                 right += costs_ms.keys() == {where}
                 if where in costs_ms:
                     errors.append(abs(costs_ms[where] * every / milliseconds - 1))

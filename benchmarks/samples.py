@@ -91,28 +91,28 @@ def make(sample: str, target: Path, names: Collection[str] | None = None) -> set
     names = KEPT[sample] if names is None else names
     if is_of_engines(sample):
         run, recordings = engines.read_run(folder)
-        made = {target / name for name in engines.write_reports(target, run, recordings)}
-        for path in [path for path in made if path.name not in names]:
+        written = {target / name for name in engines.write_reports(target, run, recordings)}
+        for path in [path for path in written if path.name not in names]:
             path.unlink()
-            made.remove(path)
+            written.remove(path)
         for engine in run.engines:
             begin = f"{engine.folder}/"
             files = {name.removeprefix(begin) for name in names if name.startswith(begin)}
             if engine.name in recordings and not all(map(is_source, files)):
                 make_folder(target / begin)
                 summary = summarise(recordings[engine.name])
-                made |= set(write_reports(target / begin, summary, only=files))
+                written |= set(write_reports(target / begin, summary, only=files))
     else:
         formats, title = (), None
         if not is_of_program(sample):
             args = parser_of("profile").parse_args(command(sample)[1:])
             formats, title = args.formats, ReportTitle(args.title, args.author, args.course)
         summary = with_folder_name(summarise(load_run(folder)), Path("reports", "samples", sample))
-        made = set(write_reports(target, summary, formats, title, only=names, run=folder))
-    for path in made:
+        written = set(write_reports(target, summary, formats, title, only=names, run=folder))
+    for path in written:
         if path.suffix == ".png":
             reduce_colours(path)
-    return {path.relative_to(target).as_posix() for path in made}
+    return {path.relative_to(target).as_posix() for path in written}
 
 
 def reduce_colours(path: Path) -> None:

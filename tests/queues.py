@@ -132,10 +132,12 @@ def asked(**changes):
     return Settings(**({"trials": 20, "clean_trials": 5, "warmups": 2} | changes))
 
 
-def run(model, made=None, phase="forward", loss="auto", optimizer=None, **kwargs):
+def run(model, settings=None, phase="forward", loss="auto", optimizer=None, **kwargs):
     """Run trials without the memory pass."""
     step = make_step(phase, model, (image(),), loss=loss, optimizer=optimizer)
-    return runner.run(step, made or asked(), **({"memory": False, "clock": model.clock} | kwargs))
+    return runner.run(
+        step, settings or asked(), **({"memory": False, "clock": model.clock} | kwargs)
+    )
 
 
 def check(recording):

@@ -23,13 +23,13 @@ def pixels(content):
     return np.asarray(picture.resize((16, 16), Image.Resampling.BOX), float)
 
 
-def assert_same(sample, made):
+def assert_same(sample, written):
     """Check that a file of a sample equals a new one.
 
     Words must be equal. Last digits of numbers may differ between versions of NumPy, and details
     of fonts in pictures between versions of Matplotlib.
     """
-    old, new = sample.read_bytes(), made.read_bytes()
+    old, new = sample.read_bytes(), written.read_bytes()
     if sample.suffix == ".png":
         assert np.abs(pixels(old) - pixels(new)).mean() < 3, sample
         return
@@ -48,12 +48,12 @@ def test_sample_files_equal_new_ones(sample, tmp_path, monkeypatch):
     # Reducing colours is slow, and the comparison ignores it: do it for one sample.
     if sample != "resnet20-cpu-b32-train":
         monkeypatch.setattr(samples, "reduce_colours", lambda path: None)
-    made = samples.make(sample, tmp_path)
-    assert made == {name for name in KEPT[sample] if not samples.is_source(name)}
-    for folder, names in ((tmp_path, made), (SAMPLES / sample, set(KEPT[sample]))):
+    written = samples.make(sample, tmp_path)
+    assert written == {name for name in KEPT[sample] if not samples.is_source(name)}
+    for folder, names in ((tmp_path, written), (SAMPLES / sample, set(KEPT[sample]))):
         present = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
         assert set(map(str, present)) == names
-    for name in made:
+    for name in written:
         assert_same(SAMPLES / sample / name, tmp_path / name)
 
 

@@ -185,15 +185,15 @@ def together(tried: Sequence[ChangeResult]) -> ChangeResult | None:
     best = best_of(helping)
     if best is None or best.gain is None:
         return None
-    factor, made = best.gain.factor, best.candidate.change
+    factor, combined = best.gain.factor, best.candidate.change
     for each in helping:
         change = each.candidate.change
-        if each.gain and made.with_(change) != made and whole.with_(change) == whole:
-            factor, made = factor * each.gain.factor, made.with_(change)
-    if made == best.candidate.change:
+        if each.gain and combined.with_(change) != combined and whole.with_(change) == whole:
+            factor, combined = factor * each.gain.factor, combined.with_(change)
+    if combined == best.candidate.change:
         return None
     return ChangeResult(
-        replace(best.candidate, name=TOGETHER, change=made),
+        replace(best.candidate, name=TOGETHER, change=combined),
         wall=Speedup(factor, math.nan, math.nan),
         before_s=best.before_s,
         after_s=best.before_s / factor,

@@ -44,10 +44,12 @@ def ending_text(recording: Recording) -> str:
     """Say after how many trials a run ended, and why; empty if it made all of them."""
     if recording.ended == COMPLETE:
         return ""
-    made, wanted = recording.n_trials, recording.settings.trials
+    n_trials, wanted = recording.n_trials, recording.settings.trials
     # A program sets no number of trials.
-    made_of = f"{format_count(made)} of " if wanted else ""
-    return f"The run ended after {made_of}{plural(wanted or made, 'trial')}: {recording.ended}."
+    total_of = f"{format_count(n_trials)} of " if wanted else ""
+    return (
+        f"The run ended after {total_of}{plural(wanted or n_trials, 'trial')}: {recording.ended}."
+    )
 
 
 def interrupted(summary: Summary) -> Iterator[Finding]:

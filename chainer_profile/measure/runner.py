@@ -338,14 +338,14 @@ def run(
 
         @cache
         def recording() -> Recording:
-            made = trials.recording()
+            result = trials.recording()
             conditions = replace(
-                made.conditions,
+                result.conditions,
                 calibrations=tuple(times for times in calibrations if times is not None),
                 not_finite=nonfinite,
                 denormals=find_denormals(step.roots, session.target.aggregator.rows),
             )
-            return replace(made, conditions=conditions)
+            return replace(result, conditions=conditions)
 
         results: dict[str, Any] = {}
         for position, run_pass in enumerate(passes, 1):

@@ -54,13 +54,13 @@ def make_arguments(specs: Sequence[InputSpec], batchsize: int, seed: int) -> Inp
         return [_draw(generator, spec, (int(count), *spec.shape)) for count in steps]
 
     with _in_memory(f"a batch of {format_count(batchsize)} inputs"):
-        made = [(spec.name, argument(spec)) for spec in specs]
+        arguments = [(spec.name, argument(spec)) for spec in specs]
     batch = as_batch(
-        tuple(value for name, value in made if not name),
-        {name: value for name, value in made if name},
+        tuple(value for name, value in arguments if not name),
+        {name: value for name, value in arguments if name},
         f"random arrays, seed {seed}",
     )
-    typed = [value for spec, (_, value) in zip(specs, made, strict=True) if spec.dtype]
+    typed = [value for spec, (_, value) in zip(specs, arguments, strict=True) if spec.dtype]
     arrays = (value if isinstance(value, list) else [value] for value in typed)
     return replace(batch, typed=tuple(chain.from_iterable(arrays)))
 

@@ -96,8 +96,8 @@ def _read_npy(archive: zipfile.ZipFile, key: str, path: Path) -> Any:
         raise
     except Exception as error:  # zipfile, zlib and numpy raise many kinds on damaged files
         raise ProfileError(f"{path} is cut short or damaged: {key} cannot be read") from error
-    made = " ".join(step for step in steps if "PUT" not in step and step != "MEMOIZE")
-    if "EMPTY_LIST NONE APPEND" not in made:
+    opcodes = " ".join(step for step in steps if "PUT" not in step and step != "MEMOIZE")
+    if "EMPTY_LIST NONE APPEND" not in opcodes:
         raise ProfileError(f"{path}: {key} is a Python object, not an array")
     return np.array(None)
 

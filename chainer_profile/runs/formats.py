@@ -48,7 +48,7 @@ class Report:
         from chainer_profile.report.content.profile import report
         from chainer_profile.report.document import Figure
 
-        for block in report(self.summary, self.title, related=self.related, made=self.sections):
+        for block in report(self.summary, self.title, related=self.related, prepared=self.sections):
             if self.only is None or not isinstance(block, Figure) or block.file in self.only:
                 yield block
 

@@ -60,7 +60,7 @@ def write_reports(
     refuse_folders(folder, {format.file for format in requested}.__contains__)
     # All usual reports are made before the first is written, so an interruption leaves all or none.
     usual = {format.file: format.make(report) for format in requested if not format.name}
-    files = write(folder, {file: made for file, made in usual.items() if made is not None})
+    files = write(folder, {file: text for file, text in usual.items() if text is not None})
     # Other formats may be large, so each is written before the next is made.
     for format in requested:
         if format.name and (content := format.make(report)) is not None:

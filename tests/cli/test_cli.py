@@ -87,8 +87,8 @@ def test_report_writes_the_reports_again_and_shows_the_requested_tables(done):
 def test_tree_and_groups_are_shown_if_requested(done):
     blocks = [chainer.Sequential(L.Linear(3, 3), L.Linear(3, 3)) for _ in range(2)]
     forward = lambda self, x: F.relu(self.blocks[1](self.blocks[0](x)))  # noqa: E731
-    made = net(forward, blocks=chainer.ChainList(*blocks))
-    shown = done("--tree", "--phase", "train", "-o", "run", build=lambda: made)
+    network = net(forward, blocks=chainer.ChainList(*blocks))
+    shown = done("--tree", "--phase", "train", "-o", "run", build=lambda: network)
     assert "Sequential" in shown
     assert done("report", "run", "--tree", "3").count("Linear ") > shown.count("Linear ")
     alone = done("report", "run", "--group-by", "block", "--limit", "0").splitlines()

@@ -105,9 +105,9 @@ GATES: list[tuple[str, tuple[str, ...], int, str, str]] = [
 
 
 def test_gates_set_the_exit_code(capsys):
-    for made, words, code, shown, message in GATES:
-        if made:
-            save_recording(Path("B"), OTHERS[made]())
+    for other, words, code, shown, message in GATES:
+        if other:
+            save_recording(Path("B"), OTHERS[other]())
         assert main("compare", "A", *words) == code, (words, message)
         out, err = capsys.readouterr()
         assert shown in out

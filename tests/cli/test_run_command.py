@@ -175,8 +175,8 @@ def test_full_disk_keeps_the_trials_that_fit_and_shows_how_to_recover_them(monke
     assert at_once in stderr_text()
     at_end = " ".join(stderr_text().replace(at_once, "").split())
     found = re.search(r"device\); (\d+) of (\d+) trials are still in \S+journal: ", at_end)
-    kept, made = map(int, found.groups())
-    assert 0 < kept < made <= 16
+    kept, n_trials = map(int, found.groups())
+    assert 0 < kept < n_trials <= 16
     assert f"here/recording.journal: free some space, then run {again} " in at_end
     assert main("report", "here", "-q") == 0
     assert load_run(HERE).n_trials == kept

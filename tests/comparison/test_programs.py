@@ -65,8 +65,8 @@ def budget(outcome=COMPLETE, script="train.py --epoch 2", **parts_s):
     return Budget(script, "2000", "2100", outcome, wall_ns, tuple(spent))
 
 
-def side(name, *programs, **made):
-    runs = tuple(iterations(10 * len(name) + ord(name) + i, **made) for i in range(len(programs)))
+def side(name, *programs, **fields):
+    runs = tuple(iterations(10 * len(name) + ord(name) + i, **fields) for i in range(len(programs)))
     return Side(name, runs, programs)
 
 

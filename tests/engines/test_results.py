@@ -205,10 +205,10 @@ def test_failures_are_reported_and_keep_other_results(reference, monkeypatch):
 def test_engine_run_survives_a_round_trip_through_its_file(tmp_path):
     odd = result("odd", 10, differences=(OutputDifference(math.inf, 0.0),), note="as is")
     run = make_run(MISSING, odd, WRONG, other_cpu=0.5, ended="interrupted by SIGINT")
-    path, made = tmp_path / RESULTS, recordings()
+    path, runs = tmp_path / RESULTS, recordings()
     assert "contains no run of engines (no engines.json)" in refusal(read_json, path)
-    made["chainer"] = replace(made["chainer"], conditions=Conditions(other_cpu=0.5))
-    for subset in (made, {}, {"fast": made["fast"]}):
+    runs["chainer"] = replace(runs["chainer"], conditions=Conditions(other_cpu=0.5))
+    for subset in (runs, {}, {"fast": runs["fast"]}):
         path.write_text(write_json(run, subset))
         again = with_recorded_fields(read_json(path), subset)
         assert write_json(again, {}) == write_json(run, {})
@@ -226,11 +226,11 @@ def test_engine_run_survives_a_round_trip_through_its_file(tmp_path):
 
 
 def test_engine_without_a_version_is_read_without_one(tmp_path):
-    path, made = tmp_path / RESULTS, recordings()
-    unnamed = replace(made["fast"], settings=replace(SETTINGS, engine="fast"))
-    made["fast"] = replace(unnamed, environment=ENVIRONMENT)
-    path.write_text(write_json(make_run(), made))
-    again = with_recorded_fields(read_json(path), made)
+    path, runs = tmp_path / RESULTS, recordings()
+    unnamed = replace(runs["fast"], settings=replace(SETTINGS, engine="fast"))
+    runs["fast"] = replace(unnamed, environment=ENVIRONMENT)
+    path.write_text(write_json(make_run(), runs))
+    again = with_recorded_fields(read_json(path), runs)
     assert [engine.version for engine in again.engines] == [ENVIRONMENT.chainer, ""]
 
 

@@ -29,7 +29,7 @@ from chainer_profile.report.writers.csv_files import layers_csv, links_csv
 from tests.conftest import make_recording, make_training
 from tests.fusing import chainer_run, engine_run, in_threes
 from tests.goldens.keeping import Kept, of_files
-from tests.report import documents as made
+from tests.report import documents as examples
 from tests.report.working import with_work
 
 ACCELERATED = ChangeResult(
@@ -143,7 +143,7 @@ def training() -> Kept:
 
 @of_files
 def compared() -> Kept:
-    usual = made.compared()
+    usual = examples.compared()
     gate = Gate(0.05)
     chainer = chainer_run()
     fused = compare(chainer, engine_run(chainer_run(2), [(), *in_threes()[:-1], (21, 22)]))
@@ -163,7 +163,7 @@ def compared() -> Kept:
 def program() -> Kept:
     # The two iterations of the memory pass are not recorded.
     short, training = summarise(make_recording(3)), summarise(make_training(3200))
-    spent = made.program()
+    spent = examples.program()
     beside = [part for part in spent.spent if part.part not in (ITERATIONS, CALLS)]
     trials = Spent(ITERATIONS, "", 12_050_000_000, 3202), Spent(CALLS, "", 30_000_000, 5)
     wall_ns = sum(part.ns for part in (*beside, *trials))

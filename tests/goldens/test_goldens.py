@@ -19,14 +19,14 @@ HERE = Path(__file__).parent
 @pytest.mark.parametrize("name", KEPT)
 def test_output_equals_the_golden_files(name: str, request: pytest.FixtureRequest) -> None:
     differs = []
-    for end, made in KEPT[name]().items():
+    for end, texts in KEPT[name]().items():
         file = HERE / f"{name}.{end}"
         if request.config.getoption("--remake", default=False):
-            file.write_text(made)
+            file.write_text(texts)
         before = file.read_text() if file.exists() else ""
-        lines = (text.splitlines() for text in (before, made))
+        lines = (text.splitlines() for text in (before, texts))
         differs += difflib.unified_diff(*lines, str(file), "now", lineterm="", n=1)
-        assert bool(differs) or before == made
+        assert bool(differs) or before == texts
     assert not differs, "\n".join(differs)
 
 

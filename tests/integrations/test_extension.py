@@ -86,8 +86,8 @@ def test_iterations_have_rows_of_data_network_loss_and_optimizer(monkeypatch):
     assert ("backward", "/predictor/fc1", "LinearFunction") in rows
     assert ("update", "optimizer", "WeightDecay") in rows
     assert ("update", "/predictor/fc2", "MomentumSGD") in rows
-    made = recording.settings
-    assert (made.model, made.batchsize, made.optimizer) == ("MLP", 4, "MomentumSGD")
+    settings = recording.settings
+    assert (settings.model, settings.batchsize, settings.optimizer) == ("MLP", 4, "MomentumSGD")
     calls = {link.path: link.calls for link in recording.links}
     assert calls == dict.fromkeys(("/", "/predictor", "/predictor/fc1", "/predictor/fc2"), 1)
 

@@ -26,8 +26,8 @@ class Slow(Chain):
 
 
 def run(model, calibration=None, **changes):
-    made = asked(**({"trials": 1000, "clean_trials": 100, "warmups": 50} | changes))
-    return queues.run(model, made, memory=True, calibration=calibration)
+    settings = asked(**({"trials": 1000, "clean_trials": 100, "warmups": 50} | changes))
+    return queues.run(model, settings, memory=True, calibration=calibration)
 
 
 def test_warm_up_stops_after_ten_seconds(clock):

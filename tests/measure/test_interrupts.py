@@ -73,8 +73,8 @@ def test_interrupt_keeps_earlier_trials(action, call, monkeypatch):
     model, calls = network(action, lambda number: number == call)
     recording = interrupted(model)
     assert len(calls) == call
-    made = recording.n_trials + len(recording.clean_ns)
-    assert made == call - FIRST - (action is interrupt)
+    n_trials = recording.n_trials + len(recording.clean_ns)
+    assert n_trials == call - FIRST - (action is interrupt)
     assert recording.n_trials > 0
     assert recording.ended == "interrupted"
     np.testing.assert_array_equal(
@@ -138,10 +138,10 @@ def test_signal_handler_of_the_program_is_called():
 
 
 def test_profile_in_another_thread_sets_no_signal_handler():
-    made = []
+    n_trials = []
     model, _ = network(press, lambda _: False)
     options = {"trials": 3, "warmups": 1, "memory": False, "counters": False}
-    thread = threading.Thread(target=lambda: made.append(profile(model, X, **options)))
+    thread = threading.Thread(target=lambda: n_trials.append(profile(model, X, **options)))
     thread.start()
     thread.join()
-    assert made[0].n_trials == 3
+    assert n_trials[0].n_trials == 3

@@ -47,8 +47,8 @@ def test_hook_makes_a_recording_and_a_report(clock, hook, capsys):
     assert rows(recording) == ([("/first", 100), ("/second", 40), ("/second", 40)], 4)
     assert recording.layers[0].input_shapes == ((5, 2),)
     assert recording.trial_ns.tolist() == [208] * 4
-    made = recording.settings
-    assert (made.model, made.batchsize, made.train_mode) == ("Chain", 5, True)
+    settings = recording.settings
+    assert (settings.model, settings.batchsize, settings.train_mode) == ("Chain", 5, True)
     assert recording.conditions.calibrations == (CALIBRATION,)
     # Each network has its own recording.
     assert hook.networks == [first, second]

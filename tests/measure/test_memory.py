@@ -113,8 +113,8 @@ def test_memory_before_a_training_trial_is_the_sum_of_its_arrays(optimizer, stat
         before, _ = tracemalloc.get_traced_memory()
         model = net(lambda self, x: F.relu(self.a(x)), a=L.Linear(1000, 1000))
         x = ones(50, 1000)
-        made = optimizer().setup(model) if optimizer else None
-        use = measure(model, x, phase="train", loss=F.sum, optimizer=made)
+        used_optimizer = optimizer().setup(model) if optimizer else None
+        use = measure(model, x, phase="train", loss=F.sum, optimizer=used_optimizer)
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

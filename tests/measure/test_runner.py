@@ -42,11 +42,11 @@ STEP_NS = sum(ROWS) + sum(FRAMEWORK.values())
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def run(model, clock, made=None, **kwargs):
+def run(model, clock, settings=None, **kwargs):
     """Run trials of a network's forward pass."""
-    made = made or asked()
-    step = make_step("forward", model, (image(),), train_mode=made.train_mode)
-    return runner.run(step, made, clock=clock, **kwargs)
+    settings = settings or asked()
+    step = make_step("forward", model, (image(),), train_mode=settings.train_mode)
+    return runner.run(step, settings, clock=clock, **kwargs)
 
 
 def training(model, clock, loss=None):
@@ -68,8 +68,8 @@ def test_unprofiled_blocks_alternate_with_profiled_ones_and_progress_reaches_the
             self.advance(1000)
             return 3 * self.time_ns  # three threads are busy
 
-    made, seen, clock = asked(trials=40, clean_trials=10), [], Costly()
-    recording = run(Chain(clock), clock, made, progress=lambda *a: seen.append(a))
+    settings, seen, clock = asked(trials=40, clean_trials=10), [], Costly()
+    recording = run(Chain(clock), clock, settings, progress=lambda *a: seen.append(a))
     for name, count in (("trial_ns", 40), ("clean_ns", 10), ("warmup_ns", 2)):
         assert getattr(recording, name).tolist() == [TRIAL_NS] * count
     assert recording.clean_cpu_ns.tolist() == [3 * (TRIAL_NS + 1000)] * 10
@@ -178,20 +178,20 @@ def test_until_ci_applies_to_the_median(clock):
     assert (recording.n_trials, recording.ended) == (500, "complete")
 
 
-@pytest.mark.parametrize(("clean_trials", "made"), [(400, 40), (100, 30), (7, 7), (0, 0)])
-def test_run_that_ends_at_the_wanted_interval_has_unprofiled_trials(clock, clean_trials, made):
+@pytest.mark.parametrize(("clean_trials", "count"), [(400, 40), (100, 30), (7, 7), (0, 0)])
+def test_run_that_ends_at_the_wanted_interval_has_unprofiled_trials(clock, clean_trials, count):
     settings = asked(trials=2000, clean_trials=clean_trials, until_ci=0.01)
     recording = run(Chain(clock), clock, settings)
     assert (recording.n_trials, recording.ended) == (200, "wanted interval reached")
-    assert len(recording.clean_ns) == made
+    assert len(recording.clean_ns) == count
 
 
 def test_stop_during_the_last_unprofiled_trials_is_reported(clock):
     model, settings = Chain(clock), asked(trials=2000, clean_trials=100, until_ci=0.01)
 
     def stop():
-        made = 200 + 3 * SETTLING + 20
-        return "interrupted by SIGINT" if model.calls >= FIRST + made else ""
+        count = 200 + 3 * SETTLING + 20
+        return "interrupted by SIGINT" if model.calls >= FIRST + count else ""
 
     recording = run(model, clock, settings, stop=stop)
     assert recording.ended == "interrupted by SIGINT"
@@ -297,9 +297,9 @@ def test_memory_is_measured_unless_the_run_is_stopped(clock):
 
     limited = asked(trials=4000, max_seconds=100 * TRIAL_NS * 1e-9)
     exact = asked(trials=4000, until_ci=0.01)
-    for made, ended in ((limited, "time limit reached"), (exact, "wanted interval reached")):
+    for settings, ended in ((limited, "time limit reached"), (exact, "wanted interval reached")):
         traced = []
-        recording = run(Tracked(clock), clock, made)
+        recording = run(Tracked(clock), clock, settings)
         assert (recording.ended, len(recording.memory.peak_nbytes)) == (ended, 3)
         # The memory pass is after all trials.
         assert traced == sorted(traced)
@@ -329,13 +329,13 @@ def test_time_limit_leaves_profiled_and_unprofiled_trials(clock):
 
 @given(st.integers(0, 30_000), st.integers(0, 3_000))
 def test_cycles_contain_every_trial_once(trials, clean):
-    made = list(cycles(trials, clean))
-    assert sum(before + after for before, _, after in made) == trials
-    assert sum(clean for _, clean, _ in made) == clean
-    assert all(min(cycle) >= 0 for cycle in made)
-    assert all(before - after in (0, 1) for before, _, after in made)
+    all_cycles = list(cycles(trials, clean))
+    assert sum(before + after for before, _, after in all_cycles) == trials
+    assert sum(clean for _, clean, _ in all_cycles) == clean
+    assert all(min(cycle) >= 0 for cycle in all_cycles)
+    assert all(before - after in (0, 1) for before, _, after in all_cycles)
     # split_first_cycle() splits a long first cycle, and contains each of its trials once.
-    cycle = made[0]
+    cycle = all_cycles[0]
     subcycles = list(split_first_cycle(*cycle))
     assert sum(before + after for before, _, after in subcycles) == cycle[0] + cycle[2]
     assert sum(clean for _, clean, _ in subcycles) == cycle[1]
@@ -366,11 +366,15 @@ def test_settings_describe_the_profile():
         ("train", custom, "distance", "Adam"),
     ):
         recording = profile(model, image(5, 3), trials=6, warmups=1, phase=phase, **more)
-        made = recording.settings
-        assert (made.model, made.batchsize, made.input_shape) == ("Sequential", 5, (5, 3))
-        assert (made.trials, made.clean_trials, made.warmups) == (6, 6, 1)
-        assert (made.phase, made.loss, made.optimizer) == (phase, loss, optimizer)
-        assert (made.train_mode, made.with_graph) == (True, False)
+        settings = recording.settings
+        assert (settings.model, settings.batchsize, settings.input_shape) == (
+            "Sequential",
+            5,
+            (5, 3),
+        )
+        assert (settings.trials, settings.clean_trials, settings.warmups) == (6, 6, 1)
+        assert (settings.phase, settings.loss, settings.optimizer) == (phase, loss, optimizer)
+        assert (settings.train_mode, settings.with_graph) == (True, False)
         assert ("update" in recording.phases) == (phase == "train")
         assert (recording.self_ns > 0).all()
 

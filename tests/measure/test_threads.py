@@ -120,7 +120,7 @@ def test_number_of_threads_set_by_the_user_is_not_changed(clock, blas, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("trial_ms", "trials", "made"),
+    ("trial_ms", "trials", "probed"),
     [
         # A block is four trials, and the first does not count: 0.4 s. The fifth block ends at 2 s.
         (100, 20, ([MANY] * 3 + [1] * 3) * 2 + [MANY] * 3),
@@ -130,10 +130,10 @@ def test_number_of_threads_set_by_the_user_is_not_changed(clock, blas, monkeypat
         (1100, 60, [MANY, 1]),
     ],
 )
-def test_probe_takes_two_seconds_at_most(clock, blas, trial_ms, trials, made):
+def test_probe_takes_two_seconds_at_most(clock, blas, trial_ms, trials, probed):
     recording = run(Net(clock, blas, trial_ms * MS, trial_ms * MS), trials=trials)
-    assert recording.probe_threads.tolist() == made
-    assert recording.environment.blas[0].threads == (1 if made else MANY)
+    assert recording.probe_threads.tolist() == probed
+    assert recording.environment.blas[0].threads == (1 if probed else MANY)
 
 
 def test_stop_and_exceptions_end_the_probe(clock, blas):

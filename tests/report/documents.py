@@ -184,15 +184,15 @@ S = 10**9
 
 def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]:
     """A function for each document. With ``names``, only documents of recordings."""
-    made: dict[str, Callable[[], Iterable[Block]]] = {}
+    makers: dict[str, Callable[[], Iterable[Block]]] = {}
     every = "".join(names)
     title = ReportTitle(*(every or word for word in ("A title", "Ada", "Systems")))
     for kind, make in profiles(names).items():
-        made[f"{kind} report"] = lambda make=make: report(make(), title)
-        made[f"{kind} overview"] = lambda make=make: overview(make())
+        makers[f"{kind} report"] = lambda make=make: report(make(), title)
+        makers[f"{kind} overview"] = lambda make=make: overview(make())
     train = profiles(names)["train"]
     how = {"plots": ["p 1.png", "2.png"], "limit": 1, "gate": Gate(0.05)}
-    made |= {
+    makers |= {
         "tree": lambda: overview(train(), tree=True, depth=1, limit=3, group_by="block"),
         "comparison report": lambda: comparison.report([compared(names)] * 2, **how),
         "comparison": lambda: comparison.comparison_blocks(compared(names), everything=True),
@@ -204,11 +204,11 @@ def documents(names: Sequence[str] = ()) -> dict[str, Callable[[], list[Block]]]
     }
     if not names:
         for view in (network.LAYERS, network.LINKS):
-            made[f"network {view}"] = partial(network.overview, a_network(), view=view, limit=2)
-        made |= {
+            makers[f"network {view}"] = partial(network.overview, a_network(), view=view, limit=2)
+        makers |= {
             "engines report": lambda: engines.report(*engines_run()),
             "engines": lambda: engines.overview(*engines_run()),
             "sweep report": lambda: sweep.report("r3", cases(), 4, "profile.py", ["a-b.png"]),
             "sweep": lambda: sweep.overview(cases()),
         }
-    return {name: lambda make=make: list(make()) for name, make in made.items()}
+    return {name: lambda make=make: list(make()) for name, make in makers.items()}

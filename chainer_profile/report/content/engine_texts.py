@@ -75,8 +75,8 @@ def verdict(run: EnginesRun) -> str:
 def warnings(run: EnginesRun) -> Iterator[str]:
     """A sentence for each reason to doubt the times."""
     if run.ended != COMPLETE:
-        made = text.ends_text([len(engine.clean_ns) for engine in run.measured] or [0])
-        yield f"The trials ended early ({run.ended}): {made} of each engine."
+        trials = text.ends_text([len(engine.clean_ns) for engine in run.measured] or [0])
+        yield f"The trials ended early ({run.ended}): {trials} of each engine."
     if warning := busy_warning(run.other_cpu, run.environment.usable_cores):
         yield warning
 

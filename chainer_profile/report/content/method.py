@@ -315,9 +315,9 @@ def _threads(recording: Recording) -> str:
 
 def _warmups(recording: Recording) -> str:
     wanted = recording.settings.warmups
-    made = len(recording.warmup_ns) or wanted
-    fewer = f" of {format_count(wanted)} requested" if made < wanted else ""
-    return f"{plural(made, 'warm-up trial')}{fewer}" if made else ""
+    count = len(recording.warmup_ns) or wanted
+    fewer = f" of {format_count(wanted)} requested" if count < wanted else ""
+    return f"{plural(count, 'warm-up trial')}{fewer}" if count else ""
 
 
 def has_rate_of_zero(settings: Settings) -> bool:

@@ -148,7 +148,7 @@ def report(
     title: ReportTitle | None = None,
     *,
     related: RelatedResults | None = None,
-    made: Sequence[doc.Section] = (),
+    prepared: Sequence[doc.Section] = (),
 ) -> list[doc.Block]:
     """The blocks of ``report.md``.
 
@@ -156,12 +156,12 @@ def report(
         summary: The run.
         title: Title and author; without a title, the report has the run's name.
         related: The advice and the program's time, if known.
-        made: The report's sections, if they exist already.
+        prepared: The report's sections, if they were made before.
     """
     title = title or ReportTitle()
     heading = title.heading or f"Layer-wise profile of {subject(summary, related)}"
     return [
         doc.Heading(1, heading),
         *(doc.text(doc.strong(name), f": {value}") for name, value in title.rows()),
-        *doc.blocks_in_form(doc.REPORT, made or sections(summary, related)),
+        *doc.blocks_in_form(doc.REPORT, prepared or sections(summary, related)),
     ]

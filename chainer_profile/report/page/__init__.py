@@ -34,7 +34,7 @@ def render(
     summary: Summary,
     related: RelatedResults | None = None,
     drawn: Mapping[str, Picture] | None = None,
-    made: Sequence[Section] = (),
+    prepared: Sequence[Section] = (),
     title: ReportTitle | None = None,
 ) -> str:
     """Format ``report.html``.
@@ -43,7 +43,7 @@ def render(
         summary: The run.
         related: The advice and the program's time, if known.
         drawn: Pictures by file name; None to draw them.
-        made: The report's sections, if they exist already.
+        prepared: The report's sections, if they were made before.
         title: Title and author; without a title, the page has the run's name.
     """
     from chainer_profile.report import pictures
@@ -54,7 +54,7 @@ def render(
     about = [settings_text(settings), *(f"{name}: {value}" for name, value in title.rows())]
     drawn = pictures.run_pictures(summary) if drawn is None else drawn
     heading = Heading(1, title.heading or profile.subject(summary, related))
-    blocks = blocks_in_form(PAGE, made or profile.sections(summary, related))
+    blocks = blocks_in_form(PAGE, prepared or profile.sections(summary, related))
     return page([heading, *blocks], kind, drawn, about)
 
 

@@ -22,7 +22,7 @@ from chainer_profile.report.pictures import sweep as plots
 from chainer_profile.report.pictures.figures import THEME, Picture
 from chainer_profile.report.text import printable
 from tests.conftest import make_recording
-from tests.report import documents as made
+from tests.report import documents as examples
 from tests.report import working
 from tests.report.documents import NAMES
 from tests.report.seen import Page
@@ -32,31 +32,31 @@ def results(names: Sequence[str] = ()) -> dict[str, Callable[[], str]]:
     """A function for the page of each kind of result. With ``names``, only pages of recordings."""
 
     def compared(*more: str) -> str:
-        first = made.compared(names)
+        first = examples.compared(names)
         both = [first, *(replace(first, after=replace(first.after, name=name)) for name in more)]
         drawn = bars.pictures(both)
         blocks = comparison.report(both, list(drawn), everything=True)
         return page(blocks, "Comparison", drawn)
 
     def raced() -> str:
-        run, recordings = made.engines_run()
+        run, recordings = examples.engines_run()
         drawn = {engines.PLOT: Picture(lambda: races.figure(run, recordings))}
 
         return page(engines.report(run, recordings), "Engines", drawn)
 
     def swept() -> str:
-        drawn = plots.pictures(made.cases())
-        blocks = sweep.report("r3", made.cases(), 4, "python", list(drawn))
+        drawn = plots.pictures(examples.cases())
+        blocks = sweep.report("r3", examples.cases(), 4, "python", list(drawn))
         return page(blocks, "Sweep", drawn)
 
-    kinds = made.profiles(names)
+    kinds = examples.profiles(names)
     pages = {
         **{kind: lambda make=make: render(make()) for kind, make in kinds.items()},  # type: ignore[misc]
         "program": lambda: render(
-            kinds["train"](), RelatedResults(program=made.program_time(names))
+            kinds["train"](), RelatedResults(program=examples.program_time(names))
         ),
         "comparison": compared,
-        "ranks": lambda: page(ranks.page(made.merged_ranks(names)), "Ranks"),
+        "ranks": lambda: page(ranks.page(examples.merged_ranks(names)), "Ranks"),
     }
     others = {"comparisons": lambda: compared("C"), "engines": raced, "sweep": swept}
     return pages if names else pages | others

@@ -39,7 +39,7 @@ def slices(text: str) -> tuple[list[dict[str, Any]], dict[tuple[int, str], list[
     # In Perfetto 52 a string does not end if its last character is a backslash.
     assert r"\\" not in text
     parsed = json.loads(text, parse_float=Decimal, parse_constant=no_constant)
-    made: dict[tuple[int, str], list[Slice]] = defaultdict(list)
+    slices_made: dict[tuple[int, str], list[Slice]] = defaultdict(list)
     opened: dict[tuple[int, int], list[Slice]] = defaultdict(list)
     last: dict[tuple[int, int], int] = defaultdict(int)
     for event in parsed["traceEvents"]:
@@ -51,11 +51,11 @@ def slices(text: str) -> tuple[list[dict[str, Any]], dict[tuple[int, str], list[
         last[track] = now_ns
         if event["ph"] == "B":
             stack.append(event | {"begin": now_ns, "outer": stack[-1] if stack else None})
-            made[event["pid"], event["cat"]].append(stack[-1])
+            slices_made[event["pid"], event["cat"]].append(stack[-1])
         else:
             stack.pop()["end"] = now_ns
     assert not any(opened.values()), "a begin without its end"
-    return parsed["otherData"]["shown"], made
+    return parsed["otherData"]["shown"], slices_made
 
 
 def length(shown: Slice) -> int:
@@ -64,7 +64,7 @@ def length(shown: Slice) -> int:
 
 def check_trace(recording: Recording, trial: int | None = None) -> list[str]:
     """Check every total of a trace against the recording; return the names of its processes."""
-    entries, made = slices(trace.render(summarise(recording), trial))
+    entries, slices_made = slices(trace.render(summarise(recording), trial))
     walls_ns = recording.self_ns.sum(axis=1) if recording.trial_ns is None else recording.trial_ns
     sides = [(recording.self_ns, walls_ns)]
     if recording.on_device:
@@ -77,7 +77,7 @@ def check_trace(recording: Recording, trial: int | None = None) -> list[str]:
     for entry, (number, own_ns, whole_ns) in zip(entries, wanted, strict=True):
         assert entry["trial"] == number
         calls, links, phases, [root] = (
-            made[entry["process"], kind] for kind in ("function", "link", "phase", "trial")
+            slices_made[entry["process"], kind] for kind in ("function", "link", "phase", "trial")
         )
         assert length(root) == whole_ns[number]
         assert sorted(call["args"]["index"] for call in calls) == [*range(len(recording.layers))]
@@ -154,8 +154,8 @@ def test_deeply_nested_calls_and_inconsistent_times_are_traced() -> None:
     # If a trial is shorter than its layers, the trace has no gaps between them.
     short = make_recording(2, n_trials=1, n_clean=0)
     short = replace(short, trial_ns=short.self_ns.sum(axis=1) - 10)
-    _, made = slices(trace.render(summarise(short)))
-    [root] = made[1, "trial"]
+    _, slices_made = slices(trace.render(summarise(short)))
+    [root] = slices_made[1, "trial"]
     assert length(root) == sum(folded(short).values()) == short.self_ns.sum()
 
 
@@ -175,8 +175,8 @@ def test_any_name_is_kept_in_traces_and_stacks() -> None:
         layers = Layer(0, f"/{name}", name, phase=name), Layer(1, "", "")
         more = {"links": (LinkCalls(f"/{name}", name, 1, 0),), "settings": Settings(model=name)}
         recording = make_recording(2, n_trials=2, layers=layers, **more)
-        _, made = slices(trace.render(summarise(recording)))
-        shown, nameless = (call["name"] for call in made[1, "function"])
+        _, slices_made = slices(trace.render(summarise(recording)))
+        shown, nameless = (call["name"] for call in slices_made[1, "function"])
         assert shown.isprintable()
         assert shown == name or not name.isprintable()
         assert nameless == "(no name)"
