@@ -130,7 +130,7 @@ def trials(kind: Kind, rng: np.random.Generator, shape: int | tuple[int, int]) -
     return (TYPICAL_NS * kind(rng.standard_normal(shape), rng.random(shape))).astype(np.int64)
 
 
-def of_length(name: str, count: int, runs: int) -> tuple[float, float]:
+def simulate_length(name: str, count: int, runs: int) -> tuple[float, float]:
     """Simulate runs of ``count`` trials.
 
     Returns the median half width of their intervals, as a fraction of the true median, and the
@@ -163,7 +163,7 @@ def stopped(kind: Kind, wanted: float, rng: np.random.Generator) -> NDArray[np.i
     return None
 
 
-def ended(name: str, wanted: float, runs: int) -> tuple[float, float]:
+def simulate_until_ci(name: str, wanted: float, runs: int) -> tuple[float, float]:
     """Simulate runs with ``--until-ci``.
 
     Returns the median number of trials, and the fraction of intervals with the true median.
@@ -188,12 +188,12 @@ def rows(part: float) -> Iterator[tuple[str, ...]]:
         slow, cells, good = name in SLOW_DRIFTS, [name], True
         for count, runs in RUNS.items():
             runs = ceil(part * runs)
-            width, correct = of_length(name, count, runs)
+            width, correct = simulate_length(name, count, runs)
             good &= within(correct, runs, MIN_CORRECT, MAX_CORRECT) or (slow and count < max(RUNS))
             cells += [f"{width:.2%}", f"{correct:.1%}"]
         for wanted in () if slow else WANTED:
             runs = ceil(part * RUNS_ENDED)
-            length, correct = ended(name, wanted, runs)
+            length, correct = simulate_until_ci(name, wanted, runs)
             good &= within(correct, runs, MIN_CORRECT_ENDED)
             cells += [f"{length:.0f}", f"{correct:.1%}"]
         yield (*cells, "" if good else "fails")

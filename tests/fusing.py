@@ -54,7 +54,7 @@ def engine_run(
     return replace(chainer, **values | changes)
 
 
-def in_threes(n_layers: int = 24) -> list[tuple[int, ...]]:
+def groups_of_three(n_layers: int = 24) -> list[tuple[int, ...]]:
     """Nodes that each fuse convolution, batch normalisation and ReLU."""
     return [(index, index + 1, index + 2) for index in range(0, n_layers, 3)]
 

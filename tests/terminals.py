@@ -27,7 +27,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def on_terminal(command, width=80, environment=None):
+def run_on_terminal(command, width=80, environment=None):
     """Run a command on a terminal; return its output and errors with escape sequences.
 
     Args:

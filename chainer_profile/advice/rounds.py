@@ -134,11 +134,11 @@ def _weights(blocks: Sequence[Block]) -> Floats:
     if not differ.any():
         return counts
     columns = np.column_stack([counts, measures[:, differ] / means[differ]])
-    fit = _fit(columns, _in_iterations(blocks, counts))
+    fit = _fit(columns, _times_in_iterations(blocks, counts))
     return counts if fit is None else fit * (counts.sum() / fit.sum())
 
 
-def _in_iterations(blocks: Sequence[Block], counts: Floats) -> Floats:
+def _times_in_iterations(blocks: Sequence[Block], counts: Floats) -> Floats:
     """Times of blocks, in units of a mean iteration of their variant."""
     times = np.array([block.ns for block in blocks], float)
     for change in {block.change for block in blocks}:

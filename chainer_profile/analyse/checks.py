@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from chainer_profile.analyse.findings import WARNING, Finding, bracketed, in_order, option
+from chainer_profile.analyse.findings import WARNING, Finding, bracketed, option, sort_findings
 from chainer_profile.analyse.gpu_checks import gpu_clock, no_held_trials, throttled
 from chainer_profile.analyse.steps import steps
 from chainer_profile.analyse.summary import Summary
@@ -37,7 +37,7 @@ def check(summary: Summary) -> tuple[Finding, ...]:
     # Steps follow from rates, which denormal numbers lower.
     if denormal_share(summary) < MUCH_DENORMAL:
         findings += steps(summary)
-    return in_order(findings)
+    return sort_findings(findings)
 
 
 def ending_text(recording: Recording) -> str:

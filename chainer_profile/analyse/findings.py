@@ -106,7 +106,7 @@ class Untried:
     why: str
 
 
-def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Leave out findings with a gain below :data:`MIN_GAIN`, and sort the others.
 
     Warnings come first, the largest ``off`` at the top; then steps, the largest gain at the top;
@@ -123,7 +123,7 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def steps_to_do(findings: Iterable[Finding]) -> list[Finding]:
     """The steps with advice that gain at least :data:`MIN_GAIN`, the largest gain first."""
-    ordered = in_order(findings)
+    ordered = sort_findings(findings)
     return [finding for finding in ordered if finding.severity == STEP and finding.to_do]
 
 
@@ -137,7 +137,7 @@ def takes_options(settings: Settings) -> bool:
     return profile_arguments(settings.command) is not None and not settings.engine
 
 
-def in_python(settings: Settings) -> bool:
+def is_profile_call(settings: Settings) -> bool:
     """Whether ``profile()`` made the run, so that advice may name its arguments."""
     # Hooks and blocks of code have no warm-ups and no unprofiled trials.
     asked = settings.warmups or settings.clean_trials
@@ -157,7 +157,7 @@ def option(settings: Settings, name: str, value: object) -> str:
     is_of_magic = settings.command.startswith("%") and name in _OF_MAGICS
     if takes_options(settings) or (is_of_magic and not settings.engine):
         return f"--{name.replace('_', '-')} {value}"
-    return f"{name}={value}" if in_python(settings) and name in _OF_PROFILE else ""
+    return f"{name}={value}" if is_profile_call(settings) and name in _OF_PROFILE else ""
 
 
 def bracketed(words: str) -> str:

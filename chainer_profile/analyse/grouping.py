@@ -172,7 +172,7 @@ def block_of(path: str, above: str = "/", *, holds_links: bool = False) -> str:
     return below + "/".join(names[:count])
 
 
-def by_phase(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
+def phase_table(layers: pd.DataFrame, recording: Recording) -> pd.DataFrame:
     """The phases of a trial, in the order of their first rows; they add up to the trial.
 
     Returns:

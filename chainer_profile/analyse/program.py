@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from chainer_profile.analyse.extensions import extension_findings
-from chainer_profile.analyse.findings import STEP, Finding, gain_without, in_order
+from chainer_profile.analyse.findings import STEP, Finding, gain_without, sort_findings
 from chainer_profile.analyse.grouping import OUTSIDE, framework_by_phase
 from chainer_profile.analyse.shares import whole_time
 from chainer_profile.analyse.summary import Summary
@@ -350,7 +350,7 @@ def program_findings(budget: Budget, summary: Summary | None = None) -> tuple[Fi
             if finding.severity == STEP and finding.gain:
                 gain = gain_without(share * (1 - 1 / finding.gain))
                 findings.append(replace(finding, gain=gain))
-    return in_order(findings)
+    return sort_findings(findings)
 
 
 def _share_of_trials(budget: Budget, recording: Recording) -> float:

@@ -106,7 +106,7 @@ def work_by_function(layers: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values("total_s", ascending=False, kind="stable", ignore_index=True)
 
 
-def without_formula(layers: pd.DataFrame) -> pd.DataFrame:
+def functions_without_formula(layers: pd.DataFrame) -> pd.DataFrame:
     """Functions whose work is not known: their number of layers and share of the trial."""
     unknown = layers[layers["flops"].isna()]
     table = unknown.groupby("function", sort=False).agg(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from chainer_profile.analyse import checks
 from chainer_profile.analyse.counted import layer_counters
 from chainer_profile.analyse.device_use import device_use, layer_device
-from chainer_profile.analyse.grouping import by_phase, group, link_tree, time_of_shares
+from chainer_profile.analyse.grouping import group, link_tree, phase_table, time_of_shares
 from chainer_profile.analyse.hotspots import DEFAULT_RULE, Hotspots, Rule, find_hotspots, parse_rule
 from chainer_profile.analyse.inside import InsideParts, inside_parts
 from chainer_profile.analyse.roofline import layer_work
@@ -59,7 +59,7 @@ def summarise(recording: Recording, hotspots: Rule | str = DEFAULT_RULE) -> Summ
         recording=recording,
         layers=layers,
         functions=group(layers, recording, "function"),
-        phases=by_phase(layers, recording),
+        phases=phase_table(layers, recording),
         links=link_tree(layers, recording),
         totals=_totals(recording, float(layers["mean_s"].sum())),
         hotspots=hot,

@@ -81,7 +81,7 @@ class Summary(Displayable):
             :func:`.counted.layer_counters` (CPU time, page faults and so on).
         functions: One row per function name, slowest first; see :func:`.grouping.group`, which
             groups by link, block and shape as well (:meth:`group`).
-        phases: One row per phase; they add up to the trial. See :func:`.grouping.by_phase`.
+        phases: One row per phase; they add up to the trial. See :func:`.grouping.phase_table`.
         links: The tree of links with inclusive and exclusive times; see
             :func:`.grouping.link_tree`.
         totals: A trial as a whole.

@@ -103,7 +103,7 @@ class Judge:
         else:
             error = np.full(1, COMMON_SPREAD)
             judged = judge_runs(before[0], after[0], error, shift, self.by_means)
-        table = self._of_wholes(times, judged)
+        table = self._totals_table(times, judged)
         if self._too_few(before, after):
             table["verdict"] = UNKNOWN
         return table
@@ -123,16 +123,16 @@ class Judge:
             for side, mean in zip(logs, times, strict=True):
                 side += log_ratio(np.ones_like(mean), mean) - side.mean(axis=0)
             judged = judge_repeated(logs[0], logs[1], np.clip(ratios, *np.log(self.ends)))
-            table = self._of_wholes(times, judged)
+            table = self._totals_table(times, judged)
         else:
             nothing = np.full(len(ratios), np.nan)
             judged = Judged(ratios, nothing, nothing, nothing, np.zeros(len(ratios)))
-            table = self._of_wholes(times, judged)
+            table = self._totals_table(times, judged)
             table["verdict"] = ONCE
         table.loc[np.isnan(judged.log_ratio), "verdict"] = UNKNOWN
         return table
 
-    def _of_wholes(self, times: tuple[Floats, Floats], judged: Judged) -> pd.DataFrame:
+    def _totals_table(self, times: tuple[Floats, Floats], judged: Judged) -> pd.DataFrame:
         """The table of totals. Changes that the machine may explain are :data:`UNCLEAR`."""
         table = self._table(times, judged, discovery_corrected(judged.p_value), 0.0)
         differs = self._matters(judged.log_ratio) & ((judged.low > 0) | (judged.high < 0))

@@ -229,7 +229,7 @@ def _deconvolution(kernels: ModuleType, self: Any, x: Any, w: Any, b: Any, *_: A
 # -- batch normalisation
 
 
-def _by_channel(axis: Any, x: Any, gamma: Any) -> bool:
+def _has_channel_statistics(axis: Any, x: Any, gamma: Any) -> bool:
     """Whether batch normalisation over these axes has statistics for every channel (axis 1)."""
     over = tuple(axis) == (0, *range(2, x.ndim))
     return bool(x.ndim > 2 and gamma.ndim == 1 and over and x.size)
@@ -251,7 +251,7 @@ def _normalized_in_training(
 ) -> Any:
     gamma, beta, decay = named["gamma"], named["beta"], named["decay"]
     kept = () if running_mean is None else (running_mean, running_var)
-    if not _are_accepted(x, gamma, beta) or not _by_channel(named["axis"], x, gamma):
+    if not _are_accepted(x, gamma, beta) or not _has_channel_statistics(named["axis"], x, gamma):
         return None
     if any(type(array) is not np.ndarray for array in kept):
         return None
@@ -270,7 +270,9 @@ def _batch_normalization_gradients(kernels: ModuleType, self: Any, *given: Any) 
     axis, gamma, gy, x, _, _, _, mean, inv_std, *_ = given
     if x.size < _FEW_GRADIENTS:
         return None
-    if not _are_accepted(x, gy, gamma, mean, inv_std) or not _by_channel(axis, x, gamma):
+    if not _are_accepted(x, gy, gamma, mean, inv_std) or not _has_channel_statistics(
+        axis, x, gamma
+    ):
         return None
     if not np.isfinite(gamma).all():  # the kernel multiplies by gamma in another order
         return None

@@ -132,18 +132,18 @@ def copy_slot(value: Any, slot: Any) -> tuple[list[Any], Restore]:
     Returns a list of the referenced object, empty for an empty slot, and a function that writes the
     reference back.
     """
-    before = _in_slot(value, slot)
+    before = _slot_contents(value, slot)
 
     def restore() -> None:
         if before:
             slot.__set__(value, before[0])
-        elif _in_slot(value, slot):
+        elif _slot_contents(value, slot):
             slot.__delete__(value)
 
     return before, restore
 
 
-def _in_slot(value: Any, slot: Any) -> list[Any]:
+def _slot_contents(value: Any, slot: Any) -> list[Any]:
     """List the object in a slot; empty if the slot is empty."""
     try:
         return [slot.__get__(value)]

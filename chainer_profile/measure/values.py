@@ -60,7 +60,7 @@ def find_denormals(
         rows: Rows, for the inputs and outputs of their call sites.
         now_ns: The clock that measures the slowdown.
     """
-    found = [*_of_parameters(roots), *_of_rows(rows)]
+    found = [*_denormal_parameters(roots), *_denormal_rows(rows)]
     found = [each for each in found if each.part >= _MIN_PART]
     slowdown_of = cache(lambda percent, dtype: slowdown(percent / 100, dtype, now_ns))
     reported = []
@@ -71,7 +71,7 @@ def find_denormals(
     return tuple(reported)
 
 
-def _of_parameters(roots: Sequence[tuple[str, Any]]) -> Iterator[Denormals]:
+def _denormal_parameters(roots: Sequence[tuple[str, Any]]) -> Iterator[Denormals]:
     """Yield the part of denormal numbers in parameters, and in the optimizer's state of them."""
     for prefix, root in roots:
         for path, parameter in root.namedparams(include_uninit=False):
@@ -85,7 +85,7 @@ def _of_parameters(roots: Sequence[tuple[str, Any]]) -> Iterator[Denormals]:
                     yield Denormals(of_state, link, "", UPDATE, part, str(array_of_state.dtype))
 
 
-def _of_rows(rows: Iterable[Row]) -> Iterator[Denormals]:
+def _denormal_rows(rows: Iterable[Row]) -> Iterator[Denormals]:
     """Yield the part of denormal numbers in the arrays of each row with any."""
     for row in rows:
         sites = [sums.site for sums in row.sums.values() if sums.site is not None]

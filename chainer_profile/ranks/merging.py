@@ -184,7 +184,7 @@ def merge(
     notes += _missing(members, notes)
     if died := who_died({member.name: member.recording for member in members}, outcomes or {}):
         notes.append(died)
-    members = _with_enough(members, notes)
+    members = _long_enough(members, notes)
     if note := _not_compared(members):
         notes.append(note)
     common = sorted(set.intersection(*(set(member.iterations) for member in members)))
@@ -259,7 +259,7 @@ def _missing(members: Sequence[_Member], notes: Sequence[str]) -> Iterator[str]:
         yield f"there is no recording of {noun} {named} ({count} of {format_count(size)})"
 
 
-def _with_enough(members: Sequence[_Member], notes: list[str]) -> list[_Member]:
+def _long_enough(members: Sequence[_Member], notes: list[str]) -> list[_Member]:
     """The ranks with enough iterations. Adds notes about the others and about early ends."""
     longest = max(member.recording.n_trials for member in members)
     for member in members:

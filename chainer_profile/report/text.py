@@ -117,7 +117,7 @@ def options(settings: Settings) -> list[str]:
     return unusual
 
 
-def on_gpu(summary: Summary) -> str:
+def on_gpu_suffix(summary: Summary) -> str:
     """`` on the GPU`` if the layers were timed there, otherwise an empty text."""
     return " on the GPU" if summary.recording.on_device else ""
 

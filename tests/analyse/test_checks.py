@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainer_profile.analyse.findings import MIN_GAIN, STEP, WARNING, Finding, in_order
+from chainer_profile.analyse.findings import MIN_GAIN, STEP, WARNING, Finding, sort_findings
 from chainer_profile.analyse.summaries import summarise
 from chainer_profile.analyse.threads import probed_threads
 from chainer_profile.record.recording import (
@@ -68,7 +68,7 @@ def findings(recording):
             assert text[0].isupper() or text[0].isdigit()
             assert text.endswith(".")
             assert not re.search(r"\b(nan|inf|None)\b|-inf", text)
-    assert every == in_order(every)
+    assert every == sort_findings(every)
     return {finding.code: finding for finding in every if finding.severity != STEP}
 
 
@@ -123,7 +123,7 @@ def test_warning_with_the_largest_effect_comes_first():
     )
     # An unknown effect may be larger than all others.
     offs = {"a": 0.1, "b": np.inf, "c": 0.5, "d": 0.0}
-    ordered = in_order(Finding(code, WARNING, "Text.", off=off) for code, off in offs.items())
+    ordered = sort_findings(Finding(code, WARNING, "Text.", off=off) for code, off in offs.items())
     assert [finding.code for finding in ordered] == ["b", "c", "a", "d"]
 
 

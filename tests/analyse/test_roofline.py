@@ -91,7 +91,7 @@ def test_verdict_of_a_function_needs_more_than_half_of_its_time():
     layers = work([*layers[:2], layer(2)], [1500, 1000, 5])
     table = roofline.work_by_function(layers)
     assert table[["flops", "reached"]].isna().all(axis=None)
-    assert roofline.without_formula(layers)["layers"].to_dict() == {"F": 1}
+    assert roofline.functions_without_formula(layers)["layers"].to_dict() == {"F": 1}
 
 
 # Verdicts about most of a layer's time

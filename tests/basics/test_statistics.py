@@ -187,14 +187,14 @@ def test_intervals_cover_the_median_and_the_mean_of_a_correlated_series(rho):
 @pytest.mark.parametrize("name", coverage.KINDS)
 def test_interval_contains_the_median_in_93_to_98_percent_of_runs(name):
     for count in (100, 1_000):
-        width, right = coverage.of_length(name, count, runs=1_000)
+        width, right = coverage.simulate_length(name, count, runs=1_000)
         assert coverage.within(right, 1_000, 0.93, 0.98), count
-        assert (width, right) == coverage.of_length(name, count, runs=1_000)
+        assert (width, right) == coverage.simulate_length(name, count, runs=1_000)
 
 
 @pytest.mark.parametrize("name", coverage.SLOW_DRIFTS)
 def test_interval_contains_the_median_of_slow_drifts(name):
-    width, right = coverage.of_length(name, 10_000, runs=200)
+    width, right = coverage.simulate_length(name, 10_000, runs=200)
     assert coverage.within(right, 200, 0.93, 0.98)
     assert width < 0.065  # the drifts are 3 and 5 %
 

@@ -47,12 +47,12 @@ def texts(path):
         if id(node) in skipped:
             continue
         if isinstance(node, ast.JoinedStr):
-            yield node.lineno, "".join(map(of_part, node.values))
+            yield node.lineno, "".join(map(text_of_part, node.values))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
 
 
-def of_part(part):
+def text_of_part(part):
     if isinstance(part, ast.Constant):
         return part.value
     name = ast.unparse(part.value)

@@ -66,12 +66,12 @@ class Shell:
     def cell(self, options, *lines):
         return self.run("\n".join([f"%%layerprofile {options}", *lines]))
 
-    def of_call(self, call, options=f"{FEW} -q"):
+    def profile_call(self, call, options=f"{FEW} -q"):
         """Profile a line, which must not fail; return the summary."""
         assert self.line(f"{options} -o s {call}") is None
         return self.names.pop("s")
 
-    def of_cell(self, *lines, options=f"{FEW} -q"):
+    def profile_cell(self, *lines, options=f"{FEW} -q"):
         """Profile a cell, which must not fail; return the summary."""
         assert self.cell(f"{options} -o s", *lines) is None
         return self.names.pop("s")
@@ -87,7 +87,7 @@ def paths(summary):
 
 
 def test_call_is_profiled_in_test_mode_with_the_given_options(shell, capsys):
-    summary = shell.of_call("model(x)", FEW)
+    summary = shell.profile_call("model(x)", FEW)
     recording = summary.recording
     settings = recording.settings
     assert paths(summary) == ["/fc1", "/", "/fc2"]
@@ -97,20 +97,20 @@ def test_call_is_profiled_in_test_mode_with_the_given_options(shell, capsys):
     assert recording.memory is None
     assert "MLP, shape 2x3, batch 2, inference on the CPU" in capsys.readouterr().out
     options = "-n 100000 -w 0 --max-seconds 0.2 -q --phase train"
-    summary = shell.of_call("model(x)", options)
+    summary = shell.profile_call("model(x)", options)
     assert list(summary.phases.index) == ["forward", "backward", "update", "outside"]
     assert summary.recording.ended == "time limit reached"
-    assert shell.of_call("model(x)", f"{FEW} -q --memory").recording.memory is not None
+    assert shell.profile_call("model(x)", f"{FEW} -q --memory").recording.memory is not None
 
 
 def test_arguments_of_the_call_reach_the_network(shell):
     shell.names["asked"] = []
     spaces = "[model][len( asked )]( (asked.append('a  b'), x)[ 1 ][:1] )"
     for call, batchsize in {"model(*[x])": 2, "model(**{'x': x})": 2, spaces: 1}.items():
-        settings = shell.of_call(call).recording.settings
+        settings = shell.profile_call(call).recording.settings
         assert (settings.model, settings.input_shape) == ("MLP", (batchsize, 3)), call
     assert shell.names["asked"] == ["a  b"]  # evaluated once
-    settings = shell.of_call("F.concat([x, x, x], axis=0)").recording.settings
+    settings = shell.profile_call("F.concat([x, x, x], axis=0)").recording.settings
     assert settings.model == "concat (a function, no links)"
     assert (settings.input, settings.batchsize) == ("the first of 3 arrays", 3)
 
@@ -150,7 +150,7 @@ STEP = ("loss = F.softmax_cross_entropy(model(x), t)", "model.cleargrads()", "lo
 
 
 def test_cell_is_a_trial_in_the_users_namespace(shell, capsys):
-    summary = shell.of_cell("n += 1", "print('once')", "y = model(x)", "F.relu(y)")
+    summary = shell.profile_cell("n += 1", "print('once')", "y = model(x)", "F.relu(y)")
     recording = summary.recording
     assert paths(summary) == ["/model/fc1", "/model", "/model/fc2", "/"]
     assert recording.settings.input_shape == (2, 3)
@@ -160,7 +160,7 @@ def test_cell_is_a_trial_in_the_users_namespace(shell, capsys):
     assert recording.n_trials == 5
     assert capsys.readouterr().out.count("once") == 1
     # A cell with several calls has no single batch size; its trials may differ.
-    summary = shell.of_cell("n += 1", "own = MLP(); own(x)", "for _ in range(n % 3): model(x)")
+    summary = shell.profile_cell("n += 1", "own = MLP(); own(x)", "for _ in range(n % 3): model(x)")
     assert paths(summary)[:3] == ["/MLP/fc1", "/MLP", "/MLP/fc2"]
     assert summary.recording.settings.input == "inputs of the cell"
     assert summary.totals.fps is None
@@ -168,13 +168,13 @@ def test_cell_is_a_trial_in_the_users_namespace(shell, capsys):
 
 def test_training_step_of_the_user_is_profiled(shell):
     shell.run("adam = chainer.optimizers.Adam().setup(model)")
-    summary = shell.of_cell(*STEP, "adam.update()")
+    summary = shell.profile_cell(*STEP, "adam.update()")
     settings = summary.recording.settings
     assert (settings.phase, settings.optimizer) == ("train", "Adam")
     updates = summary.layers[summary.layers["phase"] == "update"]
     assert set(updates["path"]) == {"/model/fc1", "/model/fc2"}
     assert float(summary.phases["total_s"].sum()) == pytest.approx(summary.totals.profiled.mean_s)
-    assert shell.of_cell(*STEP).recording.settings.phase == "forward-backward"
+    assert shell.profile_cell(*STEP).recording.settings.phase == "forward-backward"
 
 
 def test_error_in_a_cell_is_shown_as_the_users_error(shell, capsys):
@@ -187,13 +187,13 @@ def test_error_in_a_cell_is_shown_as_the_users_error(shell, capsys):
         out = capsys.readouterr().out
         assert "1 / 0" in out
         assert "chainer_profile" not in out
-    shell.of_cell("model(x)")  # hooks are removed
+    shell.profile_cell("model(x)")  # hooks are removed
 
 
 def test_interrupt_ends_the_trials(shell):
     stop = "if n == 60: signal.raise_signal(signal.SIGINT)"
     before = signal.getsignal(signal.SIGINT)
-    recording = shell.of_cell("n += 1", "model(x)", stop, options="-n 1000 -w 1 -q").recording
+    recording = shell.profile_cell("n += 1", "model(x)", stop, options="-n 1000 -w 1 -q").recording
     assert signal.getsignal(signal.SIGINT) is before
     assert shell.names["n"] == 60  # the cell does not run again
     assert 0 < recording.n_trials < 60
@@ -226,21 +226,21 @@ def test_interrupt_within_the_network_shows_the_trials_before_it(shell, capsys):
 def test_line_restores_the_state_of_its_network(shell, call):
     before = describe(model=shell.names["model"], x=shell.names["x"])
     for phase in ("forward", "forward-backward"):
-        shell.of_call(call, f"{FEW} -q --phase {phase}")
+        shell.profile_call(call, f"{FEW} -q --phase {phase}")
     assert not differences(before, describe(model=shell.names["model"], x=shell.names["x"]))
 
 
 def test_options_choose_the_tables_and_the_extension_can_be_unloaded(shell, monkeypatch):
     shown = []
     monkeypatch.setattr(notebook, "display", lambda forms, raw: shown.append(forms))
-    summary = shell.of_call("--hotspots top:1 model(x)")
+    summary = shell.profile_call("--hotspots top:1 model(x)")
     assert int(summary.layers["hot"].sum()) == 1
     assert shown == []  # -q shows nothing
     for option, text, title in (
         ("--tree 2", "incl. ms", "The tree of links"),
         ("", "ms a call", "By link"),
     ):
-        shell.of_call("model(x)", f"{FEW} --group-by link {option}")
+        shell.profile_call("model(x)", f"{FEW} --group-by link {option}")
         assert text in shown[-1]["text/plain"]
         assert f'aria-label="{title}"' in shown[-1]["text/html"]
     for word in ("unload", "load"):
@@ -266,7 +266,7 @@ def test_our_warnings_never_raise_in_a_cell(shell, monkeypatch, capsys):
     monkeypatch.setattr(memory, "memory_use", raising(OSError("none")))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        summary = shell.of_cell("y = model(x)", options=f"{FEW} -q --memory")
+        summary = shell.profile_cell("y = model(x)", options=f"{FEW} -q --memory")
     assert summary.recording.memory is None
     message = "chainer-profile: the memory pass failed (the memory pass failed: OSError: none)"
     assert message in capsys.readouterr().err

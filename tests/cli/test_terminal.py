@@ -14,7 +14,7 @@ from chainer_profile.runs.folder import save_recording
 from tests.command import Entry
 from tests.conftest import make_recording
 from tests.report.working import with_work
-from tests.terminals import CODES, on_terminal, plain
+from tests.terminals import CODES, plain, run_on_terminal
 
 pytestmark = pytest.mark.process
 
@@ -51,7 +51,7 @@ def test_output_fits_the_terminal_and_has_no_colour_in_a_pipe(name, folder, monk
         return cli.main([*words], registry)
 
     for width in (80,) if name == "run" else (60, 200):
-        shown = on_terminal(command, width)
+        shown = run_on_terminal(command, width)
         text = plain(shown)
         assert "Traceback" not in text, text
         lines = [line.rpartition("\r")[2] for line in text.splitlines()]
@@ -62,8 +62,8 @@ def test_output_fits_the_terminal_and_has_no_colour_in_a_pipe(name, folder, monk
     if name == "run":  # with a progress bar
         assert "4/4" in shown
     # Only terminals that support colour get codes.
-    assert not CODES.search(on_terminal(command, environment={"TERM": "dumb"}))
-    assert not COLOUR.search(on_terminal(command, environment={"NO_COLOR": "1"}))
+    assert not CODES.search(run_on_terminal(command, environment={"TERM": "dumb"}))
+    assert not COLOUR.search(run_on_terminal(command, environment={"NO_COLOR": "1"}))
     pipe = io.StringIO()
     monkeypatch.setattr("sys.stdout", pipe)
     assert command() == 0

@@ -26,7 +26,7 @@ from chainer_profile.report.content.comparison import comparison_blocks
 from chainer_profile.report.document import Text, plain
 from tests.comparing import run, scaled
 from tests.conftest import make_training
-from tests.fusing import chainer_run, engine_run, in_threes
+from tests.fusing import chainer_run, engine_run, groups_of_three
 from tests.refusing import refusal
 
 
@@ -47,7 +47,7 @@ def test_incomparable_runs_are_refused():
         (Side("A", (a, b, a)), b, "A: a run is given twice"),
         (
             make_training(n_trials=4),
-            engine_run(chainer_run(), in_threes()),
+            engine_run(chainer_run(), groups_of_three()),
             "not of the same network in test mode",
         ),
     ):
@@ -68,12 +68,12 @@ def test_run_does_not_differ_from_itself(seed, n_layers, n_trials):
 def test_runs_of_different_batch_sizes_are_compared_per_input(runs):
     """Eight times the inputs take 4 times the time, so each input takes half of the time."""
 
-    def of_eight(recording):
+    def with_batch_of_8(recording):
         longer = scaled(recording, dict.fromkeys(range(len(recording.layers)), 4.0), 4.0)
         return replace(longer, settings=replace(recording.settings, batchsize=8))
 
     before = Side("A", tuple(run(seed) for seed in range(runs)))
-    after = Side("B", tuple(of_eight(run(seed)) for seed in range(9, 9 + runs)))
+    after = Side("B", tuple(with_batch_of_8(run(seed)) for seed in range(9, 9 + runs)))
     for base, other, factor in ((before, after, 0.5), (after, before, 2.0)):
         comparison = compare(base, other)
         layers, totals = comparison.layers, comparison.totals

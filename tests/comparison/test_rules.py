@@ -99,14 +99,14 @@ def test_rules_give_known_answers():
 
     # Student's t-test of 3 and 3 runs, by a table: t = 2.776 is 5 % with 4 degrees of freedom.
     for t, p, verdict in ((2.9, 0.0441, "slower"), (2.65, 0.0570, same)):
-        judgement = of_three(t)
+        judgement = compare_three_runs(t)
         close(judgement["p_value"], [p])
         assert judgement["verdict"] == [verdict]
         close(np.log(judgement["low"]), [(t - 2.776) * 0.02])
     # t = 3.2 is 3.3 %: not significant for one of two layers, significant for both.
-    assert of_three(3.2, 0)["verdict"] == [same] * 2
-    close(of_three(3.2, 0)["p_value"][0], 2 * 0.0329)
-    assert of_three(3.2, 3.2)["verdict"] == ["slower"] * 2
+    assert compare_three_runs(3.2, 0)["verdict"] == [same] * 2
+    close(compare_three_runs(3.2, 0)["p_value"][0], 2 * 0.0329)
+    assert compare_three_runs(3.2, 3.2)["verdict"] == ["slower"] * 2
 
     # One of 30 layers happens to have the same time in both runs of a side.
     spread = np.random.default_rng(2).normal(1, 0.03, (4, 30))
@@ -120,7 +120,7 @@ def stays_for(levels, length):
     return significance.rank_test(*map(significance.block_times, trials))
 
 
-def of_three(*t):
+def compare_three_runs(*t):
     """Compare 3 runs with 3: log ratios of the layers are ``t`` times the standard error of 2 %."""
     deviation = 0.02 * np.sqrt(3 / 2)
     runs = np.array([-deviation, 0, deviation])[:, None] * np.ones(len(t))

@@ -44,14 +44,16 @@ def commands() -> list[Shown]:
     for page in PAGES:
         name, text = str(page.relative_to(ROOT)), page.read_text(encoding="utf-8")
         if page.suffix == ".yml":
-            found += [x for line in _lines(text) for x in _in_line(name, line, True)]
+            found += [x for line in _lines(text) for x in _commands_in_line(name, line, True)]
             continue
         for block in MarkdownIt().enable("table").parse(text):
             if block.type in ("code_block", "fence"):
-                found += [x for line in _lines(block.content) for x in _in_line(name, line, True)]
+                found += [
+                    x for line in _lines(block.content) for x in _commands_in_line(name, line, True)
+                ]
             for token in block.children or ():
                 if token.type == "code_inline":
-                    found += _in_line(name, token.content, False)
+                    found += _commands_in_line(name, token.content, False)
     return found
 
 
@@ -83,7 +85,7 @@ def _lines(text: str) -> Iterator[str]:
             yield line.strip().replace("$i", value)
 
 
-def _in_line(page: str, line: str, in_block: bool) -> Iterator[Shown]:
+def _commands_in_line(page: str, line: str, in_block: bool) -> Iterator[Shown]:
     """Yield the commands in a shell line."""
     if line.startswith(("%", "#")) or not re.search(r"\.py|chainer[-_]profile|python", line):
         return
@@ -99,11 +101,11 @@ def _in_line(page: str, line: str, in_block: bool) -> Iterator[Shown]:
         if token not in _ENDS and not set(token) <= set("();<>|&"):
             command.append(token)
             continue
-        yield from _of_ours(page, command, in_block)
+        yield from _own_commands(page, command, in_block)
         command = []
 
 
-def _of_ours(page: str, tokens: list[str], in_block: bool) -> Iterator[Shown]:
+def _own_commands(page: str, tokens: list[str], in_block: bool) -> Iterator[Shown]:
     """Yield the command if it belongs to this project."""
     for index, token in enumerate(tokens):
         after = tokens[index + 1 :]

@@ -13,7 +13,7 @@ from tests.report.reading import meanings
 DOCS = ROOT / "docs" / "columns.md"
 
 
-def of_layers():
+def layer_lines():
     """List the columns of layers: name, name in layers.csv and heading if different, meaning."""
     lines = []
     for name, column in LAYER_COLUMNS.items():
@@ -29,11 +29,11 @@ def marked(name, usual):
     return f"**`{name}`**" if name in usual else f"`{name}`"
 
 
-def in_file(columns):
+def file_lines(columns):
     return [f"- `{name}`: {meaning}" for name, meaning in meanings(columns).items()]
 
 
-def of_links():
+def link_lines():
     """List the columns of links; columns of several phases with one meaning share a line."""
     names = {}
     for name, meaning in meanings(LINK_COLUMNS).items():
@@ -41,22 +41,22 @@ def of_links():
     return [f"- {', '.join(several)}: {meaning}" for meaning, several in names.items()]
 
 
-def of_network(view):
+def network_lines(view):
     usual, columns = network.DEFAULTS[view], network.COLUMNS[view]
     return [f"- {marked(name, usual)}: {column.meaning}" for name, column in columns.items()]
 
 
 def documentation():
     """Return the page with its lists generated again."""
-    text, by_layer = DOCS.read_text(), of_network(network.LAYERS)
+    text, by_layer = DOCS.read_text(), network_lines(network.LAYERS)
     for heading, lines in {
-        "The layer table on the terminal": of_layers(),
-        "links.csv": of_links(),
+        "The layer table on the terminal": layer_lines(),
+        "links.csv": link_lines(),
         "By layer": by_layer,
-        "By link, with `--tree`": [x for x in of_network(network.LINKS) if x not in by_layer],
-        "comparison.csv": in_file(comparison_tables.COLUMNS),
-        "ranks.csv": in_file(rank_tables.LAYER_COLUMNS),
-        "collectives.csv": in_file(rank_tables.COLLECTIVE_COLUMNS),
+        "By link, with `--tree`": [x for x in network_lines(network.LINKS) if x not in by_layer],
+        "comparison.csv": file_lines(comparison_tables.COLUMNS),
+        "ranks.csv": file_lines(rank_tables.LAYER_COLUMNS),
+        "collectives.csv": file_lines(rank_tables.COLLECTIVE_COLUMNS),
     }.items():
         first, heading, rest = text.partition(f"# {heading}\n")
         words, last = re.fullmatch(r"((?:(?!-).*\n)*)(?:-.*\n)+((?s:.*))", rest).groups()

@@ -192,12 +192,12 @@ def cut(net, x):
     return F.tanh(h)
 
 
-def by_chance():
+def forward_by_chance():
     calls = iter([False, False] + [True] * 9)
     return lambda net, x: F.tanh(x) if next(calls) else F.relu(x)
 
 
-def by_data(net, x):
+def forward_by_data(net, x):
     """A forward that calls other functions for all inputs except the first."""
     number = float(x.sum() if isinstance(x, np.ndarray) else x.array.sum())
     if not hasattr(net, "number"):
@@ -216,8 +216,8 @@ REFUSED = {
     "the network returns a ndarray, but only a chainer.Variable can be exported": (
         lambda net, x: F.relu(x).array
     ),
-    "the network does not always make the same calls: call 0": by_chance(),
-    "the network's calls depend on its data: call 0 is ReLU in one run and Tanh": by_data,
+    "the network does not always make the same calls: call 0": forward_by_chance(),
+    "the network's calls depend on its data: call 0 is ReLU in one run and Tanh": forward_by_data,
 }
 
 

@@ -100,7 +100,7 @@ def checks() -> dict[str, Recording]:
         walls = np.tile([1.0, 0.0, 0.0, -1.0], 2500)
         return 1000 * (1 + spread * walls / walls.std(ddof=1))
 
-    def on_gpu(**changes: Any) -> Recording:
+    def gpu_recording(**changes: Any) -> Recording:
         return make_device_recording(DEVICE_BOUND, wait_us=26_300, **changes)
 
     def chosen(library: str) -> Recording:
@@ -140,8 +140,8 @@ def checks() -> dict[str, Recording]:
         "taken for 4 %": counted(cpu_us=96, preemptions=1, **QUIET),
         "several threads": replace(counted(cpu_us=50, waits=9, **QUIET), environment=blas(2)),
         "no held trials": make_device_recording(n_held=0),
-        "lowered clocks": on_gpu(conditions=Conditions(gpu_before=STATE, gpu_after=hot)),
-        "clocks that fell": on_gpu(
+        "lowered clocks": gpu_recording(conditions=Conditions(gpu_before=STATE, gpu_after=hot)),
+        "clocks that fell": gpu_recording(
             conditions=Conditions(gpu_before=replace(STATE, sm_mhz=1900),
                                   gpu_after=replace(STATE, sm_mhz=1804))
         ),
@@ -165,8 +165,8 @@ def checks() -> dict[str, Recording]:
             ("as asked", Settings(threads=4)), ("of a GPU's", Settings(device="gpu:0")))},
         **{f"others of {cpu}": run(hundred, conditions=Conditions(other_cpu=cpu))
            for cpu in (None, 0.24, 0.25)},
-        "a GPU, blas threads": on_gpu(environment=replace(blas(4), gpu=GPU)),
-        "a GPU, stopped before them": on_gpu(n_held=0, ended="interrupted by the user"),
+        "a GPU, blas threads": gpu_recording(environment=replace(blas(4), gpu=GPU)),
+        "a GPU, stopped before them": gpu_recording(n_held=0, ended="interrupted by the user"),
     }  # fmt: skip
     capped, set_ = ("power cap",), ("clocks set by an application",)
     for before, after in (
@@ -178,7 +178,7 @@ def checks() -> dict[str, Recording]:
     ):
         state = Conditions(gpu_before=before, gpu_after=after)
         message = (it and f"{it.sm_mhz} {', '.join(it.throttle)}" for it in (before, after))
-        cases[" to ".join(map(str, message))] = on_gpu(conditions=state)
+        cases[" to ".join(map(str, message))] = gpu_recording(conditions=state)
     few = (make_training(5, environment=blas(4), settings={"command": command})
            for command in (OURS, "python train.py"))  # fmt: skip
     cases |= zip(("a training", "a training of one's own"), few, strict=True)
@@ -194,10 +194,10 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
     named = [replace(layer, function=CONV) if layer.index in (0, 2, 3) else layer
              for layer in alike.layers]  # fmt: skip
 
-    def trained(command: str, **settings: Any) -> Recording:
+    def training_recording(command: str, **settings: Any) -> Recording:
         return make_training(settings={"command": command, "batchsize": 8} | settings)
 
-    def of_program(run: Recording) -> Recording:
+    def as_program(run: Recording) -> Recording:
         calls, iteration = np.ones_like(run.self_ns), np.arange(run.n_trials) + 1
         return replace(run, calls=calls, iteration=iteration)
 
@@ -208,23 +208,23 @@ def steps() -> dict[str, tuple[Recording | Summary, str]]:
             run.layers[0], flops=flops, macs=flops // 2, nbytes_read=0, nbytes_written=0
         )
         run = replace(run, layers=(first, *run.layers[1:]), environment=blas(2), limits=LIMITS)
-        return of_program(run)
+        return as_program(run)
 
     return {
         "little between": (scaled([50, 50], list("AB"), 5_000), "batch"),
-        **{f"kernels: {command}": (trained(command), "kernels")
+        **{f"kernels: {command}": (training_recording(command), "kernels")
            for command in (OURS, "python train.py", PROGRAM)},
         **{f"words of {shape}, {calls} calls": (_embedded(shape, calls), code)
            for shape, calls, code in (((1000, 100), 1, "kernels"), ((20, 30, 100), 1, "kernels"),
                                       ((1000, 129), 1, "kernels"), ((20, 100), 35, "embedding"),
                                       ((20, 100), 1, "embedding"), ((1000, 100), 2, "embedding"))},
         "words whose gradients are added up": (_embedded((20, 100), 35, 40, 60), "embedding"),
-        "kernels of a program": (of_program(trained(PROGRAM)), "kernels"),
+        "kernels of a program": (as_program(training_recording(PROGRAM)), "kernels"),
         "small products of a program": (looped(10**6), "threads"),
         "large products of a program": (looped(10**8), "threads"),
         "engines of a program": (
-            of_program(make_recording(settings=Settings(command=PROGRAM))), "engines"),
-        "halves": (trained(OURS, dtype="float16"), "dtype"),
+            as_program(make_recording(settings=Settings(command=PROGRAM))), "engines"),
+        "halves": (training_recording(OURS, dtype="float16"), "dtype"),
         "engines": (scaled([60, 30, 10], [CONV, BN, "ReLU"], command="profile.py"), "engines"),
         "no time": (make_training(self_ns=np.zeros((40, 25), np.int64)), "kernels"),
         "page faults": (counted(system_us=9), "page-faults"),

@@ -9,7 +9,7 @@ Kept = dict[str, str]
 KEPT: dict[str, Callable[[], Kept]] = {}
 
 
-def of_files(make: Callable[[], Kept]) -> Callable[[], Kept]:
+def kept_files(make: Callable[[], Kept]) -> Callable[[], Kept]:
     """Register a function; its name is the name of its files."""
     KEPT[make.__name__] = make
     return make

@@ -25,7 +25,7 @@ from chainer_profile.record.recording import (
 from tests.comparing import alike, conditions, run
 from tests.comparing import scaled as slower
 from tests.conftest import make_training
-from tests.fusing import chainer_run, engine_run, in_threes
+from tests.fusing import chainer_run, engine_run, groups_of_three
 from tests.goldens.keeping import listed
 from tests.ranks.test_merging import two_ranks
 from tests.recordings import gpu_recording
@@ -87,8 +87,8 @@ def compared_runs() -> dict[str, Comparison]:
     six = chainer_run(n_layers=6)
     six = replace(six, layers=tuple(replace(x, path="/", function="ReLU") for x in six.layers))
     codes = [alike(seed, 24) for seed in range(6)]
-    ours = [engine_run(code, in_threes(), 0.2) for code in codes[:3]]
-    theirs = [engine_run(code, [(0, 1), *in_threes()[1:]], 0.1, "b 2") for code in codes[3:]]
+    ours = [engine_run(code, groups_of_three(), 0.2) for code in codes[:3]]
+    theirs = [engine_run(code, [(0, 1), *groups_of_three()[1:]], 0.1, "b 2") for code in codes[3:]]
     after = slower(run(2), {0: 1.2, 1: 1.045}, 1.2)
     folded = replace(untimed := run(1, trial_ns=None, start_ns=None, n_clean=0),
                      settings=replace(untimed.settings, inclusive=True))  # fmt: skip
@@ -122,7 +122,7 @@ def compared_runs() -> dict[str, Comparison]:
         "several": sides(
             [*map(alike, (10, 11, 12)), *(slower(alike(at), {5: 1.08}) for at in (13, 14, 15))]
         ),
-        "an engine": compare(chainer_run(), engine_run(chainer_run(2), [(), *in_threes()])),
+        "an engine": compare(chainer_run(), engine_run(chainer_run(2), [(), *groups_of_three()])),
         "layers that it does not do": compare(six, engine_run(six, [(1,), (2, 3), (5,)])),
         "several of two engines": sides([*ours, *theirs]),
         "inclusive times": compare(folded, untimed),

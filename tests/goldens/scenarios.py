@@ -27,8 +27,8 @@ from chainer_profile.report.tables import to_csv
 from chainer_profile.report.writers import markdown, terminal
 from chainer_profile.report.writers.csv_files import layers_csv, links_csv
 from tests.conftest import make_recording, make_training
-from tests.fusing import chainer_run, engine_run, in_threes
-from tests.goldens.keeping import Kept, of_files
+from tests.fusing import chainer_run, engine_run, groups_of_three
+from tests.goldens.keeping import Kept, kept_files
 from tests.report import documents as examples
 from tests.report.working import with_work
 
@@ -106,7 +106,7 @@ def _under(blocks: Iterable[Block], *headings: str) -> Iterable[Block]:
             yield block
 
 
-def of_run(recording: Recording, rule: str) -> tuple[Summary, Kept]:
+def render_run(recording: Recording, rule: str) -> tuple[Summary, Kept]:
     """Render a run: its report, the first screen, and its layers and links as CSV."""
     summary = summarise(recording, rule)
     markdown_text = markdown.write(report(summary, TITLE))
@@ -114,12 +114,12 @@ def of_run(recording: Recording, rule: str) -> tuple[Summary, Kept]:
     return summary, {"md": markdown_text, "txt": screen, "csv": _csv(summary)}
 
 
-@of_files
+@kept_files
 def forward() -> Kept:
     recording = with_work(make_recording(9, n_trials=40))
     first, *others = recording.layers
     recording = replace(recording, layers=(replace(first, work_is_about=True), *others))
-    summary, kept = of_run(recording, "top:2")
+    summary, kept = render_run(recording, "top:2")
     more = _under(
         profile.overview(summary, sort="memory", limit=3, group_by="shape"),
         *("The layers", "By shape", "Work and limits"),
@@ -129,9 +129,9 @@ def forward() -> Kept:
     return kept
 
 
-@of_files
+@kept_files
 def training() -> Kept:
-    summary, kept = of_run(with_work(make_training(10, data=True)), "0.3ms")
+    summary, kept = render_run(with_work(make_training(10, data=True)), "0.3ms")
     tree = _under(
         profile.overview(summary, tree=True, depth=1, limit=3, group_by="block", sort="std"),
         *("The tree of links", "By block"),
@@ -141,12 +141,12 @@ def training() -> Kept:
     return kept
 
 
-@of_files
+@kept_files
 def compared() -> Kept:
     usual = examples.compared()
     gate = Gate(0.05)
     chainer = chainer_run()
-    fused = compare(chainer, engine_run(chainer_run(2), [(), *in_threes()[:-1], (21, 22)]))
+    fused = compare(chainer, engine_run(chainer_run(2), [(), *groups_of_three()[:-1], (21, 22)]))
     both = [usual, fused]
     return {
         "md": markdown.write(comparison.report(both, plots=["p 1.png", "2.png"], gate=gate)),
@@ -159,7 +159,7 @@ def compared() -> Kept:
     }
 
 
-@of_files
+@kept_files
 def program() -> Kept:
     # The two iterations of the memory pass are not recorded.
     short, training = summarise(make_recording(3)), summarise(make_training(3200))

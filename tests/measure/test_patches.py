@@ -47,7 +47,7 @@ class Old(MLP):
         return self.fc1(x)
 
 
-def trained(kind=MLP):
+def model_and_optimizer(kind=MLP):
     model = kind()
     return model, chainer.optimizers.MomentumSGD().setup(model)
 
@@ -189,7 +189,7 @@ def in_thread(work):
 
 
 def test_operations_in_other_threads_are_counted():
-    model, optimizer = trained()
+    model, optimizer = model_and_optimizer()
     observer = Observer()
     with observing(observer):
         in_thread(lambda: [optimizer.update(lambda: F.sum(model(X))) for _ in range(3)])
@@ -235,7 +235,7 @@ def test_failing_observer_is_removed_without_effect_on_others():
             if self.at == "end":
                 raise OSError("none")
 
-    model, optimizer = trained()
+    model, optimizer = model_and_optimizer()
     for at, n_received in (("network", 1), ("backward", 3), ("end", 1)):
         failing, other = Fails(), Observer()
         failing.at = at
@@ -304,7 +304,7 @@ def _cleargrads_instance(model, optimizer):
 )
 @pytest.mark.parametrize("when", ["before", "within", "after"])
 def test_patch_made_by_the_program_is_called_and_stays(target, when, monkeypatch):
-    model, optimizer = trained()
+    model, optimizer = model_and_optimizer()
     train(model, optimizer)
     owner, name, _, operation, times = target(model, optimizer)
 
@@ -350,7 +350,7 @@ def test_patch_made_by_the_program_is_called_and_stays(target, when, monkeypatch
 @pytest.mark.parametrize("ends", [True, False])
 def test_calls_are_observed_after_the_program_restored_the_original(ends):
     """A program may restore a saved method while it is observed, or afterwards."""
-    model, optimizer = trained()
+    model, optimizer = model_and_optimizer()
     train(model, optimizer)
     before, original = classes(), chainer.Link.__call__
     with observing(Observer()):

@@ -12,7 +12,7 @@ import pytest
 from chainer import training
 
 from chainer_profile import LayerProfile, LayerTimerHook, profile, profiling
-from tests.measure.test_patches import T, X, train, trained
+from tests.measure.test_patches import T, X, model_and_optimizer, train
 from tests.nets import MLP
 
 
@@ -184,7 +184,7 @@ def test_networks_and_optimizers_can_be_copied_and_pickled_while_profiled(
     way, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    model, optimizer = trained()
+    model, optimizer = model_and_optimizer()
     train(model, optimizer)
     way(model, optimizer)
     assert_independent(model, optimizer)

@@ -10,7 +10,7 @@ from tests.measure.recording import record_trial
 from tests.nets import SlowOptimizer, Step, Trained, Wait, image, net, slow_loss
 
 
-def trained(clock):
+def training_step(clock):
     model = Trained(clock)
     more = {"loss": slow_loss(clock), "optimizer": SlowOptimizer(clock).setup(model)}
     return make_step("train", model, (image(),), **more)
@@ -30,7 +30,7 @@ def read_trial(session, step, readings):
 
 @pytest.mark.parametrize("single_calls", [True, False])
 def test_readings_are_added_up_like_times(clock, single_calls):
-    step = trained(clock)
+    step = training_step(clock)
     session = StepSession(step, clock, single_calls=single_calls)
     with step.configured():
         session.learn()
@@ -50,7 +50,7 @@ def test_readings_are_added_up_like_times(clock, single_calls):
 
 
 def test_clock_is_restored_after_a_trial_with_readings(clock):
-    step = trained(clock)
+    step = training_step(clock)
     with step.configured():
         session = learned(step)
         before = session.recorder._read_begin
@@ -98,7 +98,7 @@ def test_trial_with_other_calls_is_refused_or_has_rows_by_link(clock, single_cal
 
 
 def test_readings_beyond_the_capacity_are_counted_only(clock):
-    step = trained(clock)
+    step = training_step(clock)
     with step.configured():
         session = learned(step)
         with pytest.raises(ProfileError, match="made many more calls than the earlier ones"):

@@ -24,12 +24,12 @@ def learn(model, *inputs, phase="forward", loss=F.sum, optimizer=None):
         return learned(step)
 
 
-def of_phase(structure, phase):
+def rows_of_phase(structure, phase):
     return [row for row in structure.layers if row.phase == phase]
 
 
 def rows(structure, phase):
-    return ", ".join(f"{row.path} {row.function}" for row in of_phase(structure, phase))
+    return ", ".join(f"{row.path} {row.function}" for row in rows_of_phase(structure, phase))
 
 
 def linears(*names):
@@ -110,7 +110,7 @@ def test_rows_have_shapes_phases_and_parents(clock):
     assert [row.forward for row in trained.layers] == [None] * 5 + [3, 2, 1, None, 0]
     assert {row.calls for row in trained.layers} == {1}
     linear = learn(L.Linear(3, 2), image(4, 3), phase="forward-backward")
-    (call, _), (_, _, back) = (of_phase(linear, phase) for phase in ("forward", "backward"))
+    (call, _), (_, _, back) = (rows_of_phase(linear, phase) for phase in ("forward", "backward"))
     assert (call.input_shapes, call.output_shapes) == (((4, 3), (2, 3), (2,)), ((4, 2),))
     assert (back.input_shapes, back.dtype) == (((4, 2),), "float32")
     assert back.output_shapes == ((2, 3), (2,))  # the input needs no gradient
@@ -161,7 +161,7 @@ def test_every_row_of_a_training_step_has_its_work():
         model.scale = chainer.Parameter(np.ones(5, np.float32))
     structure = learn(model, image(2, 3, 6, 6), phase="train", loss="auto")
     assert structure.phases == ("update", "forward", "backward")
-    updates = of_phase(structure, "update")
+    updates = rows_of_phase(structure, "update")
     assert [(row.path, row.function, row.input_shapes, row.calls) for row in updates] == [
         ("optimizer", "WeightDecay", (), 1),
         ("/", "MomentumSGD", ((5,),), 1),
@@ -184,7 +184,7 @@ def test_every_row_of_a_training_step_has_its_work():
     ]
     optimizer = optimizers.Adam().setup(model)
     structure = learn(model, image(2, 3, 6, 6), phase="train", optimizer=optimizer)
-    assert sum(row.flops for row in of_phase(structure, "update")) == 13 * n
+    assert sum(row.flops for row in rows_of_phase(structure, "update")) == 13 * n
 
 
 # Unusual updates, by SGD, of a network with four weights and two biases.

@@ -36,7 +36,7 @@ from tests.recordings import (
     with_all_fields,
 )
 from tests.refusing import refusal
-from tests.report.reading import on_terminal, report_md
+from tests.report.reading import report_md, terminal_text
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_changed_recording_is_refused_in_one_line_or_can_be_summarised(tmp_path_
         summary = summarise(Recording.load(path))
         json.loads(json_report.render(summary))
         report_md(summary)
-        on_terminal(summary)
+        terminal_text(summary)
     except ProfileError as error:
         assert "\n" not in str(error)  # noqa: PT017
 

@@ -16,7 +16,7 @@ def report_md(summary: Summary, related: RelatedResults | None = None) -> str:
     return markdown.write(report(summary, related=related))
 
 
-def on_terminal(summary: Summary, width: int | None = 200, **shown: Any) -> str:
+def terminal_text(summary: Summary, width: int | None = 200, **shown: Any) -> str:
     """Return the text about a run on a terminal of this width; see :func:`.profile.overview`."""
     return terminal.written(overview(summary, **shown), width)
 

@@ -8,8 +8,8 @@ from chainer_profile.analyse.program import ProgramTime
 from chainer_profile.report.content import budget
 from chainer_profile.report.content.advice import (
     how_to_keep,
-    on_screen,
     report,
+    screen_blocks,
     section,
     verdict,
     what_helped,
@@ -29,7 +29,7 @@ def test_combination_without_significant_gain_has_a_row_and_is_in_no_list():
     )
     both = replace(both, wall=Speedup(1.33, 0.72, 2.44))
     advice = replace(BY_TURNS, tried=(single, added, both, *others))
-    for blocks in (on_screen(advice, program_time()), report(advice, program_time())):
+    for blocks in (screen_blocks(advice, program_time()), report(advice, program_time())):
         shown = " ".join(terminal.written(blocks, 80).split())
         assert shown.count("0.72 to 2.44") == 1
         assert "all together 1.33x 0.72 to 2.44" in shown

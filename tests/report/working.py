@@ -144,7 +144,7 @@ def make_device_recording(
         settings=replace(given.settings, **on_gpu | (settings or {})),
         environment=replace(given.environment, **nothing, cupy="13.6.0", gpu=GPU),
     )
-    return _on_gpu(given, host_ns, gap_ns, busy_ns[:n_held], 900, wait_us, **changes)
+    return _with_device_times(given, host_ns, gap_ns, busy_ns[:n_held], 900, wait_us, **changes)
 
 
 def make_device_training(
@@ -161,14 +161,16 @@ def make_device_training(
     assert given.framework_ns is not None
     gaps = np.zeros_like(given.self_ns)
     gaps[:, 0] = given.framework_ns.sum(axis=1) - _REST_NS
-    return _on_gpu(given, given.self_ns, gaps, given.self_ns[:n_held] // 2, 600, 100, **changes)
+    return _with_device_times(
+        given, given.self_ns, gaps, given.self_ns[:n_held] // 2, 600, 100, **changes
+    )
 
 
 #: The device's time after the last layer.
 _REST_NS = 50 * _US
 
 
-def _on_gpu(
+def _with_device_times(
     given: Recording,
     host_ns: np.ndarray,
     gap_ns: np.ndarray,

@@ -102,7 +102,7 @@ def match_steps(
         step = original[index]
         if step.is_idle and owner is not None and optimised[owner].kind != step.kind:
             owners[index] = None
-    return _by_owner(owners, len(optimised))
+    return _group_by_owner(owners, len(optimised))
 
 
 def match_names(original: Sequence[Step], names: Sequence[str]) -> list[list[int]]:
@@ -122,7 +122,7 @@ def match_names(original: Sequence[Step], names: Sequence[str]) -> list[list[int
             if old_name in indices:
                 owners.setdefault(indices[old_name], number)
     _assign_to_producers(original, owners)
-    return _by_owner(owners, len(names))
+    return _group_by_owner(owners, len(names))
 
 
 def _assign_to_producers(original: Sequence[Step], owners: dict[int, int | None]) -> None:
@@ -134,7 +134,7 @@ def _assign_to_producers(original: Sequence[Step], owners: dict[int, int | None]
             owners[index] = max((number for number in numbers if number is not None), default=None)
 
 
-def _by_owner(owners: dict[int, int | None], count: int) -> list[list[int]]:
+def _group_by_owner(owners: dict[int, int | None], count: int) -> list[list[int]]:
     """Group the indices of original steps by the number of their owner."""
     groups: list[list[int]] = [[] for _ in range(count)]
     for index, number in sorted(owners.items()):

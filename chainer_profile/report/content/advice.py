@@ -76,7 +76,7 @@ def section(
     for tried in [tried for tried in advice.helping if tried.layers][:_MAX_WITH_LAYERS]:
         yield text(f"Where {tried.candidate.name} helped the most:")
         yield Table(_LAYER_COLUMNS, tried.layers, f"Layers under {tried.candidate.name}")
-    no_gain = _without_gain(advice)
+    no_gain = _changes_without_gain(advice)
     failed = [tried for tried in advice.tried if tried.error]
     more = "let the program run for longer" if advice.script else "run again with a larger --budget"
     for heading, items in (
@@ -92,11 +92,11 @@ def section(
     yield text(f"{settings_text(advice.settings)}; this took {took} allowed.", aside=True)
 
 
-def on_screen(advice: Advice, program: ProgramTime) -> Iterator[Block]:
+def screen_blocks(advice: Advice, program: ProgramTime) -> Iterator[Block]:
     """The changes that were tried in a program, in a few lines."""
     yield text(strong(verdict(advice, program)))
     yield from _program_gains(advice, program)
-    if no_gain := _without_gain(advice):
+    if no_gain := _changes_without_gain(advice):
         names = (
             f"{t.candidate.name} ({_factor_text(t.gain)}, {_interval_text(t.gain)})"
             for t in no_gain
@@ -111,7 +111,7 @@ def on_screen(advice: Advice, program: ProgramTime) -> Iterator[Block]:
         yield text(f"Not tried: {', '.join(names)}.", below=True)
 
 
-def _without_gain(advice: Advice) -> list[ChangeResult]:
+def _changes_without_gain(advice: Advice) -> list[ChangeResult]:
     """The changes without a significant gain, except failed ones.
 
     For a program, omits all changes together, which have a row in the table of gains.

@@ -23,7 +23,7 @@ from chainer_profile.report import document as doc
 from chainer_profile.report.content.advice import what_helped
 from chainer_profile.report.content.pass_section import inside_sentences
 from chainer_profile.report.rows import shares
-from chainer_profile.report.text import missing_parts, on_gpu, printable, trial_parts
+from chainer_profile.report.text import missing_parts, on_gpu_suffix, printable, trial_parts
 
 #: Most parts of a trial in a sentence, and the smallest share of one.
 _MAX_PARTS, _MIN_SHARE = 3, 0.03
@@ -182,4 +182,4 @@ def largest_shares(summary: Summary) -> str:
     parts = ", ".join(f"{name} {format_percent(share)}" for name, share in named)
     rest = 1 - sum(share for _, share in named)
     more = f", all else {format_percent(rest)}" if rest >= _MIN_SHARE else ""
-    return f"Where the {whole} goes{on_gpu(summary)}: {parts}{more}."
+    return f"Where the {whole} goes{on_gpu_suffix(summary)}: {parts}{more}."

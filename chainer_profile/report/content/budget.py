@@ -36,7 +36,7 @@ from chainer_profile.record.budget import (
 )
 from chainer_profile.record.recording import COMPLETE
 from chainer_profile.report import unit
-from chainer_profile.report.content.advice import on_screen
+from chainer_profile.report.content.advice import screen_blocks
 from chainer_profile.report.content.answer import format_finding, warnings_of_values
 from chainer_profile.report.content.boxes import MIN_WIDTH, bar, series
 from chainer_profile.report.document import TOTAL, Block, Boxes, Text, strong, text
@@ -111,7 +111,7 @@ def overview(
         above.append(text(warning, note=True, below=True, lead=WARNING.capitalize()))
     above += [] if summary is None else warnings_of_values(summary)
     if advice is not None:
-        tried = list(on_screen(advice, program))
+        tried = list(screen_blocks(advice, program))
         summary = None  # measured gains replace the estimated ones
     steps = [
         text("Also: " if number else "Next: ", *format_finding(finding), below=bool(number))

@@ -33,7 +33,7 @@ from chainer_profile.report.tables import (
     rows_of,
     with_notes,
 )
-from chainer_profile.report.text import on_gpu, printable
+from chainer_profile.report.text import on_gpu_suffix, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +105,7 @@ def layers(summary: Summary, options: TableOptions) -> Iterator[Block]:
     legend = [
         *hidden(summary, ordered["share"].iloc[len(rows) :], options.hint, "layer"),
         f"{unit.HOT_MARK} marks hot layers: {summary.hotspots.rule}.",
-        f"Times are {kind}{on_gpu(summary)} in ms, % is of the {whole_time(summary).name}.",
+        f"Times are {kind}{on_gpu_suffix(summary)} in ms, % is of the {whole_time(summary).name}.",
     ]
     columns = with_notes(columns, _NOTES | _note_of_marks(columns, rows))
     keys = [column.key for column in columns]
@@ -165,8 +165,8 @@ def bars(summary: Summary) -> Iterator[Block]:
         PLOT,
         "Bar plot of the mean self time of every layer",
         f"One bar for each layer in the order of the calls{phases}: mean self "
-        f"time{on_gpu(summary)}, with whiskers from the 5th to the 95th percentile. Hot layers are "
-        "red here, and bold in tables.",
+        f"time{on_gpu_suffix(summary)}, with whiskers from the 5th to the 95th percentile. Hot "
+        "layers are red here, and bold in tables.",
     )
 
 

@@ -10,7 +10,12 @@ import pandas as pd
 
 from chainer_profile.analyse.counted import TrialCounters, counters_by, trial_counters
 from chainer_profile.analyse.inside import REST, Part, Parts
-from chainer_profile.analyse.roofline import REACHED, has_plot, without_formula, work_by_function
+from chainer_profile.analyse.roofline import (
+    REACHED,
+    functions_without_formula,
+    has_plot,
+    work_by_function,
+)
 from chainer_profile.analyse.shares import whole_time
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import units
@@ -97,7 +102,7 @@ def work(summary: Summary) -> Iterator[Block]:
     rest.index = pd.Index([None] * len(rest), dtype=object)
     caption = "Work and limits reached, by function"
     yield Table(columns, pd.concat([rows, rest]), caption, foot=len(rest))
-    unknown = without_formula(summary.layers)
+    unknown = functions_without_formula(summary.layers)
     if len(unknown):
         listed = ", ".join(
             f"{row.Index} ({units.format_percent(row.share)})"

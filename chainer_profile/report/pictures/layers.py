@@ -25,7 +25,7 @@ from chainer_profile.basics import units
 from chainer_profile.basics.describe import NS
 from chainer_profile.report.pictures import bars, figures
 from chainer_profile.report.rows import layer_anchor, link_anchor
-from chainer_profile.report.text import ending, on_gpu, printable
+from chainer_profile.report.text import ending, on_gpu_suffix, printable
 
 #: Bars of a picture at most. A network with more layers and blocks shows its slowest layers.
 MAX_BARS, SLOWEST = 200, 30
@@ -77,7 +77,7 @@ def figure(summary: Summary) -> Figure:
     names, mean_s = frame["name"].tolist(), frame["mean_s"].to_numpy()
     _label_bars(fig, names, mean_s, bar_points, drawn.label, size)
     _draw_phases(ax, summary, frame["phase"].tolist(), bar_points, size)
-    label = f"mean self time{on_gpu(summary)} [ms]"
+    label = f"mean self time{on_gpu_suffix(summary)} [ms]"
     ax.set_ylabel(label, fontsize=size)
     width = int(fig.get_figwidth() * _CHARS * figures.TEXT / size)
     figures.set_title(fig, figures.title(summary, width), size)

@@ -89,7 +89,7 @@ def test_pictures_do_not_use_pyplot() -> None:
 # -- layout
 
 
-def of_phases(*phases: str) -> Recording:
+def recording_of_phases(*phases: str) -> Recording:
     """A recording with one layer in each of the phases."""
     recording = make_recording(len(phases), n_trials=4)
     rows = zip(recording.layers, phases, strict=True)
@@ -114,7 +114,9 @@ ROOM: dict[str, Any] = {
 def test_labels_are_within_the_figure_and_do_not_overlap(name: str) -> None:
     size = ROOM[name]
     has_phases = not isinstance(size, int)
-    figure = layers.figure(summarise(of_phases(*size) if has_phases else make_recording(size, 4)))
+    figure = layers.figure(
+        summarise(recording_of_phases(*size) if has_phases else make_recording(size, 4))
+    )
     figure.draw_without_rendering()
     (axes,), whole = figure.axes, figure.bbox
     title: Any = figure.findobj(
@@ -159,14 +161,14 @@ def test_long_whiskers_are_cut_and_nothing_touches_the_frame(slow: int) -> None:
     assert shown.layers["median_s"].max() * 1e3 <= max(ends) < 0.97 * ax.get_ylim()[1]
 
 
-def of_layers(n_layers: int, factors: dict[int, float]) -> Comparison:
+def compare_layers(n_layers: int, factors: dict[int, float]) -> Comparison:
     """Compare two runs. In the second, layer ``n`` takes ``factors[n]`` times as long."""
     before, after = run(1, n_layers, 60), scaled(run(2, n_layers, 60), factors)
     return compare(Side("A", (before,)), Side("B", (after,)))
 
 
 def test_picture_of_many_layers_shows_the_most_changed_and_the_largest() -> None:
-    (ax,) = comparison.figure(of_layers(300, {298: 1.5, 101: 0.7})).axes
+    (ax,) = comparison.figure(compare_layers(300, {298: 1.5, 101: 0.7})).axes
     labels = [text.get_text() for text in ax.texts if not text.get_in_layout()]
     assert len(labels) == comparison.MAX_LAYERS
     # No changed layer is a convolution, although convolutions take most of the time.
@@ -174,7 +176,7 @@ def test_picture_of_many_layers_shows_the_most_changed_and_the_largest() -> None
     assert len(others) == 2
     # Factors are inside the axes, below their upper end.
     for factors in ({3: 1.5}, dict.fromkeys(range(0, 66, 5), 40.0)):
-        (ax,) = Picture(lambda by=factors: comparison.figure(of_layers(66, by))).figure.axes  # type: ignore[misc]
+        (ax,) = Picture(lambda by=factors: comparison.figure(compare_layers(66, by))).figure.axes  # type: ignore[misc]
         marks = [text for text in ax.texts if text.get_in_layout()]
         assert len(marks) == len(factors)
         assert max(mark.get_window_extent().y1 for mark in marks) < ax.bbox.y1

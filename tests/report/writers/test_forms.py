@@ -15,7 +15,7 @@ from chainer_profile.report.tables import Table
 from chainer_profile.report.writers import markdown
 from chainer_profile.report.writers.terminal import show, written
 from tests.report.documents import profiles
-from tests.report.reading import column, on_terminal
+from tests.report.reading import column, terminal_text
 from tests.report.seen import check
 from tests.report.working import training
 
@@ -77,7 +77,7 @@ def test_only_terminals_get_colour() -> None:
 
 def test_times_are_shown_at_any_width() -> None:
     for width, name, tree in product((80, 130), ("forward", "train", "gpu"), (False, True)):
-        shown = on_terminal(profiles()[name](), width, tree=tree, depth=99)
+        shown = terminal_text(profiles()[name](), width, tree=tree, depth=99)
         assert "\u2026" not in shown
         assert max(len(line) for line in shown.splitlines()) <= width
         start = "incl." if tree else "path"
@@ -93,7 +93,7 @@ KEYS = [key for key in LAYER_COLUMNS if key not in ("index", "hot")]
 @given(st.lists(st.sampled_from(KEYS), unique=True), st.sampled_from([40, 80, 600]))
 def test_chosen_columns_are_shown_in_order_or_named(keys: list[str], width: int) -> None:
     keys = ["index", *keys]
-    shown = on_terminal(training(), width, columns=keys, sort="index", limit=3)
+    shown = terminal_text(training(), width, columns=keys, sort="index", limit=3)
     table = shown[shown.index("The layers\n") :].partition("\n\n")[0]
     left_out = re.search(r"Not shown at this width: (.*?) \(a wider", " ".join(table.split()))
     lacking = left_out[1].split(", ") if left_out else []
