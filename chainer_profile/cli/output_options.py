@@ -118,7 +118,7 @@ def _layer_columns(text: str) -> tuple[str, ...]:
 def add_format_option(group: Group) -> None:
     about = (
         f"more files: {', '.join(FILES)} or {ALL}, and trace:N for a trace that also shows trial "
-        f"N, from 0; {PAGE}: the usual files of a short program, too; {NONE}: no reports"
+        f"N, from 0; {PAGE}: also the page and pictures of a short program; {NONE}: no reports"
     )
     group.add_argument(
         "--format", dest="formats", metavar="A,B", type=parse_formats, default=(), help=about

@@ -129,7 +129,7 @@ class Networks:
         training = self._by_optimizer.get(number)
         if training is None:
             return None
-        if actual is not optimizer:  # one of ChainerMN's, which wraps it
+        if actual is not optimizer:  # an optimizer of ChainerMN, which wraps it
             training.optimizers = [
                 ref(optimizer) if known() is actual else known for known in training.optimizers
             ]

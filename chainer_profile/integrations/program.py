@@ -340,7 +340,7 @@ class Program:
         self._note_chainer()
         if self.trials.set_up(optimizer):
             self.read(is_last=True)
-        # ChainerMN's wrap an optimizer of Chainer's, and have another base class.
+        # ChainerMN's optimizers wrap an optimizer of Chainer, and have another base class.
         patches.patch_multi_node_optimizers()
 
     def _run(self, trainer: Any) -> observers.End:

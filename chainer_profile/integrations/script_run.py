@@ -173,7 +173,7 @@ class ScriptRun:
             except UsageError:  # the program does not exist
                 self._program.__exit__(None, None, None)
                 raise
-            except BaseException as error:  # the program may have replaced anything of Python's
+            except BaseException as error:  # the program may have replaced parts of Python
                 outcome = Outcome(error)
             finally:
                 self._sampler.stop()

@@ -52,7 +52,7 @@ _METHODS: tuple[tuple[str, type, tuple[str, ...]], ...] = (
 )
 #: Methods of ChainerMN's communicators that move gradients or parameters.
 _COMMUNICATIONS = ("multi_node_mean_grad", "_multi_node_mean_grad_async", "bcast_data")
-#: ChainerMN's optimizers wrap one of Chainer's and have another base class.
+#: ChainerMN's optimizers wrap an optimizer of Chainer, and have another base class.
 _MULTI_NODE_OPTIMIZERS = ("_MultiNodeOptimizer", "_DoubleBufferingOptimizer")
 
 

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_input_options(parser)
     _add_engines(parser.add_argument_group("engines"))
     measuring = parser.add_argument_group("measuring")
-    about = "trials of each engine, in turn; up to 200 more time its layers (default: %(default)s)"
+    about = "trials of each engine, in turn; then up to 200 for its layers (default: %(default)s)"
     measuring.add_argument(
         "-n", "--trials", metavar="N", type=integer_at_least(1), default=1000, help=about
     )
@@ -47,7 +47,7 @@ def _add_engines(group: options.Group) -> None:
     group.add_argument("--list-engines", action="store_true", help="list the engines and exit")
     about = "accepted difference, as a fraction of the largest output (default: 1e-4)"
     group.add_argument("--tolerance", metavar="F", type=fraction, help=about)
-    about = "run an engine from its file, such as one of export, with the file's weights"
+    about = "run an engine from this file (export writes one), with the file's weights"
     group.add_argument("--load-engine", metavar="FILE", type=Path, help=about)
 
 

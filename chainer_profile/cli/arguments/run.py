@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "make Chainer run on this Python and NumPy, but measure nothing"
     parser.add_argument("--compat-only", action="store_true", help=about)
     about = (
-        "leave out measurements: layers (and Python functions: only the program's parts are left), "
-        "samples (of the main thread, 100 times a second, which name Python functions)"
+        "leave out measurements: layers (only the program's parts are timed then) or samples (of "
+        "the Python functions in the main thread, 100 times a second)"
     )
     parser.add_argument(
         "--skip",

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE.toml", nargs="?", type=Path, help=about)
     title = "cases (all combinations of these lists, separated by commas)"
     _add_lists(parser.add_argument_group(title))
-    title = "settings of every case, before those of the file"
+    title = "settings of every case, which override the file"
     _add_settings(parser.add_argument_group(title))
     running = parser.add_argument_group("running")
     about = "local (one case at a time), local:N or dask://HOST:PORT (default: local)"
