@@ -235,7 +235,7 @@ def cuda_version(version: int) -> str:
 
 
 class CpuWatch:
-    """Measures how many cores other programs keep busy."""
+    """Measures how many of the usable cores other programs keep busy."""
 
     def __init__(self) -> None:
         self._start = value_or(self._read, None)
@@ -257,13 +257,21 @@ class CpuWatch:
 
     @staticmethod
     def _read() -> tuple[float, float, float]:
-        """Seconds of wall time, of the machine's CPU time, and of this process's with children."""
-        machine = psutil.cpu_times()._asdict()
+        """Seconds of wall time, CPU time of the usable cores, and CPU time of this process.
+
+        The process includes its children.
+        """
+        usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+        cores = [
+            times._asdict()
+            for core, times in enumerate(psutil.cpu_times(percpu=True))
+            if usable is None or core in usable
+        ]
         # "user" includes "guest" time; "steal" is time of other virtual machines.
         names = ("user", "nice", "system", "irq", "softirq", "steal", "interrupt", "dpc")
         return (
             time.monotonic(),
-            sum(machine.get(name, 0.0) for name in names),
+            sum(core.get(name, 0.0) for core in cores for name in names),
             _cpu_of_process_s(),
         )
 

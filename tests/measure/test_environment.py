@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections import namedtuple
 from types import SimpleNamespace
 
 import psutil
@@ -21,6 +22,9 @@ from chainer_profile.measure.environment import (
 )
 from chainer_profile.record.recording import BlasLibrary, Gpu, GpuState
 from tests.command import raising
+
+#: CPU times of a core, as psutil returns them.
+scputimes = namedtuple("scputimes", "user system idle")
 
 
 def test_collect_describes_this_process(monkeypatch):
@@ -68,6 +72,14 @@ def test_other_cpu_is_the_mean_number_of_cores_used_by_other_programs(end, cores
     reads = iter([(0.0, 0.0, 0.0), end])
     monkeypatch.setattr(CpuWatch, "_read", staticmethod(lambda: next(reads)))
     assert CpuWatch().other_cpu() == cores
+
+
+def test_only_the_usable_cores_are_watched(monkeypatch):
+    """Under ``taskset``, programs on other cores do not disturb the measurement."""
+    core_times = [scputimes(user=user, system=1.0, idle=50.0) for user in (100.0, 20.0, 4.0)]
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: core_times)
+    monkeypatch.setattr(environment.os, "sched_getaffinity", lambda pid: {1, 2}, raising=False)
+    assert CpuWatch._read()[1] == 26.0
 
 
 def test_cpu_time_of_children_counts_as_own(monkeypatch):
