@@ -28,9 +28,9 @@ _IN_EVERY_CALL = ("extensions.ParameterStatistics", "extensions.VariableStatisti
 _NEEDED = ("Shift",)
 #: Names of functions that save begin with this; other functions of snapshots load.
 _SAVES = "save_"
-#: How to save without compression.
-_PLAIN = "functools.partial(serializers.save_npz, compression=False)"
-_UNCOMPRESSED = "Saving without compression takes less time, and makes a larger file. Write."
+_UNCOMPRESSED = "Saving without compression takes less time, and makes a larger file."
+#: Argument of extensions that save. It needs no import but Chainer's.
+_SAVEFUN = "savefun=lambda file, x: chainer.serializers.save_npz(file, x, compression=False)"
 
 
 class _Remedy(NamedTuple):
@@ -77,27 +77,37 @@ def extension_findings(budget: Budget, own_ns: int) -> Iterator[Finding]:
 
 def _remedy(spent: Spent, extension: Extension | None) -> _Remedy:
     if spent.name == SAVE_NPZ:
-        return _Remedy(_UNCOMPRESSED, "serializers.save_npz(..., compression=False)", None)
+        code = "serializers.save_npz(..., compression=False)"
+        return _Remedy(f"{_UNCOMPRESSED} Write.", code, None)
     if extension is None:
         return _remedy_without_trigger(spent)
     if extension.kind.endswith(_NEEDED):
         return _NONE
     if extension.compresses:
-        return _Remedy(_UNCOMPRESSED, f"extensions.snapshot(savefun={_PLAIN})", None)
+        return _Remedy(f"{_UNCOMPRESSED} Add the argument.", _SAVEFUN, None)
     factor = next((factor for factor in _LESS_OFTEN if extension.times >= factor), 0)
     if factor:
         times, fewer = extension.times, extension.times // factor
         enough = "once is" if fewer == 1 else f"{plural(fewer, 'time')} are"
         advice = f"This happens {plural(times, 'time')}. If {enough} enough, write."
         return _Remedy(advice, _less_often(extension, factor), 1 - fewer / times)
-    if spent.part == EVALUATION:
-        share = format_percent(1 / _FEWER_EXAMPLES, 0)
-        return _Remedy(
-            f"To evaluate on a part of the examples, such as {share}, write.",
-            f"test = chainer.datasets.SubDataset(test, 0, len(test) // {_FEWER_EXAMPLES})",
-            1 - 1 / _FEWER_EXAMPLES,
-        )
-    return _NONE
+    return _fewer_examples(extension.examples) if spent.part == EVALUATION else _NONE
+
+
+def _fewer_examples(examples: int) -> _Remedy:
+    """An evaluation on a part of the examples, of which at least one is left.
+
+    ``examples`` is their number; 0 if unknown.
+    """
+    if examples == 1:
+        return _NONE
+    part = max(1, examples // _FEWER_EXAMPLES) / examples if examples else 1 / _FEWER_EXAMPLES
+    return _Remedy(
+        "To evaluate on a part of the examples, such as "
+        f"{format_percent(1 / _FEWER_EXAMPLES, 0)}, write.",
+        f"test = chainer.datasets.SubDataset(test, 0, max(1, len(test) // {_FEWER_EXAMPLES}))",
+        1 - part,
+    )
 
 
 def _remedy_without_trigger(spent: Spent) -> _Remedy:

@@ -52,7 +52,7 @@ def describe_extensions(trainer: Any, before: Mapping[str, int]) -> Iterator[bud
         extension, trigger, argument = entry.extension, entry.trigger, ""
         kind = type(extension).__name__ if isinstance(extension, ChainerExtension) else name
         if type(extension).__module__.startswith(_CHAINERS):
-            kind = f"extensions.{'snapshot' if kind == '_Snapshot' else kind}"
+            kind = f"extensions.{_snapshot(extension) if kind == '_Snapshot' else kind}"
         if hasattr(extension, "_trigger"):
             trigger, argument = extension._trigger, "trigger"
         period, unit, times = 0, "", 0
@@ -60,7 +60,23 @@ def describe_extensions(trainer: Any, before: Mapping[str, int]) -> Iterator[bud
             period, unit = trigger.period, trigger.unit
             times = int(after[unit] // period - before[unit] // period)
         account, compresses = account_of(extension, name)[1], _compresses(extension)
-        yield budget.Extension(account, kind, period, unit, times, argument, compresses)
+        examples = _examples(extension)
+        yield budget.Extension(account, kind, period, unit, times, argument, compresses, examples)
+
+
+def _snapshot(extension: Any) -> str:
+    """The name of the function that made a snapshot: a snapshot of the Trainer has no target."""
+    return "snapshot" if getattr(extension, "_target", None) is None else "snapshot_object"
+
+
+def _examples(extension: Any) -> int:
+    """The number of examples on which an Evaluator evaluates; 0 if it is unknown."""
+    if not isinstance(extension, extensions.Evaluator):
+        return 0
+    try:
+        return len(extension.get_iterator("main").dataset)
+    except Exception:  # of the program's classes
+        return 0
 
 
 def _compresses(extension: Any) -> bool:

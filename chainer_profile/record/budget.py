@@ -109,6 +109,7 @@ class Extension(Escaped):
     #: trigger is an argument of ``Trainer.extend``.
     argument: str = ""
     compresses: bool = False  #: Whether it compresses the files that it saves.
+    examples: int = 0  #: Number of examples on which it evaluates; 0 if unknown.
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,9 @@ def test_time_of_a_trainer_by_account(watching, clock, tmp_path):
         clock.advance(31)
 
     plain = functools.partial(chainer.serializers.save_npz, compression=False)
-    for extension in (short, evaluator, extensions.snapshot(savefun=plain, filename="it")):
+    snapshot = extensions.snapshot(savefun=plain, filename="it")
+    of_model = extensions.snapshot_object(optimizer.target, "model", savefun=plain)
+    for extension in (short, evaluator, snapshot, of_model):
         trainer.extend(extension, trigger=(6, "iteration"))
     kinds = (Extension, Net, Optimizer, Data, chainer.serializers, chainer.datasets)
     before = [dict(vars(kind)) for kind in kinds]
@@ -195,14 +197,17 @@ def test_time_of_a_trainer_by_account(watching, clock, tmp_path):
         (EXTENSIONS, "short"): (31, 1),
         (EVALUATION, "validation"): (2 * (10 + 100) + 7, 1),
         (SNAPSHOTS, "snapshot"): (0, 1),
+        (SNAPSHOTS, "snapshot_1"): (0, 1),
         (REST, ""): (0, 0),
     }
     counts = [(kind.name, kind.count) for kind in watching.program.kinds]
     assert counts == [("train", 6), ("test", 2)]
     # Nothing of the program has changed.
     assert [dict(vars(kind)) for kind in kinds] == before
-    snapshot = budget.Extension("snapshot", "extensions.snapshot", 6, "iteration", 1)
-    assert watching.program.extensions[-1] == snapshot
+    *_, validation, snapshot, of_model = watching.program.extensions
+    assert (validation.examples, snapshot.examples) == (4, 0)
+    assert snapshot == budget.Extension("snapshot", "extensions.snapshot", 6, "iteration", 1)
+    assert of_model.kind == "extensions.snapshot_object"
     assert "update" not in vars(updater)
 
 
