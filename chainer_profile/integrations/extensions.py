@@ -8,6 +8,7 @@ from typing import Any
 
 from chainer.training import Extension as ChainerExtension
 from chainer.training import extensions
+from chainer.training.extensions.snapshot_writers import SimpleWriter
 from chainer.training.trainer import _ExtensionEntry
 from chainer.training.triggers import IntervalTrigger
 
@@ -80,9 +81,14 @@ def _examples(extension: Any) -> int:
 
 
 def _compresses(extension: Any) -> bool:
-    """Whether an extension saves by ``save_npz``, which compresses unless it is asked not to."""
-    saves = getattr(getattr(extension, "writer", None), "_savefun", None)
-    if not callable(saves):
+    """Whether an extension itself saves by ``save_npz``, which compresses unless asked not to.
+
+    Other writers than the default one save in a thread or process, and take no argument of
+    the extension.
+    """
+    writer = getattr(extension, "writer", None)
+    saves = getattr(writer, "_savefun", None)
+    if type(writer) is not SimpleWriter or not callable(saves):
         return False
     partial = functools.partial(saves)  # flattens a partial of a partial
     is_npz = getattr(partial.func, "__name__", "") == budget.SAVE_NPZ
