@@ -40,6 +40,10 @@ class _Remedy(NamedTuple):
     code: str = ""  #: Code to write.
     saved: float | None = 0.0  #: Largest fraction of the time that it saves; None if unknown.
 
+    @property
+    def most_saved(self) -> float:
+        return 1.0 if self.saved is None else self.saved
+
 
 _NONE = _Remedy("")
 
@@ -54,24 +58,26 @@ def extension_findings(budget: Budget, own_ns: int) -> Iterator[Finding]:
         own_ns: Its time without the profiler, in nanoseconds.
     """
     extensions = {extension.name: extension for extension in budget.extensions}
-    by_remedy: dict[tuple[str, _Remedy], list[Spent]] = {}
+    by_code: dict[tuple[str, str, str], list[tuple[Spent, _Remedy]]] = {}
     for part in (EVALUATION, SNAPSHOTS, EXTENSIONS):
         for spent in budget.accounts(part):
             remedy = _remedy(spent, extensions.get(spent.name))
-            by_remedy.setdefault((part, remedy), []).append(spent)
-    for (part, remedy), works in by_remedy.items():
-        share = sum(spent.ns for spent in works) / own_ns if own_ns else 0.0
-        gain = gain_without(share * (1.0 if remedy.saved is None else remedy.saved))
-        if remedy.advice and (gain is None or gain >= MIN_GAIN):
-            names = join_words(spent.name or part.capitalize() for spent in works)
+            if remedy.advice:
+                by_code.setdefault((part, *remedy[:2]), []).append((spent, remedy))
+    for (part, advice, code), works in by_code.items():
+        share = sum(spent.ns for spent, _ in works) / own_ns if own_ns else 0.0
+        saved_ns = sum(spent.ns * remedy.most_saved for spent, remedy in works)
+        gain = gain_without(saved_ns / own_ns if own_ns else 0.0)
+        if gain is None or gain >= MIN_GAIN:
+            names = join_words(spent.name or part.capitalize() for spent, _ in works)
             take = "takes" if len(works) == 1 else "take"
             yield Finding(
                 part,
                 STEP,
                 f"{names} {take} {format_percent(share)} of the program.",
-                remedy.advice,
-                command=remedy.code,
-                gain=None if remedy.saved is None else gain,
+                advice,
+                command=code,
+                gain=None if works[0][1].saved is None else gain,
             )
 
 
@@ -85,13 +91,24 @@ def _remedy(spent: Spent, extension: Extension | None) -> _Remedy:
         return _NONE
     if extension.compresses:
         return _Remedy(f"{_UNCOMPRESSED} Add the argument.", _SAVEFUN, None)
-    factor = next((factor for factor in _LESS_OFTEN if extension.times >= factor), 0)
+    before, times = extension.before, extension.times
+    factor = next((factor for factor in _LESS_OFTEN if times - before >= factor), 0)
     if factor:
-        times, fewer = extension.times, extension.times // factor
+        fewer = (times - before) // factor + before
         enough = "once is" if fewer == 1 else f"{plural(fewer, 'time')} are"
         advice = f"This happens {plural(times, 'time')}. If {enough} enough, write."
-        return _Remedy(advice, _less_often(extension, factor), 1 - fewer / times)
+        return _Remedy(advice, _less_often(extension, factor), _saved(spent, times, fewer))
     return _fewer_examples(extension.examples) if spent.part == EVALUATION else _NONE
+
+
+def _saved(spent: Spent, times: int, fewer: int) -> float:
+    """The fraction of the time that is saved if some work is done less often.
+
+    The longest time remains: often it is the first, which also loads and prepares.
+    """
+    mean_ns = spent.ns / times
+    others_ns = spent.ns - max(spent.longest_ns, mean_ns)
+    return max(0.0, others_ns / (times - 1) * (times - fewer) / spent.ns) if spent.ns else 0.0
 
 
 def _fewer_examples(examples: int) -> _Remedy:

@@ -60,9 +60,13 @@ def describe_extensions(trainer: Any, before: Mapping[str, int]) -> Iterator[bud
         if isinstance(trigger, IntervalTrigger):
             period, unit = trigger.period, trigger.unit
             times = int(after[unit] // period - before[unit] // period)
-        account, compresses = account_of(extension, name)[1], _compresses(extension)
-        examples = _examples(extension)
-        yield budget.Extension(account, kind, period, unit, times, argument, compresses, examples)
+        before_it = int(entry.call_before_training)
+        yield budget.Extension(
+            *(account_of(extension, name)[1], kind, period, unit, times + before_it, argument),
+            compresses=_compresses(extension),
+            before=before_it,
+            examples=_examples(extension),
+        )
 
 
 def _snapshot(extension: Any) -> str:

@@ -27,6 +27,8 @@ class Accounts:
         self.own_times = [0]
         # Nanoseconds in each account, and how often it was opened.
         self.totals: defaultdict[Account, list[int]] = defaultdict(lambda: [0, 0])
+        #: The most that a call added to each account.
+        self.longest: defaultdict[Account, int] = defaultdict(int)
 
     @property
     def account(self) -> Account:
@@ -59,9 +61,12 @@ class Accounts:
         """
         self._advance()
         account, own_ns = self.opened.pop(), self.own_times.pop()
-        total = self.totals[account if into is None else into]
+        target = account if into is None else into
+        total = self.totals[target]
         total[0] += own_ns
         total[1] += count
+        if count and own_ns > self.longest[target]:
+            self.longest[target] = own_ns
         return own_ns
 
     @contextmanager
@@ -95,5 +100,8 @@ class Accounts:
         for account, own_ns in zip(self.opened, self.own_times, strict=True):
             ns, count = totals.get(account, (0, 0))
             totals[account] = ns + own_ns, count
-        spent = [Spent(part, name, *total) for (part, name), total in totals.items()]
+        spent = [
+            Spent(*account, ns, count, self.longest.get(account, 0))
+            for account, (ns, count) in totals.items()
+        ]
         return tuple(sorted(spent, key=lambda spent: (PARTS.index(spent.part), -spent.ns)))

@@ -61,6 +61,7 @@ class Spent(Escaped):
     name: str
     ns: int
     count: int = 0  #: Number of calls; 0 if it has no meaning.
+    longest_ns: int = 0  #: The longest call; 0 if unknown.
 
 
 #: The code that a sample found: a network (its time is in rows), data loading, or other code.
@@ -104,11 +105,12 @@ class Extension(Escaped):
     kind: str  #: The call that makes it, such as ``extensions.PlotReport``.
     period: float  #: Period of its trigger in ``unit``; 0 for a trigger of another kind.
     unit: str  #: ``epoch`` or ``iteration``.
-    times: int  #: Number of calls.
+    times: int  #: How often it works.
     #: The extension's argument for the trigger, such as PlotReport's ``trigger``; empty if the
     #: trigger is an argument of ``Trainer.extend``.
     argument: str = ""
     compresses: bool = False  #: Whether it compresses the files that it saves.
+    before: int = 0  #: How often it works before the training, whatever its trigger.
     examples: int = 0  #: Number of examples on which it evaluates; 0 if unknown.
 
 

@@ -80,6 +80,21 @@ def test_an_evaluation_on_one_example_has_no_advice():
     assert not advised(Extension("a", "extensions.Evaluator", 1, "epoch", 1, examples=1))
 
 
+def test_the_longest_time_of_an_extension_remains():
+    """Half of 4 plots used to count as half of their time, although the first one takes most."""
+    plot = Extension("a", "extensions.PlotReport", 1, "epoch", 4, "trigger")
+    rest = Spent("iterations", "", 5 * S, 100)
+    (finding,) = findings_of(Spent("extensions", "a", 5 * S, 4, 2 * S), rest, extensions=[plot])
+    assert finding.gain == pytest.approx(10 / 8)
+
+
+def test_work_before_a_training_remains():
+    plot = Extension("a", "extensions.PlotReport", 1, "epoch", 5, "trigger", before=1)
+    (finding,) = advised(plot)
+    assert finding.advice == "This happens 5 times. If 3 times are enough, write."
+    assert finding.gain == pytest.approx(10 / 8)
+
+
 def test_extensions_with_the_same_advice_share_a_finding():
     plots = [Extension(name, "extensions.PlotReport", 1, "epoch", 20, "trigger") for name in "ab"]
     evaluator = Extension("c", "extensions.Evaluator", 1, "epoch", 10)

@@ -15,11 +15,11 @@ from chainer_profile.integrations.extensions import describe_extensions
 PLAIN = functools.partial(serializers.save_npz, compression=False)
 
 
-def described(extension):
+def described(extension, **more):
     """The description of an extension of a Trainer that has not run."""
     updater = updaters.StandardUpdater(SerialIterator([1.0], 1), SGD().setup(L.Linear(1)))
     trainer = Trainer(updater, (1, "epoch"))
-    trainer.extend(extension)
+    trainer.extend(extension, **more)
     (description,) = describe_extensions(trainer, {"epoch": 0, "iteration": 0})
     return description
 
@@ -53,3 +53,11 @@ def test_examples_of_an_evaluation(dataset, examples):
     iterator = SerialIterator([1.0], 1, repeat=False)
     iterator.dataset = dataset
     assert described(extensions.Evaluator(iterator, L.Linear(1))).examples == examples
+
+
+@pytest.mark.parametrize("times", [0, 1])
+def test_extension_that_works_before_the_training(times):
+    """It used not to count."""
+    extension = extensions.PlotReport(["main/loss"])
+    description = described(extension, call_before_training=bool(times))
+    assert (description.times, description.before) == (times, times)

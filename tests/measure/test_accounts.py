@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainer_profile.measure.accounts import Accounts
-from chainer_profile.record.budget import PARTS, REST
+from chainer_profile.record.budget import EXTENSIONS, IMPORTS, PARTS, REST
 from tests.conftest import FakeClock
 
 _ACCOUNT = st.tuples(st.sampled_from(PARTS), st.sampled_from(["", "a", "b"]))
@@ -61,3 +61,16 @@ def test_accounts_add_up_to_all_time(steps, read_ns):
                 assert order == sorted(order)
         assert (accounts.account, accounts.part) == (opened[-1][0], opened[-1][0][0])
     assert sum(part.ns for part in spent) == clock.time_ns - begin_ns + added_ns
+
+
+def test_longest_call_of_an_account():
+    """The time of another account, and of work that is no call, does not count."""
+    clock = FakeClock()
+    accounts = Accounts(clock.now_ns, clock.time_ns)
+    for ns, nested_ns, count in ((5, 0, 1), (30, 50, 1), (20, 0, 1), (90, 0, 0)):
+        with accounts.within(EXTENSIONS, "plot", count):
+            clock.advance(ns)
+            with accounts.within(IMPORTS, "matplotlib"):
+                clock.advance(nested_ns)
+    longest = {spent.name: (spent.ns, spent.longest_ns) for spent in accounts.spent()}
+    assert longest == {"plot": (145, 30), "matplotlib": (50, 50), "": (0, 0)}
