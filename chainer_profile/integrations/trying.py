@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import chainer
 from chainer import FunctionNode
 
 from chainer_profile.advice import results
@@ -30,10 +31,17 @@ from chainer_profile.basics.describe import NS
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import command_to_start
 from chainer_profile.compat import is_needed
-from chainer_profile.integrations.origins import CHAINER, LIBRARIES, OURS
+from chainer_profile.integrations.origins import LIBRARIES, OURS
 
 if TYPE_CHECKING:
     from chainer_profile.integrations.trial_kinds import TrialKind
+
+
+#: Beginnings of the names of files that are not the program's. Chainer may be no library: some
+#: have a clone of it. That clone also has programs, so only the package counts.
+_NOT_THE_PROGRAMS = (OURS, "<frozen", *LIBRARIES, os.path.dirname(chainer.__file__) + os.sep)
+#: Stands for a location that is unknown: the program is itself a library.
+_SOMEWHERE = "the training"
 
 
 class Trying:
@@ -113,11 +121,14 @@ class Trying:
 
 
 def location_of_loop(frame: FrameType | None) -> str:
-    """File and line of the program's loop around a call, or of the call: ``train.py:30``."""
+    """File and line of the program's loop around a call, or of the call: ``train.py:30``.
+
+    ``the training`` if no file of the program is known.
+    """
     innermost = ""
     while frame is not None:
         path = frame.f_code.co_filename
-        if not (path.startswith((OURS, "<frozen", *LIBRARIES)) or CHAINER in path):
+        if not path.startswith(_NOT_THE_PROGRAMS):
             line = frame.f_lineno
             loop = _loop_around(frame, line)
             name = os.path.relpath(path) if os.path.exists(path) else path
@@ -125,7 +136,7 @@ def location_of_loop(frame: FrameType | None) -> str:
                 return f"{name}:{loop}"
             innermost = innermost or f"{name}:{line}"
         frame = frame.f_back
-    return innermost
+    return innermost or _SOMEWHERE
 
 
 def _loop_around(frame: FrameType, line: int) -> int | None:
