@@ -10,5 +10,5 @@ LIBRARIES = tuple(
     path + os.sep
     for path in dict.fromkeys(map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 )
-#: The paths of Chainer's files contain this.
-CHAINER = f"{os.sep}chainer{os.sep}"
+#: The paths of Chainer's files begin with these. Other paths may contain its name, too.
+CHAINER = tuple(f"{path}chainer{os.sep}" for path in LIBRARIES)

@@ -40,7 +40,7 @@ _TEXTS = ("<string>", "<stdin>")
 #: Names of code that counts as part of the function around it.
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 #: Name and file of the frame that calls a Chainer function, which is a row of a trial.
-_APPLY = "apply", f"{CHAINER}function_node.py"
+_APPLY = "apply", f"{os.sep}chainer{os.sep}function_node.py"
 
 #: The innermost function of the program, and the library function that it calls, or None.
 Location = tuple[CodeType | None, CodeType | None]
@@ -242,7 +242,7 @@ def _location_of(frame: FrameType | None) -> Location | None:
             return None
         if file.startswith(LIBRARIES):
             called = code
-            if CHAINER not in file:
+            if not file.startswith(CHAINER):
                 beyond_chainer = code
         elif file in _TEXTS or not (file.startswith("<") or code.co_name in _COMPREHENSIONS):
             return code, called

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chainer_profile
+from chainer_profile.integrations import sampler as samplers
 from chainer_profile.integrations.sampler import RATE_PER_S, Sampler, next_due
 from chainer_profile.measure.accounts import Accounts
 from chainer_profile.record import budget
@@ -87,6 +88,13 @@ def test_function_name_of_a_sample(sampling, frames, function):
     assert [(sampled.function, sampled.ns) for sampled in sampling.sampled_functions()] == [
         (function, 1)
     ]
+
+
+def test_library_in_a_folder_named_chainer_has_names(sampling, monkeypatch):
+    """An environment in a clone of Chainer used to have none."""
+    monkeypatch.setattr(samplers, "LIBRARIES", ("/home/me/chainer/.venv/lib/",))
+    sampling.take(MAIN, ACCOUNT_WRAPPER, "/home/me/chainer/.venv/lib/matplotlib/artist.py draw")
+    assert [sampled.function for sampled in sampling.sampled_functions()] == ["artist.py:1 draw"]
 
 
 def test_samples_have_times_by_account_and_kind_of_code(sampling):
