@@ -14,6 +14,7 @@ from chainer_profile.analyse.findings import (
     STEP,
     Change,
     Finding,
+    command_that_tries,
     gain_without,
     takes_options,
 )
@@ -28,7 +29,7 @@ from chainer_profile.basics.units import (
     format_shape,
     plural,
 )
-from chainer_profile.basics.words import BACKWARD, TYPED, profile_arguments, same_command_with_try
+from chainer_profile.basics.words import BACKWARD, TYPED, profile_arguments
 from chainer_profile.kernels.numpy_kernels import MAX_NUMBERS, MIN_WORDS
 from chainer_profile.record.parts import Shape
 
@@ -155,7 +156,7 @@ def kernels(summary: Summary) -> Proposals:
 def _use_of_kernels(summary: Summary, name: str) -> tuple[str, str]:
     """Advice and command (or code) that measure ``accelerate()``, or else use it."""
     typed = summary.recording.settings.command
-    if tries := same_command_with_try(typed):
+    if tries := command_that_tries(summary.recording):
         return "To measure the gain, run.", tries
     if profile_arguments(typed) is not None:
         return MEASURE, _advise_command(summary, "")
@@ -227,7 +228,7 @@ def kept_memory(summary: Summary) -> Proposals:
         )
     else:
         faults = ""
-    tries = same_command_with_try(settings.command)
+    tries = command_that_tries(recording)
     advice, command = "To keep the memory in the process, write.", "chainer_profile.accelerate()"
     measure = "To measure the gain of keeping memory in the process, "
     if takes_options(settings):

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from chainer_profile.basics.words import profile_arguments
-from chainer_profile.record.recording import Settings
+from chainer_profile.basics.words import profile_arguments, same_command_with_try
+from chainer_profile.record.recording import Recording, Settings
 
 #: Severities; see :attr:`Finding.severity`.
 WARNING, STEP, NOTE = "warning", "step", "note"
 SEVERITIES = (WARNING, STEP, NOTE)
 #: Findings with a smaller gain are not reported.
 MIN_GAIN = 1.05
+#: ``run --try`` is advised for programs with this number of iterations or more. It leaves out five,
+#: and then needs three rounds of each change and of none.
+_MIN_TO_TRY = 20
 #: Stands for the folder of a run, which a summary does not know.
 FOLDER = "FOLDER"
 #: Variables that keep freed memory in a process.
@@ -135,6 +138,16 @@ def gain_without(share: float) -> float | None:
 def takes_options(settings: Settings) -> bool:
     """Whether our command line made the run, so that advice may name its options."""
     return profile_arguments(settings.command) is not None and not settings.engine
+
+
+def command_that_tries(recording: Recording) -> str:
+    """The ``run`` command that made the run, with ``--try``; empty if that could measure nothing.
+
+    A program of few iterations ends before a change has been measured.
+    """
+    if recording.n_trials < _MIN_TO_TRY:
+        return ""
+    return same_command_with_try(recording.settings.command)
 
 
 def is_profile_call(settings: Settings) -> bool:

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chainer_profile.analyse.findings import NOTE, STEP, Finding, gain_without, option
+from chainer_profile.analyse.findings import (
+    NOTE,
+    STEP,
+    Finding,
+    command_that_tries,
+    gain_without,
+    option,
+)
 from chainer_profile.analyse.shares import part_of_whole, whole_time
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics.describe import median_interval
 from chainer_profile.basics.units import format_interval, format_percent, plural
-from chainer_profile.basics.words import same_command_with_try
 from chainer_profile.record.recording import Recording
 
 #: Share of matrix products from which a slow rate is worth a finding, and the part of the machine's
@@ -51,7 +57,7 @@ def unmeasured_threads(summary: Summary) -> Iterator[Finding]:
     if not _blas_chose(recording) or _slow_products(summary) is not None:
         return
     single = "" if recording.of_program else option(recording.settings, "threads", 1)
-    tries = same_command_with_try(recording.settings.command)
+    tries = command_that_tries(recording)
     if tries:
         advice = f"To measure it, run: {tries}"
     elif single:
@@ -69,7 +75,7 @@ def slow_threads(summary: Summary) -> Iterator[Finding]:
     if slow is None or not _blas_chose(recording):
         return
     share, rate = slow
-    tries = same_command_with_try(recording.settings.command)
+    tries = command_that_tries(recording)
     advice = "To measure one thread, put this before the command and compare the two runs."
     yield Finding(
         "threads",

@@ -15,6 +15,7 @@ import pytest
 
 import chainer_profile
 from chainer_profile import summarise
+from chainer_profile.analyse.findings import command_that_tries
 from chainer_profile.analyse.summary import Summary
 from chainer_profile.basics import parsing
 from chainer_profile.cli.main import _split
@@ -128,3 +129,12 @@ def check_command(command):
         exec(compile(ast.Module([last], []), "<finding>", "exec"), vars(scope))
     assert F  # names in the code may use F
     return "code"
+
+
+@pytest.mark.parametrize(("n_trials", "tries"), [(4, False), (19, False), (20, True), (100, True)])
+def test_program_of_few_iterations_is_not_tried(n_trials, tries):
+    """``run --try`` of a GAN with four iterations used to be advised, and measured no change."""
+    command = "python -m chainer_profile run train.py -b 2"
+    settings = SimpleNamespace(command=command)
+    tried = command_that_tries(SimpleNamespace(settings=settings, n_trials=n_trials))
+    assert tried.endswith(" run --try train.py -b 2") if tries else not tried
