@@ -427,6 +427,36 @@ def test_first_screen_has_as_many_rows_as_fit_with_any_command() -> None:
     assert rows(10) in (11, 12)
 
 
+def test_first_screen_leaves_out_rows_before_a_step() -> None:
+    """A step that would have saved a third of a program used to be left out for small rows."""
+    wall_ns = 20 * S
+    parts = [
+        Spent("iterations", "", 5 * S, 4),
+        Spent("snapshots", "save_hdf5", 3 * S, 4),
+        Spent("evaluation", "validation", 2 * S, 2),
+        *(Spent("extensions", f"extension {n}", 6 * S // 10, 4) for n in range(16)),
+    ]
+    rest = Spent("the script's own code", "", wall_ns - sum(spent.ns for spent in parts))
+    long = ProgramTime(replace(program(), wall_ns=wall_ns, spent=(*parts, rest)))
+
+    def shown(lines: int) -> tuple[int, int]:
+        """The numbers of rows and of steps on a screen."""
+
+        def fits(blocks: list[Block]) -> bool:
+            return terminal.count_of_lines(blocks, 80) <= lines
+
+        blocks = budget.overview(long, fits=fits)
+        (table,) = (block for block in blocks if isinstance(block, Table))
+        words = str(blocks)
+        return len(table.rows), words.count("'Next: '") + words.count("'Also: '")
+
+    sizes = [shown(lines) for lines in range(5, 40)]
+    assert (8, 2) in sizes
+    assert sizes[-1][0] > 12
+    assert all(rows >= (8 if steps == 2 else 12) for rows, steps in sizes)
+    assert sizes == sorted(sizes, key=lambda size: size[1])
+
+
 def test_first_screen_has_the_table_inside_the_layers_if_asked() -> None:
     summary = summarise(with_all_fields(make_recording(n_layers=3)))
     caption = "Inside the functions: the parts of their time"

@@ -45,8 +45,9 @@ from chainer_profile.report.text import ending, script_name, shorten
 
 #: Parts in the first sentence, and findings below the table, at most.
 _MAX_PARTS, _MAX_FINDINGS = 3, 3
-#: Fewest rows of a first screen, even if it is longer than the terminal.
-_MIN_ROWS = 12
+#: Fewest rows of a first screen with one step, even if it is longer than the terminal, and with
+#: several steps: a second step can save more than these rows name.
+_MIN_ROWS, _MIN_ROWS_ABOVE_STEPS = 12, 8
 #: Characters of a line after the part's name, and fewest characters of a name.
 _CHARACTERS_OF_FIGURES, _MIN_NAME_CHARACTERS = 39, 24
 #: Characters of the command on a first screen.
@@ -101,7 +102,8 @@ def overview(
         advice: The changes that were tried. They come first, and replace the steps of the run.
         width: Characters of a line.
         fits: Whether the blocks below these changes fit on the screen. Until they do, rows, and
-            then steps, are omitted, but at least 12 rows and a step remain.
+            then steps, are omitted, but at least 8 rows remain above several steps, and 12 above
+            the last one.
     """
     budget = program.budget
     tried: list[Block] = []
@@ -125,12 +127,14 @@ def overview(
         table = Table(_columns(rows), rows, f"The time of {script_name(budget.script)}")
         return [*above, table, *steps, *beneath]
 
-    max_rows = MAX_ROWS
-    while max_rows > _MIN_ROWS and not fits(blocks(max_rows)):
-        max_rows -= 1
-    while len(steps) > 1 and not fits(blocks(max_rows)):
+    while True:
+        least = _MIN_ROWS_ABOVE_STEPS if len(steps) > 1 else _MIN_ROWS
+        for max_rows in range(MAX_ROWS, least - 1, -1):
+            if fits(shown := blocks(max_rows)):
+                return [*tried, *shown]
+        if len(steps) <= 1:
+            return [*tried, *shown]
         steps.pop()
-    return [*tried, *blocks(max_rows)]
 
 
 def _opening(budget: Budget, first: str) -> Iterator[Block]:
