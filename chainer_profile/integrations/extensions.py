@@ -80,7 +80,7 @@ def _examples(extension: Any) -> int:
         return 0
     try:
         return len(extension.get_iterator("main").dataset)
-    except Exception:  # of the program's classes
+    except Exception:  # the program's own classes may raise anything
         return 0
 
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from chainer_profile.integrations.trial_kinds import TrialKind
 
 
-#: Beginnings of the names of files that are not the program's. Chainer may be no library: some
-#: have a clone of it. That clone also has programs, so only the package counts.
+#: Beginnings of the names of files that are not the program's. A clone of Chainer has the package
+#: and programs.
 _NOT_THE_PROGRAMS = (OURS, "<frozen", *LIBRARIES, os.path.dirname(chainer.__file__) + os.sep)
 #: Stands for a location that is unknown: the program is itself a library.
 _SOMEWHERE = "the training"
