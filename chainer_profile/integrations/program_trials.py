@@ -20,7 +20,7 @@ from chainer_profile.measure.devices import clock_of, device_of
 from chainer_profile.measure.event_log import Position
 from chainer_profile.measure.loop import Batch
 from chainer_profile.measure.patterns import Unit, UnitKind
-from chainer_profile.measure.segments import Segment, Segmenter, SegmentKind
+from chainer_profile.measure.segments import MAX_UNDECIDED, Segment, Segmenter, SegmentKind
 from chainer_profile.measure.session import GROUP_NS
 from chainer_profile.record import budget
 
@@ -59,6 +59,8 @@ class ProgramTrials:
         self._read_ns, self._wait_ns = 0, GROUP_NS
         # The number of units by kind, and by owner or signature of the network.
         self._n_units: Counter[tuple[UnitKind, Any]] = Counter()
+        # By training, the largest number of calls with a backward before an update.
+        self._max_calls: Counter[int] = Counter()
         self._wants_reading = False
         #: Whether parameters may have other arrays, or another device, than before.
         self._has_changed = True
@@ -217,7 +219,8 @@ class ProgramTrials:
             if unit.network is not None and self._calls_functions(unit):
                 kind = self.kinds.kind_of_calls(unit.network, unit.account)
                 trials.append((kind, unit.account, [unit]))
-        self._note_calls_without_backward()
+        must_decide = is_last or is_full or len(self._units) > MAX_UNDECIDED
+        self._note_calls_without_backward(must_decide)
         for segment in self._segmenter.decide(is_last, is_full):
             trials += self._trials_of(segment)
         self._extension_calls = []
@@ -226,25 +229,51 @@ class ProgramTrials:
             self._add_trials(same_kind[0][0], [(account, units) for _, account, units in same_kind])
         log.forget(self._units[0].begin if self._units else log.position())
 
-    def _note_calls_without_backward(self) -> None:
-        """Treat calls whose graph has no backward as calls in test mode.
+    def _note_calls_without_backward(self, must_decide: bool) -> None:
+        """Treat calls whose graphs have no backward as calls in test mode.
 
-        An evaluation in training mode is such a call. It can be seen where other functions before
-        the next update have a backward. It may change while units are undecided.
+        An evaluation in training mode makes such calls. This may change while units are undecided,
+        because a backward may follow.
+
+        Args:
+            must_decide: Whether to decide for the calls that no update follows yet.
         """
         begin = 0
         for at, unit in enumerate(self._units):
             if unit.kind is UnitKind.UPDATE and not unit.raised:
-                update, stretch = unit, self._units[begin : at + 1]
-                if self.log.has_backward(stretch[0].begin, update.end):
-                    for call_at, call in enumerate(stretch, begin):
-                        if call.kind is UnitKind.CALL and call.training == update.training:
-                            is_used = self.log.has_backward(call.begin, call.end)
-                            kind = UnitKind.CALL if is_used else UnitKind.TEST
-                            self._segmenter.change_kind(call_at, kind)
+                self._note_calls_before_update(begin, at)
             elif not unit.raised or unit.kind is UnitKind.LOAD:
                 continue
             begin = at + 1
+        if must_decide:
+            self._note_last_calls(begin)
+
+    def _note_calls_before_update(self, begin: int, update: int) -> None:
+        """Decide for the calls before an update, if any function before it has a backward."""
+        units, training = self._units, self._units[update].training
+        if not self.log.has_backward(units[begin].begin, units[update].end):
+            return
+        n_used = 0
+        for at, unit in enumerate(units[begin:update], begin):
+            if unit.kind is UnitKind.CALL and unit.training == training:
+                is_used = self.log.has_backward(unit.begin, unit.end)
+                n_used += is_used
+                self._segmenter.change_kind(at, UnitKind.CALL if is_used else UnitKind.TEST)
+        self._max_calls[training] = max(n_used, self._max_calls[training])
+
+    def _note_last_calls(self, begin: int) -> None:
+        """Decide for the calls that no update follows.
+
+        An interrupted iteration calls its network at most as often as iterations before.
+        """
+        units = self._units[begin:]
+        if not units or self.log.has_backward(units[0].begin, units[-1].end):
+            return
+        n_calls = Counter(unit.training for unit in units if unit.kind is UnitKind.CALL)
+        for at, unit in enumerate(units, begin):
+            are_too_many = 0 < self._max_calls[unit.training] < n_calls[unit.training]
+            if unit.kind is UnitKind.CALL and are_too_many:
+                self._segmenter.change_kind(at, UnitKind.TEST)
 
     def _trials_of(self, segment: Segment) -> Iterator[tuple[TrialKind, Account, list[TimedUnit]]]:
         """Yield the trial of a segment, if it is one; else move its time to its account."""

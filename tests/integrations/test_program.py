@@ -13,7 +13,7 @@ from chainer import training
 from chainer.training import extensions
 
 from chainer_profile.integrations.trial_kinds import TrialKind
-from chainer_profile.measure.segments import Segmenter
+from chainer_profile.measure.segments import MAX_UNDECIDED, Segmenter
 from chainer_profile.record import budget
 from chainer_profile.record.budget import (
     EVALUATION,
@@ -47,17 +47,19 @@ def test_optimizer_set_up_before_the_program_is_found(watching, clock):
     assert watching.program.kinds[-1].recording.self_ns.tolist()
 
 
-def test_evaluation_in_training_mode_belongs_to_no_iteration(watching, clock):
+@pytest.mark.parametrize("n_calls", [5, MAX_UNDECIDED + 5])
+def test_evaluation_in_training_mode_belongs_to_no_iteration(n_calls, watching, clock):
     """Nothing but their missing backward distinguishes its calls from those of an iteration."""
     with watching.within():
         model, optimizer = set_up(clock)
         for _ in range(3):
-            for _ in range(5):
-                model(X)
             for _ in range(2):
                 learn(model, optimizer)
+            for _ in range(n_calls):
+                model(X)
     assert watching.spent[ITERATIONS, ""] == (6 * 1100, 6)
-    assert watching.spent[budget.CALLS, ""] == (15 * 100, 15)
+    assert watching.spent[budget.CALLS, ""] == (3 * n_calls * 100, 3 * n_calls)
+    assert (budget.INTERRUPTED, "") not in watching.spent
 
 
 def test_trials_belong_to_the_calling_account_and_eight_kinds_are_measured(watching, clock):
