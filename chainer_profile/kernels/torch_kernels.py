@@ -42,34 +42,44 @@ def _tensor(array: Array) -> Any:
 
 #: With at most these channels, oneDNN is faster if the channels are last in memory.
 _MAX_CHANNELS_LAST = 64
-#: From these multiply-adds of an image on, the gradient of W is faster by BLAS.
+#: From these multiply-adds of an image on, the gradient of W is faster by BLAS. It also is if the
+#: windows have both a stride and a dilation.
 _MIN_BLAS_MACS = 1 << 25
 #: With fewer multiply-adds, a convolution gains less than a call of PyTorch costs.
 _MIN_MACS = 1 << 22
 #: With fewer pixels in all outputs, oneDNN takes too long to reorder the weights.
 _MIN_PIXELS = 128
-#: With fewer channels of an image in a group, oneDNN computes its gradient slowly.
-_MIN_CHANNELS = 16
+#: Output channels of a group up to which oneDNN is faster than BLAS. With more, a window must have
+#: at least this number of values for each output channel.
+_MAX_OUT, _MIN_WINDOW = 32, 8
+#: With fewer channels of an image in a group, or with more output channels for each channel of the
+#: image, oneDNN computes the image's gradient slowly.
+_MIN_CHANNELS, _MAX_RATIO = 16, 4
 #: From these numbers on, batch normalisation is faster: with given statistics, in training, and its
 #: gradients.
-_MIN_NORMALIZED, _MIN_STATISTICS, _MIN_GRADIENTS = 1 << 16, 1 << 20, 1 << 14
+_MIN_NORMALIZED, _MIN_STATISTICS, _MIN_GRADIENTS = 1 << 16, 1 << 20, 1 << 16
 
 
 def _is_faster(n: int, w_shape: Sizes, windows: Windows) -> bool:
     """Whether PyTorch is faster for a convolution or its gradient of W (out, in / groups, ...)."""
     macs = n * prod(w_shape) * prod(windows.outs)
-    # Otherwise most of the time is spent on writing the output.
-    is_dense = 3 * prod(w_shape[1:]) >= w_shape[0] // windows.groups
     is_large = macs >= _MIN_MACS and n * prod(windows.outs) >= _MIN_PIXELS
-    return _accepts(windows) and is_large and is_dense
+    has_windows = prod(windows.ksize) > 1  # without, BLAS multiplies the image itself
+    # Otherwise copying the windows for BLAS takes little of the time.
+    out = w_shape[0] // windows.groups
+    is_narrow = out <= _MAX_OUT or _MIN_WINDOW * out <= prod(w_shape[1:])
+    return _accepts(windows) and is_large and has_windows and is_narrow
 
 
 def _is_faster_deconvolution(n: int, w_shape: Sizes, windows: Windows) -> bool:
     """Whether PyTorch is faster for a deconvolution of W (in, out / groups, ...)."""
     macs = n * prod(w_shape) * prod(windows.outs)
-    has_windows = prod(windows.ksize) > 1 and w_shape[1] >= _MIN_CHANNELS
     is_large = macs >= _MIN_MACS and n * prod(windows.outs) >= _MIN_PIXELS
-    return _accepts(windows) and is_large and has_windows
+    has_windows = prod(windows.ksize) > 1
+    is_narrow = (
+        w_shape[1] >= _MIN_CHANNELS and w_shape[0] <= _MAX_RATIO * w_shape[1] * windows.groups
+    )
+    return _accepts(windows) and is_large and has_windows and is_narrow
 
 
 def _memory_format(windows: Windows, *channels: int) -> Any:
@@ -112,6 +122,7 @@ def _gradient(gy: Array, x: Any, w: Any, windows: Windows, of_x: bool) -> Array:
 def convolution_gradient_w(x: Array, gy: Array, w_shape: Sizes, windows: Windows) -> Array | None:
     """The gradient of a convolution's W; contiguous, as W is."""
     by_blas = prod(w_shape) * prod(windows.outs) >= _MIN_BLAS_MACS
+    by_blas |= max(windows.stride) > 1 and max(windows.dilate) > 1
     if by_blas or not _is_faster(len(x), w_shape, windows):
         return numpy_kernels.convolution_gradient_w(x, gy, w_shape, windows)
     image = _tensor(x)
