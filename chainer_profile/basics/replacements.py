@@ -20,13 +20,16 @@ class _Replaced:
     value: Any
     wrappers: dict[object, Callable[[Any], Any]] = field(default_factory=dict)
     value_set: Any = _NOTHING  #: The value that this class has set last.
+    value_next: Any = _NOTHING  #: The value that it was setting, if an interrupt came after that.
 
     def set(self) -> None:
         """Set the attribute to its wrapped value, or restore the original without wrappers.
 
         A value that other code has set in the meantime is not changed.
         """
-        if self.value_set is not _NOTHING and vars(self.owner).get(self.name) is not self.value_set:
+        current = vars(self.owner).get(self.name)
+        is_ours = current is self.value_set or current is self.value_next
+        if self.value_set is not _NOTHING and not is_ours:
             return
         # The owner's own __setattr__ is bypassed: ChainerMN's optimizers forward it to another one.
         base: Any = type if isinstance(self.owner, type) else object
@@ -38,6 +41,7 @@ class _Replaced:
         value = self.value
         for wrap in self.wrappers.values():
             value = wrap(value)
+        self.value_next = value
         base.__setattr__(self.owner, self.name, value)
         self.value_set = value
 

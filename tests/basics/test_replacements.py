@@ -1,11 +1,14 @@
 """Replacements of attributes are undone completely."""
 
 import itertools
+import sys
+from functools import partial
 
 import chainer
 import chainer.links as L
 import pytest
 
+from chainer_profile.basics import replacements as module
 from chainer_profile.basics.replacements import Replacements
 
 
@@ -52,6 +55,52 @@ class Proxy:
 
     def __setattr__(self, name, value):
         setattr(self.actual, name, value)
+
+
+def call_interrupted(function, line_number):
+    """Call a function with an interrupt at its ``line_number``-th line in the module under test.
+
+    Returns whether it was interrupted.
+    """
+    n_lines = 0
+
+    def trace(frame, event, _):
+        nonlocal n_lines
+        if frame.f_code.co_filename != module.__file__:
+            return None
+        if event == "line":
+            n_lines += 1
+            if n_lines == line_number:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@pytest.mark.parametrize("name", ["wrap", "undo"])
+def test_interrupt_at_any_line_leaves_nothing_replaced(name):
+    for line_number in itertools.count(1):
+        thing, first, second = Thing(), Replacements(), Replacements()
+        first.put(thing, "method", lambda: "first")
+        wrap = partial(second.wrap, thing, "method", lambda inner: lambda: "second")
+        if name == "wrap":
+            was_interrupted = call_interrupted(wrap, line_number)
+        else:
+            wrap()
+            was_interrupted = call_interrupted(first.undo, line_number)
+        second.undo()
+        first.undo()
+        assert vars(thing) == {}, line_number
+        if not was_interrupted:
+            break
 
 
 def test_attributes_are_set_without_setattr_of_the_object():
