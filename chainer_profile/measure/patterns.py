@@ -165,11 +165,15 @@ def _alternating(
         if not before:
             continue
         ats = [before[-1], *(at for at in all_ats if at > updates[0])]
-        *complete, last = (
+        *updated, last = (
             Counter(units[at].owner for at in updates if begin < at < end)
             for begin, end in zip(ats, [*ats[1:], len(units)], strict=True)
-            if end == len(units) or not any(begin < at < end for at in raised)
         )
+        complete = [
+            each
+            for each, begin, end in zip(updated, ats, ats[1:], strict=False)
+            if not any(begin < at < end for at in raised)
+        ]
         usual = _usual(complete or [last])
         if usual is None or not last <= usual or min(usual.values()) > MAX_IN_CYCLE:
             continue
@@ -177,7 +181,8 @@ def _alternating(
             continue
         if iterator in tests and max(usual.values()) > 1:
             continue
-        if complete and (must or len(ats) >= _ENOUGH_LOADS):
+        # With an exception, a step that was repeated may complete the usual updates.
+        if usual in updated and (must or len(ats) >= _ENOUGH_LOADS):
             found.append((usual.total(), -before[-1], iterator))
         is_certain = False
     if not found:

@@ -124,6 +124,7 @@ LOOPS = {
     ),
     "a repeated step": ("DDG", "[NBDNBDNBG][NBDNXNBDNBG][NBDNBDNBG]"),
     "a repeated step in the first cycle, with loads": ("DG", "[LNBDLNXNBG][LNBDLNBG]"),
+    "a repeated second step of two for a load": ("D", "[LNBDNXNBD][LNBDNBD]"),
     "a repeated first step": ("DG", "[NBDNBG]<NX>[NBDNBG][NBDNBG]"),
     "a repeated last step": ("DG", "[DGG][DGXG][DGG][DGG]"),
     "an exception in an evaluation": ("D", "[LNBD][LNBD]ltlz[LNBD]"),
