@@ -92,6 +92,15 @@ def test_sentence_and_table_have_the_same_number_of_page_faults(faults: float) -
     assert [column.cell(row) for row in table.rows] == [shown]
 
 
+def test_number_of_independent_samples_has_commas() -> None:
+    recording = with_all_fields(make_recording())
+    assert recording.inside is not None
+    busy = replace(recording.inside, samples=2516, repeats=1.75)
+    text = report_md(summarise(replace(recording, inside=busy)))
+    assert "2,516 samples" in text
+    assert "they are worth 1,438 independent samples." in text
+
+
 def test_layers_are_sorted_by_each_key() -> None:
     summary = summarise(with_work(make_recording(12)))
     keys = dict.fromkeys(("time", "self", "total"), "mean_s")

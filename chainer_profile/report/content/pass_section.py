@@ -293,7 +293,7 @@ def _how_sampled(run: Inside) -> str:
         f"{units.plural(run.trials, 'trial')} after the timed ones."
     ]
     if run.repeats >= _MIN_REPEATS:
-        worth = f"{run.samples / run.repeats:.0f}"
+        worth = units.format_count(round(run.samples / run.repeats))
         sentences.append(f"The machine was busy, so they are worth {worth} independent samples.")
     if run.method:
         sentences.append("Only the main thread is sampled.")
