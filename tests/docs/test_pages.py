@@ -72,6 +72,12 @@ def test_modules_on_a_page_exist():
         assert {name for name in named if f"/{name}\n" not in there} == set(), page
 
 
+def test_stack_in_the_documentation_is_in_the_sample():
+    (line,) = re.findall(r"^    (resnet20;.*) \d+$", (DOCS / "files.md").read_text(), re.MULTILINE)
+    sample = (ROOT / "reports/samples/resnet20-cpu-b1/stacks.folded").read_text()
+    assert f"\n{line} " in sample
+
+
 def test_sweeps_in_the_documentation_have_the_stated_cases(tmp_path):
     def find(model, classes, arguments):
         return model, REGISTRY[model].input_shape
