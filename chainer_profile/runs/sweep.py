@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,13 @@ class Case:
     def name(self) -> str:
         """A name for the case's folder; other cases may have the same."""
         settings = self.settings
-        parts = [settings.model, format_input(settings.input_shape[1:])]
+        shapes = [
+            re.sub(r"[^\w.=]", "-", value)
+            for option, value in pairwise(self.words)
+            if option == "--input-shape"
+        ]
+        shape = format_input(settings.input_shape[1:])
+        parts = [settings.model, "+".join(shapes) if len(shapes) > 1 else shape]
         parts += [settings.device.replace(":", ""), f"b{settings.batchsize}"]
         parts += [settings.phase] if settings.phase != PHASES[0] else []
         parts += [settings.dtype] if settings.dtype != DTYPES[0] else []

@@ -74,6 +74,13 @@ def test_names_of_cases_are_unique_and_stable():
     assert len(set(again.values())) == 3
 
 
+def test_names_of_cases_have_the_shapes_of_all_arguments():
+    shapes = ("4:int32:9", "4:int32:9,a=2..5x3")
+    first, second = cases_of({"model": "nets.py:A", "input-shape": shapes}, find)
+    assert first.name == "nets.py-A-4-int32-9+4-int32-9-cpu-b1"
+    assert second.name == "nets.py-A-4-int32-9+a=2..5x3-cpu-b1"
+
+
 def read(path, text):
     path.write_text(text)
     name, groups = read_toml(path)

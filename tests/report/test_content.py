@@ -35,7 +35,14 @@ from chainer_profile.record.recording import (
     Recording,
     Settings,
 )
-from chainer_profile.report.content import budget, comparison_tables, engines, network, profile
+from chainer_profile.report.content import (
+    budget,
+    comparison_tables,
+    engines,
+    network,
+    profile,
+    sweep,
+)
 from chainer_profile.report.content import pass_section as passes
 from chainer_profile.report.content.engine_texts import verdict
 from chainer_profile.report.content.first_screen import first_screen
@@ -65,6 +72,7 @@ from tests.report.documents import S, a_network, compared, program
 from tests.report.reading import report_md
 from tests.report.tracing import nested
 from tests.report.working import with_work
+from tests.sweeping import make_run as make_case
 
 SAMPLE = ROOT / "reports" / "samples" / "resnet20-cpu-b1" / "recording.npz"
 
@@ -291,6 +299,13 @@ def test_screen_of_a_program_warns_about_its_numbers() -> None:
         shown = [plain(block.content) for block in budget.overview(ProgramTime(program()), summary)
                  if getattr(block, "lead", "") == "Warning"]  # fmt: skip
         assert [words.partition(":")[0].partition(",")[0] for words in shown] == warns
+
+
+def test_cases_that_differ_in_a_second_input_are_told_apart_by_their_folders() -> None:
+    first, second = make_case(), replace(make_case(), name="second")
+    for cases, is_shown in (([first], False), ([first, second], True)):
+        headings = [column.heading for column in sweep.table_columns(cases)]
+        assert ("case" in headings) is is_shown
 
 
 def test_layers_of_a_comparison_are_sorted() -> None:

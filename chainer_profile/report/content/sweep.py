@@ -56,13 +56,21 @@ _TABLE_COLUMNS = (
 
 
 def table_columns(results: Sequence[CaseResult]) -> list[Column]:
-    """The columns of the table, without settings that have their default in all cases."""
+    """The columns of the table, without settings that have their default in all cases.
+
+    The folder's name is a column if cases differ in other ways, such as a second input's shape.
+    """
     settings = [result.settings for result in results]
     columns = {key: COLUMNS[key] for key in _TABLE_COLUMNS}
     if {case.phase for case in settings} <= {"forward"}:
         del columns["phase"]
     if {case.dtype for case in settings} <= {"float32"}:
         del columns["dtype"]
+    shown = ("network", "input", "batch", "device", "phase", "dtype")
+    if len({tuple(COLUMNS[key].value_of(case) for key in shown) for case in results}) < len(
+        results
+    ):
+        columns["case"] = COLUMNS["case"]
     if several_machines(results):
         marks = {machine: "*" for machine, _ in machines_of(results)[1:]}
 
