@@ -40,6 +40,16 @@ for _name in ("resnet50", "resnet50-bottleneck"):
 for _name in ("resnet18", "resnet34", "resnet50", "resnet101"):
     for _label, _size in (("cityscapes", "1024x2048"), ("voc", "500x334")):
         CASES[f"{_name}-gpu-{_label}"] = ["profile.py", "-m", _name, "--input-shape", _size, *_MANY]
+#: Ends with the reason if the GPU cannot be used; a process of its own, so that no context remains.
+_PROBE = """
+import sys
+from chainer_profile.basics.errors import ProfileError
+from chainer_profile.measure.devices import use_gpu
+try:
+    use_gpu(int(sys.argv[1]))
+except ProfileError as error:
+    sys.exit(f"gpu_acceptance: error: {error}")
+"""
 
 
 def main() -> int:
@@ -48,6 +58,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "reports" / "samples")
     parser.add_argument("--only", nargs="*", metavar="NAME", choices=CASES, default=CASES)
     args = parser.parse_args()
+    if code := subprocess.run([sys.executable, "-c", _PROBE, args.gpu], cwd=ROOT).returncode:
+        return code
     failed = []
     for name in args.only:
         folder = args.out.resolve() / name
