@@ -49,7 +49,7 @@ COLUMNS = {
         Column("index", "index", unit.PLAIN, field="Index", drop=6,
                meaning="Place of the layer in a forward pass, from 0"),
         Column("path", "path", unit.TEXT, "Path of the calling link; / is the network", fold=14),
-        Column("function", "function", unit.TEXT, unknown=units.NOT_KNOWN, fold=14,
+        Column("function", "function", unit.TEXT, unknown=units.NOT_KNOWN,
                meaning="Chainer's name of the function; empty for parameters without a call"),
         Column("input_shapes", "input_shapes", unit.SHAPES, fold=14,
                meaning="Shapes of the input arrays and parameters"),
