@@ -21,15 +21,16 @@ from tests.scripts import run_in_child
 
 pytestmark = pytest.mark.process
 
-#: Extensions of three Trainers. The last Trainer loads a snapshot.
+#: Extensions of three Trainers: kind, period, unit, times, argument, whether it compresses, times
+#: before the training, and examples. The last Trainer loads a snapshot.
 EXTENSIONS_OF_TRAINERS = {
-    ("extensions.Evaluator", 1, "epoch", 1, "", False),
-    ("extensions.DumpGraph", 0, "", 0, "", False),
-    ("extensions.snapshot", 1, "epoch", 1, "", True),
-    ("extensions.LogReport", 1, "epoch", 1, "trigger", False),
-    ("extensions.PlotReport", 1, "epoch", 1, "trigger", False),
-    ("extensions.PrintReport", 1, "iteration", 20, "", False),
-    ("extensions.ProgressBar", 1, "iteration", 20, "", False),
+    ("extensions.Evaluator", 1, "epoch", 2, "", False, 1, 400),
+    ("extensions.DumpGraph", 0, "", 0, "", False, 0, 0),
+    ("extensions.snapshot", 1, "epoch", 1, "", True, 0, 0),
+    ("extensions.LogReport", 1, "epoch", 2, "trigger", False, 1, 0),
+    ("extensions.PlotReport", 1, "epoch", 2, "trigger", False, 1, 0),
+    ("extensions.PrintReport", 1, "iteration", 21, "", False, 1, 0),
+    ("extensions.ProgressBar", 1, "iteration", 20, "", False, 0, 0),
 }
 #: Programs with options for a quick run: iterations; examples and bytes loaded per iteration;
 #: links that run functions; calls by extension; extensions.
