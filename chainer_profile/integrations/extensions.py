@@ -94,9 +94,11 @@ def _compresses(extension: Any) -> bool:
     saves = getattr(writer, "_savefun", None)
     if type(writer) is not SimpleWriter or not callable(saves):
         return False
-    partial = functools.partial(saves)  # flattens a partial of a partial
-    is_npz = getattr(partial.func, "__name__", "") == budget.SAVE_NPZ
-    return is_npz and bool(partial.keywords.get("compression", True))
+    compression = True
+    while isinstance(saves, functools.partial):
+        compression = compression and saves.keywords.get("compression", True)
+        saves = saves.func
+    return getattr(saves, "__name__", "") == budget.SAVE_NPZ and bool(compression)
 
 
 def wrap_extensions(replacements: Replacements, trainer: Any, wrap: Callable[..., Any]) -> None:

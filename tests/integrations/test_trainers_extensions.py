@@ -24,11 +24,18 @@ def described(extension, **more):
     return description
 
 
+def with_attributes(partial):
+    """Give a partial an attribute: a partial of it keeps it instead of its function."""
+    partial.owner = "a test"
+    return partial
+
+
 @pytest.mark.parametrize(
     ("arguments", "compresses"),
     [
         ({}, True),
         ({"savefun": functools.partial(serializers.save_npz)}, True),
+        ({"savefun": with_attributes(functools.partial(serializers.save_npz))}, True),
         ({"savefun": PLAIN}, False),
         ({"savefun": serializers.save_hdf5}, False),
         ({"writer": writers.ThreadWriter()}, False),  # takes no savefun
