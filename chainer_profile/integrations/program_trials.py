@@ -60,7 +60,7 @@ class ProgramTrials:
         # The number of units by kind, and by owner or signature of the network.
         self._n_units: Counter[tuple[UnitKind, Any]] = Counter()
         # By training, the largest number of calls with a backward before an update.
-        self._max_calls: Counter[int] = Counter()
+        self._max_used_calls: Counter[int] = Counter()
         self._wants_reading = False
         #: Whether parameters may have other arrays, or another device, than before.
         self._has_changed = True
@@ -259,7 +259,7 @@ class ProgramTrials:
                 is_used = self.log.has_backward(unit.begin, unit.end)
                 n_used += is_used
                 self._segmenter.change_kind(at, UnitKind.CALL if is_used else UnitKind.TEST)
-        self._max_calls[training] = max(n_used, self._max_calls[training])
+        self._max_used_calls[training] = max(n_used, self._max_used_calls[training])
 
     def _note_last_calls(self, begin: int) -> None:
         """Decide for the calls that no update follows.
@@ -271,7 +271,7 @@ class ProgramTrials:
             return
         n_calls = Counter(unit.training for unit in units if unit.kind is UnitKind.CALL)
         for at, unit in enumerate(units, begin):
-            are_too_many = 0 < self._max_calls[unit.training] < n_calls[unit.training]
+            are_too_many = 0 < self._max_used_calls[unit.training] < n_calls[unit.training]
             if unit.kind is UnitKind.CALL and are_too_many:
                 self._segmenter.change_kind(at, UnitKind.TEST)
 
