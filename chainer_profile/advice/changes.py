@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 from chainer_profile.analyse.changes import Untried, proposed
 from chainer_profile.analyse.findings import Change
 from chainer_profile.analyse.summary import Summary
+from chainer_profile.basics.parsing import usable_cores
 from chainer_profile.basics.replacements import Replacements
 from chainer_profile.basics.words import BACKWARD, export_command_of
 from chainer_profile.engines.catalogue import ENGINES
@@ -106,8 +106,8 @@ def plan_changes(on_gpu: bool) -> PlannedChanges:
     last: list[Change] = []
     untried: list[Untried] = []
     if not on_gpu:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        counts = dict.fromkeys((1, max(1, (cores or 1) // 2), cores or 1))
+        cores = usable_cores() or 1
+        counts = dict.fromkeys((1, max(1, cores // 2), cores))
         threads = [Change(threads=count) for count in counts if count != blas_threads()]
         if not threads:
             untried.append(Untried("BLAS threads", "there is one core"))

@@ -30,9 +30,13 @@ def integer_at_least(minimum: int) -> Callable[[str], int]:
 
 def usable_cores() -> int | None:
     """Logical cores that this process may use; None if unknown."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
+    numbers = usable_core_numbers()
+    return os.cpu_count() if numbers is None else len(numbers)
+
+
+def usable_core_numbers() -> set[int] | None:
+    """Numbers of the logical cores that this process may use; None if unknown."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
 
 
 def check_threads(threads: int | None) -> None:

@@ -59,7 +59,7 @@ class ProgramTrials:
         self._read_ns, self._wait_ns = 0, GROUP_NS
         # The number of units by kind, and by owner or signature of the network.
         self._n_units: Counter[tuple[UnitKind, Any]] = Counter()
-        # By training, the largest number of calls with a backward before an update.
+        # The largest number of calls with a backward before an update, by training.
         self._max_used_calls: Counter[int] = Counter()
         self._wants_reading = False
         #: Whether parameters may have other arrays, or another device, than before.

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import psutil
 from threadpoolctl import threadpool_info
 
-from chainer_profile.basics.parsing import gpu_number, usable_cores
+from chainer_profile.basics.parsing import gpu_number, usable_core_numbers, usable_cores
 from chainer_profile.basics.words import VERSION
 from chainer_profile.record.parts import BUSY_CORES
 from chainer_profile.record.recording import BlasLibrary, Environment, Gpu, GpuState
@@ -261,7 +261,7 @@ class CpuWatch:
 
         The process includes its children.
         """
-        usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+        usable = usable_core_numbers()
         cores = [
             times._asdict()
             for core, times in enumerate(psutil.cpu_times(percpu=True))

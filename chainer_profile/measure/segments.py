@@ -5,8 +5,8 @@ A unit is one outermost operation of the program, such as a call of a network. A
 by the pattern of all units (:mod:`.patterns`).
 
 Calls in test mode between the first and the last training unit of an iteration belong to it. So do
-calls in training mode whose graphs have no backward, once the log shows that. An
-iteration that the program left before its end is a segment of its own.
+calls in training mode whose graphs have no backward, once the log shows that. An iteration that the
+program left before its end is a segment of its own.
 """
 
 from __future__ import annotations

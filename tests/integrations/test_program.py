@@ -49,7 +49,7 @@ def test_optimizer_set_up_before_the_program_is_found(watching, clock):
 
 @pytest.mark.parametrize("n_calls", [5, MAX_UNDECIDED + 5])
 def test_evaluation_in_training_mode_belongs_to_no_iteration(n_calls, watching, clock):
-    """Nothing but their missing backward distinguishes its calls from those of an iteration."""
+    """Its calls differ from the calls of an iteration only in the missing backward."""
     with watching.within():
         model, optimizer = set_up(clock)
         for _ in range(3):

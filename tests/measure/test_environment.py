@@ -78,7 +78,7 @@ def test_only_the_usable_cores_are_watched(monkeypatch):
     """Under ``taskset``, programs on other cores do not disturb the measurement."""
     core_times = [scputimes(user=user, system=1.0, idle=50.0) for user in (100.0, 20.0, 4.0)]
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: core_times)
-    monkeypatch.setattr(environment.os, "sched_getaffinity", lambda pid: {1, 2}, raising=False)
+    monkeypatch.setattr(environment, "usable_core_numbers", lambda: {1, 2})
     assert CpuWatch._read()[1] == 26.0
 
 

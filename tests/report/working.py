@@ -79,7 +79,7 @@ def phased(
     framework_us: float = 0,
     **settings: Any,
 ) -> Recording:
-    """Make a run from rows of path, function, phase and time in us; by default a training."""
+    """Make a run, a training by default, from rows of path, function, phase and time in us."""
     shapes = ((1, 3),)
     layers = tuple(
         Layer(i, path, function, phase, shapes, shapes, "float32", calls=(calls or {}).get(i, 1))
