@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -252,6 +253,17 @@ def _functions(
         for entry in sampled
         if entry.function
     )
+
+
+def sampling_error_s(budget: Budget) -> float:
+    """The error of 1 s that was sampled, in seconds: two standard deviations of a count.
+
+    Samples at an interval of ``d`` count 1 s as ``1 / d``, with the square root of that as the
+    standard deviation.
+    """
+    samples = sum(entry.samples for entry in budget.sampled)
+    ns = sum(entry.ns for entry in budget.sampled)
+    return 2 * math.sqrt(ns * NS / max(1, samples))
 
 
 def _phases(trials: Sequence[Recording]) -> dict[str, list[Part]]:

@@ -25,6 +25,10 @@ from chainer_profile.record.budget import IMPORTS, NETWORK, PROFILER, REST, STAR
 
 RATE_PER_S = 100
 _PERIOD_NS = 10**9 // RATE_PER_S
+#: The sampling thread rests for this many times the CPU time of the sample before. A sample is
+#: expensive in a program that releases the global interpreter lock often: each release wakes the
+#: waiting thread, which finds the lock taken again.
+_REST_PER_CPU_TIME = 50
 #: Largest number of functions in the result for one account. The others are added up.
 _MAX_FUNCTIONS = 12
 #: The account of the program's own code, until its samples are assigned to another one.
@@ -56,6 +60,7 @@ class Sampler:
         accounts: The accounts of the program's time.
         what_runs: Returns the kind of code that runs: ``NETWORK``, ``LOADING`` or ``OTHER``.
         now_ns: The clock.
+        cpu_ns: The CPU time of the calling thread.
     """
 
     def __init__(
@@ -63,9 +68,11 @@ class Sampler:
         accounts: Accounts,
         what_runs: Callable[[], str],
         now_ns: Callable[[], int] = time.perf_counter_ns,
+        cpu_ns: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         self.problem = ""  #: Why nothing is sampled; empty if all is well.
-        self._accounts, self._what_runs, self._now_ns = accounts, what_runs, now_ns
+        self._accounts, self._what_runs = accounts, what_runs
+        self._now_ns, self._cpu_ns = now_ns, cpu_ns
         self._previous_ns = now_ns()
         # Nanoseconds and number of samples, by account, kind of code and location.
         self._seen: defaultdict[tuple[Account, str, Location], list[int]]
@@ -117,12 +124,17 @@ class Sampler:
             self._start_thread()
 
     def _sample_until_released(self, stop_lock: LockType, ended_lock: LockType) -> None:
-        """Sample in every period until ``stop_lock`` is released; then release ``ended_lock``."""
-        due_ns = self._now_ns()
+        """Sample in every period until ``stop_lock`` is released; then release ``ended_lock``.
+
+        Periods are left out while the thread rests.
+        """
+        due_ns, used_cpu_ns = self._now_ns(), self._cpu_ns()
         try:
             while True:
-                now_ns = self._now_ns()
-                due_ns = next_due(due_ns, now_ns)
+                now_ns, cpu_ns = self._now_ns(), self._cpu_ns()
+                rest_ns = _REST_PER_CPU_TIME * (cpu_ns - used_cpu_ns)
+                used_cpu_ns = cpu_ns
+                due_ns = next_due(due_ns, now_ns + rest_ns)
                 if stop_lock.acquire(timeout=(due_ns - now_ns) * NS):
                     break
                 self.sample(sys._current_frames().get(self._sampled_thread))
@@ -191,9 +203,12 @@ class Sampler:
 _UNKNOWN: Location = None, None
 
 
-def next_due(due_ns: int, now_ns: int) -> int:
-    """Advance a due time by whole periods until it is after now, so that delays do not add up."""
-    return due_ns + _PERIOD_NS * (max(0, now_ns - due_ns) // _PERIOD_NS + 1)
+def next_due(due_ns: int, after_ns: int) -> int:
+    """Advance a due time by whole periods until it is after another time.
+
+    Delays do not add up then.
+    """
+    return due_ns + _PERIOD_NS * (max(0, after_ns - due_ns) // _PERIOD_NS + 1)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from chainer_profile.analyse.program import (
     mean_of_trials,
     program_findings,
     program_parts,
+    sampling_error_s,
     tips,
     trial_count,
     with_last_trials,
@@ -166,6 +167,13 @@ def test_unmeasured_networks_are_not_reported_as_functions():
         parts = tree(trials, Spent(*BLEU, 1240, 1), sampled=sampled, unmeasured=unmeasured)
         assert "  other networks, not timed by row 900 x7" in parts
         assert f"  a.py:5 bleu ~{function_ns}" in parts
+
+
+@pytest.mark.parametrize(("samples", "error_s"), [(100, 0.2), (25, 0.4)])
+def test_fewer_samples_a_second_have_a_larger_error(samples, error_s):
+    functions = [Sampled(*BLEU, "other", name, 10**9, samples) for name in ("a.py:5 a", "")]
+    budget = Budget("a.py", "", "", COMPLETE, 2 * 10**9, (), sampled=tuple(functions))
+    assert sampling_error_s(budget) == pytest.approx(error_s)
 
 
 def test_several_networks_have_names_in_their_paths():

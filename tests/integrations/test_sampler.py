@@ -190,3 +190,35 @@ def test_samples_are_due_at_multiples_of_a_period(due_ns, now_ns):
     assert following > due_ns
     assert following > now_ns
     assert now_ns < due_ns or following - now_ns <= period_ns
+
+
+@given(st.lists(st.integers(0, 10**8), min_size=2, max_size=20))
+def test_samples_use_at_most_a_fiftieth_of_the_time(costs_ns):
+    now_ns = cpu_ns = 0
+    taken_ns, left = [], [*costs_ns]
+
+    class Stop:
+        """A lock that is released after all samples."""
+
+        def acquire(self, timeout):
+            nonlocal now_ns
+            now_ns += round(timeout * 1e9)
+            return not left
+
+    def sample(frame):
+        nonlocal now_ns, cpu_ns
+        taken_ns.append(now_ns)
+        cost_ns = left.pop(0)
+        now_ns, cpu_ns = now_ns + cost_ns, cpu_ns + cost_ns
+
+    sampler = Sampler(Accounts(lambda: 0, 0), lambda: OTHER, lambda: now_ns, lambda: cpu_ns)
+    sampler.sample = sample
+    ended = _thread.allocate_lock()
+    ended.acquire()
+    sampler._sample_until_released(Stop(), ended)
+    assert not sampler.problem
+    period_ns = 10**9 // RATE_PER_S
+    for cost_ns, begin_ns, end_ns in zip(costs_ns, taken_ns, taken_ns[1:], strict=False):
+        interval_ns = end_ns - begin_ns
+        assert interval_ns >= 50 * cost_ns
+        assert interval_ns <= 51 * cost_ns + period_ns

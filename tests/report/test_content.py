@@ -420,14 +420,16 @@ def test_headline_of_changed_iterations_counts_only_iterations_in_rows() -> None
     assert message in shown.replace("**", "")
 
 
-def test_shortened_function_name_keeps_its_end() -> None:
+def test_shortened_function_name_keeps_its_end_and_has_an_error() -> None:
     name = "a_program_with_a_long_name_for_a_file.py:11 plot"
-    sampled = Sampled("the script's own code", "", "other", name, 9_000_000_000, 900)
+    sampled = Sampled("the script's own code", "", "other", name, 9_000_000_000, 400)
     spent = (Spent("the script's own code", "", 10_000_000_000, 0),)
     long = replace(program(), wall_ns=10_000_000_000, spent=spent, sampled=(sampled,))
     names = [row.name for row in budget.budget_rows(ProgramTime(long), name_width=40)]
     assert names[1].endswith("_for_a_file.py:11 plot")
     assert len(names[1]) < len(name)
+    (table,) = (block for block in budget.overview(ProgramTime(long)) if isinstance(block, Table))
+    assert table.columns[0].heading == "part (~ sampled: 1 s within 0.3 s)"
 
 
 def test_first_screen_has_as_many_rows_as_fit_with_any_command() -> None:

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compat-only", action="store_true", help=about)
     about = (
         "leave out measurements: layers (only the program's parts are timed then) or samples (of "
-        "the Python functions in the main thread, 100 times a second)"
+        "the Python functions in the main thread, up to 100 times a second)"
     )
     parser.add_argument(
         "--skip",

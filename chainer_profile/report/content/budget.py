@@ -15,6 +15,7 @@ from chainer_profile.analyse.program import (
     own_ns,
     program_findings,
     program_parts,
+    sampling_error_s,
     share_of,
     tips,
 )
@@ -72,7 +73,7 @@ def section(program: ProgramTime, summary: Summary | None = None) -> Iterator[Bl
     yield from _opening(budget, sentence(budget))
     rows = list(budget_rows(program))
     marks = [TOTAL if row.level < 0 else "" for row in rows]
-    yield Table(_columns(rows), rows, f"The time of {script_name(budget.script)}", marks)
+    yield Table(_columns(rows, budget), rows, f"The time of {script_name(budget.script)}", marks)
     note = "Indented lines add up to the line above them, and the parts to the whole."
     conditions = None if summary is None else summary.recording.conditions
     if conditions is not None and conditions.call_ns:
@@ -124,7 +125,7 @@ def overview(
     def blocks(max_rows: int) -> list[Block]:
         name_width = width - _CHARACTERS_OF_FIGURES
         *rows, _whole, _profiling = budget_rows(program, max_rows, name_width)
-        table = Table(_columns(rows), rows, f"The time of {script_name(budget.script)}")
+        table = Table(_columns(rows, budget), rows, f"The time of {script_name(budget.script)}")
         return [*above, table, *steps, *beneath]
 
     while True:
@@ -254,10 +255,11 @@ _FIGURES = (
 # fmt: on
 
 
-def _columns(rows: Iterable[BudgetRow]) -> list[Column]:
+def _columns(rows: Iterable[BudgetRow], budget: Budget) -> list[Column]:
     """The table's columns; the first heading gives the precision of sampled times."""
     part = _PART
     if any(row.sampled for row in rows):
-        # Two standard deviations of a count, at 100 samples a second.
-        part = replace(_PART, heading="part (~ sampled: 1 s within 0.2 s)")
+        part = replace(
+            _PART, heading=f"part (~ sampled: 1 s within {sampling_error_s(budget):.1f} s)"
+        )
     return [part, *_FIGURES]
