@@ -105,6 +105,8 @@ class Attributor:
             return self._row_number(site.path, site.function, site.phase, step=True), site.phase
         if kind is Kind.FUNCTION:
             return self._owner_of_function(site, parent), ""
+        if kind is Kind.SUM:
+            return self._owner_of_sum(site, parent), ""
         if kind is Kind.BACKWARD:
             return self._owner_of_backward(span, site), BACKWARD
         if kind is Kind.PHASE or (kind is Kind.NETWORK and self._network_is_phase):
@@ -117,10 +119,6 @@ class Attributor:
     def _owner_of_function(self, site: CallSite, parent: int) -> int | None:
         """Return the row of a call of a function; None if it is part of a backward."""
         backward = self._backwards[parent]
-        if self._sites[parent].kind is Kind.SUM:
-            owner = self._result.owners[backward] if backward >= 0 else OUTSIDE
-            path = self._index.rows[owner].path if owner >= 0 else site.path
-            return self._row_number(path, ACCUMULATION, BACKWARD)
         if backward >= 0 and backward not in self._recomputing:
             return None
         phase = self._phases[parent] or FORWARD
@@ -128,6 +126,13 @@ class Attributor:
         is_nested = self._sites[parent].kind is Kind.FUNCTION and parent_owner >= 0
         caller = parent_owner if is_nested else None
         return self._row_number(site.path, site.function, phase, parent=caller)
+
+    def _owner_of_sum(self, site: CallSite, parent: int) -> int:
+        """Return the row of a sum of gradients: its path is that of the enclosing backward."""
+        backward = self._backwards[parent]
+        owner = self._result.owners[backward] if backward >= 0 else OUTSIDE
+        path = self._index.rows[owner].path if owner >= 0 else site.path
+        return self._row_number(path, ACCUMULATION, BACKWARD)
 
     def _owner_of_backward(self, span: int, site: CallSite) -> int:
         """Return the row of a backward, or the owner of the backward that it is part of."""

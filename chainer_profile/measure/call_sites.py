@@ -37,10 +37,10 @@ class Kind(Enum):
     NETWORK = auto()
     #: One backpropagation through a graph.
     BACKPROP = auto()
-    #: The sum of gradients that several functions give.
-    SUM = auto()
     #: A call of a function.
     FUNCTION = auto()
+    #: A call of the function that adds up the gradients that several functions give.
+    SUM = auto()
     #: The backward of a function.
     BACKWARD = auto()
     #: Another part of a training step that has a row, such as the update of a parameter.
@@ -83,7 +83,7 @@ class CallSite:
     @property
     def is_function_or_backward(self) -> bool:
         """Whether Chainer reports these spans to function hooks."""
-        return self.kind in (Kind.FUNCTION, Kind.BACKWARD)
+        return self.kind in (Kind.FUNCTION, Kind.SUM, Kind.BACKWARD)
 
     def add_inputs(self, in_data: Sequence[Any], parameters: Collection[int]) -> None:
         """Set the fields of the inputs; ``parameters`` are the identities of parameters' arrays."""

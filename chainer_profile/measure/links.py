@@ -25,7 +25,7 @@ class Caller(dict[Any, int]):
     share a caller.
     """
 
-    __slots__ = ("has_children", "is_outside", "n_shapes", "path")
+    __slots__ = ("has_children", "is_outside", "is_sum", "n_shapes", "path", "sum")
     __hash__ = object.__hash__  # type: ignore[assignment]
     __eq__ = object.__eq__
 
@@ -36,6 +36,10 @@ class Caller(dict[Any, int]):
         self.is_outside = is_outside
         #: Whether links below this one exist; its calls may use their parameters.
         self.has_children = has_children
+        #: Whether its calls add up gradients.
+        self.is_sum = False
+        #: Adds up gradients where this one runs; None until it is needed.
+        self.sum: Caller | None = None
         #: The number of call sites of each function class.
         self.n_shapes: Counter[type] = Counter()
 
@@ -75,6 +79,15 @@ class LinkTracker:
         if callee is not caller or defining_class(type(link)) is definer:
             self.log.append(callee)
         self.current = callee
+        return caller
+
+    def enter_sum(self) -> Caller:
+        """Make the current caller's sum of gradients current. Returns the previous caller."""
+        caller = self.current
+        if caller.sum is None:
+            caller.sum = Caller(caller.path)
+            caller.sum.is_sum = True
+        self.current = caller.sum
         return caller
 
     def add_unknown_link(self, link: Any) -> Caller:

@@ -16,7 +16,7 @@ from chainer_profile.measure.links import LinkTracker
 #: The operations that are reported. An operation inside another one of its kind is not.
 LOAD, CONVERT = "load", "convert"
 NETWORK, LOSS, CLEARGRADS, BACKWARD = "network", "loss", "cleargrads", "backward"
-BACKPROP, SUM = "backprop", "sum"
+BACKPROP = "backprop"
 SETUP, UPDATE, HOOK, RULE = "setup", "update", "hook", "rule"
 ITERATION, RUN, COMMUNICATION = "iteration", "run", "communication"
 

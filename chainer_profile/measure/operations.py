@@ -22,7 +22,6 @@ _PHASES = {
 _OTHER_SITES = {
     observers.NETWORK: CallSite(Kind.NETWORK, phase="forward"),
     observers.BACKPROP: CallSite(Kind.BACKPROP),
-    observers.SUM: CallSite(Kind.SUM),
 }
 
 

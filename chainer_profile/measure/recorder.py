@@ -166,15 +166,16 @@ class Recorder(FunctionHook):
 
     def forward_preprocess(self, function: Any, in_data: Any) -> None:
         caller, events = self.tracker.current, self.events
-        try:
-            event_id = caller.get((function.__class__, *[x.shape for x in in_data]))
-        except AttributeError:  # an input may be None
-            event_id = None
         if caller.has_children:
             parameters = self.links.parameters
             for x in in_data:
                 if id(x) in parameters:  # its link may be below the caller
-                    event_id = None
+                    caller = self.links.owner(caller, in_data)
+                    break
+        try:
+            event_id = caller.get((function.__class__, *[x.shape for x in in_data]))
+        except AttributeError:  # an input may be None
+            event_id = None
         if event_id is None:
             event_id = self._guarded(self._event_id, function, in_data, sys._getframe(1))
         position = len(events)
@@ -231,8 +232,7 @@ class Recorder(FunctionHook):
     def _event_id(self, function: Any, in_data: Sequence[Any], apply: FrameType) -> int:
         """Return the event id of a function's call; add a call site if it is new.
 
-        :meth:`forward_preprocess` looks up the usual calls itself. It calls this if it finds none,
-        or if the call may use parameters of a link below the caller.
+        :meth:`forward_preprocess` looks up the usual calls itself. It calls this if it finds none.
 
         ``apply`` is the frame of Chainer's method that makes the call.
         """
@@ -256,7 +256,8 @@ class Recorder(FunctionHook):
             key = signature if n_shapes < MAX_SHAPES else (signature[0], None)
             event_id = owner.get(key)
             if event_id is None:
-                site = CallSite(Kind.FUNCTION, owner.path, str(function._impl_name))
+                kind = Kind.SUM if owner.is_sum else Kind.FUNCTION
+                site = CallSite(kind, owner.path, str(function._impl_name))
                 site.add_inputs(in_data, links.parameters)
                 owner[key] = event_id = self.add_site(site)
                 owner.n_shapes[signature[0]] += 1

@@ -14,6 +14,7 @@ from typing import Any
 from chainer import FunctionNode
 from chainer.dataset import Converter
 
+from chainer_profile.measure.links import LinkTracker
 from chainer_profile.measure.observers import (
     BACKPROP,
     COMMUNICATION,
@@ -21,7 +22,6 @@ from chainer_profile.measure.observers import (
     LOSS,
     NETWORK,
     OBSERVED,
-    SUM,
     UPDATE,
     report,
 )
@@ -91,15 +91,20 @@ def _call_link(definer: type, observed: Any, method: Any, link: Any, args: Any, 
     if NETWORK not in OBSERVED.open.kinds and OBSERVED.observers:
         call = functools.partial(observed, link, *args, **kwargs)
         return report(NETWORK, link, (args, kwargs), call)
-    thread = get_ident()
-    trackers = [observer.tracker for observer in OBSERVED.call_observers]
-    trackers = [tracker for tracker in trackers if tracker.thread == thread]
+    trackers = _trackers()
     callers = [tracker.enter(link, definer) for tracker in trackers]
     try:
         return method(link, *args, **kwargs)
     finally:
         for tracker, caller in zip(trackers, callers, strict=True):
             tracker.current = caller
+
+
+def _trackers() -> list[LinkTracker]:
+    """The trackers of the calling thread."""
+    thread = get_ident()
+    trackers = [observer.tracker for observer in OBSERVED.call_observers]
+    return [tracker for tracker in trackers if tracker.thread == thread]
 
 
 def wrap_update(update: Any) -> Any:
@@ -178,13 +183,19 @@ def wrap_apply(apply: Any) -> Any:
 
 
 def wrap_sum(reduce: Any) -> Any:
-    """Wrap the function that adds up gradients; a call with one gradient is not reported."""
+    """Wrap the function that adds up gradients: track sums of several gradients."""
 
     @functools.wraps(reduce)
     def observed(grad_list: Any) -> Any:
         if len(grad_list) < 2:
             return reduce(grad_list)
-        return report(SUM, grad_list, (), functools.partial(reduce, grad_list))
+        trackers = _trackers()
+        callers = [tracker.enter_sum() for tracker in trackers]
+        try:
+            return reduce(grad_list)
+        finally:
+            for tracker, caller in zip(trackers, callers, strict=True):
+                tracker.current = caller
 
     return observed
 
