@@ -9,15 +9,17 @@ from itertools import groupby
 import numpy as np
 
 from chainer_profile.basics.errors import ProfileError
-from chainer_profile.measure.attribution import Attributor
+from chainer_profile.measure.attribution import Contexts
 from chainer_profile.measure.call_sites import CallSite
 from chainer_profile.measure.layout import Ints, Layout
 from chainer_profile.measure.rows import Row, RowIndex
 from chainer_profile.measure.spans import PAUSE, match_spans, without_pauses
 from chainer_profile.record.recording import Layer
 
-#: Layouts that are remembered.
-_MAX_LAYOUTS = 1000
+#: Spans in all layouts that are remembered. A span takes about 200 bytes.
+_MAX_SPANS = 200_000
+#: Contexts that are remembered.
+_MAX_CONTEXTS = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +102,8 @@ class Aggregator:
 
     def __post_init__(self) -> None:
         self._layouts: dict[tuple[bytes, bytes], Layout] = {}
+        self._n_spans = 0  # in these layouts
+        self._contexts: Contexts | None = None
         self._call_key: tuple[bytes, bytes] | None = None
 
     def add(self, trials: Iterable[LoggedTrial], call_ns: float = 0.0) -> list[TrialTimes]:
@@ -197,29 +201,40 @@ class Aggregator:
         layout = self._layouts.get(trial.key)
         if layout is None:
             layout = self._new_layout(trial, self.index, single_calls=False)
-            if len(self._layouts) >= _MAX_LAYOUTS:
-                self._layouts.clear()
             if self.index.grows:
-                self._layouts[trial.key] = layout
+                self._remember(trial, layout)
         return layout
+
+    def _remember(self, trial: _Prepared, layout: Layout) -> None:
+        """Keep a layout for the next trials with the same events."""
+        n_spans = len(layout.contexts)
+        if self._n_spans + n_spans > _MAX_SPANS:
+            self._layouts.clear()
+            self._n_spans = 0
+        self._layouts[trial.key] = layout
+        self._n_spans += n_spans
 
     def _new_layout(self, trial: _Prepared, index: RowIndex, single_calls: bool) -> Layout:
         spans = match_spans(trial.event_ids.tolist())
-        begins = {event: span for span, event in enumerate(spans.begins)}
-        forwards = [-1] * len(spans.event_ids)
-        backwards = iter(trial.forward_events.tolist())
-        for span, event_id in enumerate(spans.event_ids):
-            if self.sites[event_id].is_backward:
-                forwards[span] = begins.get(next(backwards, -1), -1)
-        attributor = Attributor(
-            spans,
-            forwards,
+        contexts = self._contexts_by_link()
+        if single_calls or not index.grows:
+            contexts = self._new_contexts(index, single_calls)
+        return Layout(spans, contexts.of_spans(spans, trial.forward_events), index)
+
+    def _contexts_by_link(self) -> Contexts:
+        """The contexts so far, of rows by link."""
+        known = self._contexts
+        if known is None or known.index is not self.index or len(known) > _MAX_CONTEXTS:
+            self._contexts = known = self._new_contexts(self.index, single_calls=False)
+        return known
+
+    def _new_contexts(self, index: RowIndex, single_calls: bool) -> Contexts:
+        return Contexts(
             self.sites,
             index,
             single_calls=single_calls,
             network_is_phase=self.network_is_phase,
         )
-        return Layout(spans, attributor.attribute(), index)
 
     def _add_equal_trials(self, trials: list[_Prepared], call_ns: float) -> list[TrialTimes]:
         """Add trials with equal events."""

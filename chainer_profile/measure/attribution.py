@@ -4,99 +4,138 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
 
 from chainer_profile.measure.call_sites import ACCUMULATION, CallSite, Kind
 from chainer_profile.measure.rows import FORWARD, Row, RowIndex
-from chainer_profile.measure.spans import Spans
+from chainer_profile.measure.spans import TRIAL, Spans
 
 BACKWARD = "backward"
 #: The owner of time outside of all rows and phases. Phase ``n`` has the owner ``-2 - n``.
 OUTSIDE = -1
 
 
-@dataclass
-class Attribution:
-    """The owner of each span's self time, and the call site that it counts for.
+@dataclass(eq=False, slots=True)
+class Context:
+    """A call site within the spans around it. Spans with one context have the same owner.
 
     Attributes:
-        owners: For each span the number of a row, ``-2 - n`` for phase n, or :data:`OUTSIDE`.
+        kind: The kind of the spans.
+        owner: The number of a row, ``-2 - n`` for phase n, or :data:`OUTSIDE`.
+        phase: The phase of the spans.
+        site: The call site that their self time counts for; None if it is unknown.
         is_call: Whether a span is a call of its owner; otherwise it is a part of a call.
-        sites: The call site that a span's time counts for; None if it is unknown.
+        backward: The innermost backward around the spans, or this context if it is one.
+        is_recomputing: Whether the spans are backwards within which another backward runs.
+        is_part: Whether the spans are functions that are part of the backward that calls them.
+        inner: The contexts within this one. The key has the event id, the context of a backward's
+            forward call, and ``is_recomputing``.
     """
 
-    owners: list[int] = field(default_factory=list)
-    is_call: list[bool] = field(default_factory=list)
-    sites: list[CallSite | None] = field(default_factory=list)
+    kind: Kind
+    owner: int
+    phase: str
+    site: CallSite | None
+    is_call: bool
+    backward: Context | None = None
+    is_recomputing: bool = False
+    is_part: bool = False
+    inner: dict[tuple[int, Context | None, bool], Context] = field(default_factory=dict)
 
 
-class Attributor:
-    """Assigns the spans of one trial to rows and phases.
+class Contexts:
+    """Finds the contexts of spans, and the row or phase of each context.
 
     Functions that a backward calls are part of it, unless it runs a backpropagation of its own, as
     ``F.forget`` does: then each of these functions has a row.
 
     Args:
-        spans: The spans of the trial.
-        forwards: For each backward, the span of its forward call; -1 if that is not in the trial,
-            and for all other spans.
         sites: Call sites by event id.
         index: The rows, to which new ones are added.
-        single_calls: Whether each call is a row of its own; else a row is a function of a link in
-            a phase.
+        single_calls: Whether each call is a row of its own, so that no spans share a context; else
+            a row is a function of a link in a phase.
         network_is_phase: Whether a call of a network is the forward phase, as in a user's loop.
     """
 
     def __init__(
         self,
-        spans: Spans,
-        forwards: Sequence[int],
         sites: Sequence[CallSite],
         index: RowIndex,
         *,
         single_calls: bool,
         network_is_phase: bool,
     ) -> None:
-        self._spans, self._forwards, self._index = spans, forwards, index
+        self.index = index
+        self._sites = sites
         self._single_calls, self._network_is_phase = single_calls, network_is_phase
-        self._sites = [sites[event_id] for event_id in spans.event_ids]
-        #: For each span, its phase.
-        self._phases: list[str] = []
-        #: For each span, the innermost backward around it, or itself if it is one; -1 for none.
-        self._backwards: list[int] = []
-        self._recomputing = self._find_recomputing()
-        #: For each span, whether it is a function that is part of the backward that calls it.
-        self._is_part: list[bool] = []
-        self._result = Attribution()
+        self._outermost = Context(Kind.TRIAL, OUTSIDE, "", sites[TRIAL], is_call=False)
+        self._n_contexts = 0
 
-    def attribute(self) -> Attribution:
-        """Find the owner, phase and call site of each span, in the order of their begins."""
-        result = self._result
-        for span, (site, parent) in enumerate(zip(self._sites, self._spans.parents, strict=True)):
-            owner, phase = self._find_owner(span, site, parent)
-            parent_owner = OUTSIDE if parent < 0 else result.owners[parent]
-            is_own = owner is not None
-            result.owners.append(parent_owner if owner is None else owner)
-            result.is_call.append(is_own and site.kind is not Kind.TRIAL)
-            result.sites.append(self._summed_site(span, site) if is_own else result.sites[parent])
-            self._phases.append(phase or (self._phases[parent] if parent >= 0 else ""))
-            self._is_part.append(owner is None and site.kind is Kind.FUNCTION)
-        return result
+    def __len__(self) -> int:
+        return self._n_contexts
 
-    def _find_recomputing(self) -> set[int]:
-        """Find the backwards within which another backward runs; fills ``_backwards``."""
-        recomputing = set()
-        for span, (site, parent) in enumerate(zip(self._sites, self._spans.parents, strict=True)):
-            enclosing = self._backwards[parent] if parent >= 0 else -1
-            is_backward = site.kind is Kind.BACKWARD
-            if is_backward and enclosing >= 0:
-                recomputing.add(enclosing)
-            self._backwards.append(span if is_backward else enclosing)
-        return recomputing
+    def of_spans(self, spans: Spans, forward_events: NDArray[np.int64]) -> list[Context]:
+        """Return the context of each span of a trial.
 
-    def _find_owner(self, span: int, site: CallSite, parent: int) -> tuple[int | None, str]:
-        """Return the owner and phase of a span.
+        Args:
+            spans: The spans.
+            forward_events: For each backward, the index of its forward call's begin event; any
+                other number if that call is not in the trial.
+        """
+        forwards = self._forward_calls(spans, forward_events)
+        begins, ends = spans.begins, spans.ends
+        recomputing = {span for span, next_ in pairwise(forwards) if begins[next_] < ends[span]}
+        contexts: list[Context] = []
+        for span, (event_id, parent) in enumerate(zip(spans.event_ids, spans.parents, strict=True)):
+            around = contexts[parent] if parent >= 0 else self._outermost
+            call = forwards.get(span, -1)
+            key = event_id, contexts[call] if call >= 0 else None, span in recomputing
+            context = None if self._single_calls else around.inner.get(key)
+            if context is None:
+                context = around.inner[key] = self._new_context(around, *key)
+            contexts.append(context)
+        return contexts
 
-        The owner None means the parent's owner, and an empty phase means the parent's phase.
+    def _forward_calls(self, spans: Spans, forward_events: NDArray[np.int64]) -> dict[int, int]:
+        """Return the span of each backward's forward call by the backward's span; -1 if none."""
+        ids = {event_id for event_id in set(spans.event_ids) if self._sites[event_id].is_backward}
+        backwards = [span for span, event_id in enumerate(spans.event_ids) if event_id in ids]
+        begins = np.array(spans.begins)
+        found = np.searchsorted(begins, forward_events).clip(max=len(begins) - 1)
+        calls = np.where(begins[found] == forward_events, found, -1)
+        return dict(zip(backwards, calls.tolist(), strict=False))
+
+    def _new_context(
+        self, around: Context, event_id: int, forward: Context | None, is_recomputing: bool
+    ) -> Context:
+        """Make the context of an event id within another context."""
+        self._n_contexts += 1
+        site = self._sites[event_id]
+        found, phase = self._find_owner(site, around, forward)
+        is_own = found is not None
+        context = Context(
+            site.kind,
+            around.owner if found is None else found,
+            phase or around.phase,
+            _summed_site(site, forward) if is_own else around.site,
+            is_call=is_own and site.kind is not Kind.TRIAL,
+            backward=around.backward,
+            is_recomputing=is_recomputing,
+            is_part=not is_own and site.kind is Kind.FUNCTION,
+        )
+        if site.kind is Kind.BACKWARD:
+            context.backward = context
+        return context
+
+    def _find_owner(
+        self, site: CallSite, around: Context, forward: Context | None
+    ) -> tuple[int | None, str]:
+        """Return the owner and phase of a site within a context.
+
+        The owner None means that of the context, and an empty phase means its phase.
         """
         kind = site.kind
         if kind is Kind.TRIAL:
@@ -104,48 +143,43 @@ class Attributor:
         if kind is Kind.STEP:
             return self._row_number(site.path, site.function, site.phase, step=True), site.phase
         if kind is Kind.FUNCTION:
-            return self._owner_of_function(site, parent), ""
+            return self._owner_of_function(site, around), ""
         if kind is Kind.SUM:
-            return self._owner_of_sum(site, parent), ""
+            return self._owner_of_sum(site, around), ""
         if kind is Kind.BACKWARD:
-            return self._owner_of_backward(span, site), BACKWARD
+            return self._owner_of_backward(site, forward), BACKWARD
         if kind is Kind.PHASE or (kind is Kind.NETWORK and self._network_is_phase):
-            if self._result.owners[parent] >= 0:  # a row owns it
+            if around.owner >= 0:  # a row owns it
                 return None, ""
-            number = self._index.phase_number(site.phase)
+            number = self.index.phase_number(site.phase)
             return (OUTSIDE if number is None else -2 - number), site.phase
         return None, ""
 
-    def _owner_of_function(self, site: CallSite, parent: int) -> int | None:
+    def _owner_of_function(self, site: CallSite, around: Context) -> int | None:
         """Return the row of a call of a function; None if it is part of a backward."""
-        backward = self._backwards[parent]
-        if backward >= 0 and backward not in self._recomputing:
+        if around.backward is not None and not around.backward.is_recomputing:
             return None
-        phase = self._phases[parent] or FORWARD
-        parent_owner = self._result.owners[parent]
-        is_nested = self._sites[parent].kind is Kind.FUNCTION and parent_owner >= 0
-        caller = parent_owner if is_nested else None
-        return self._row_number(site.path, site.function, phase, parent=caller)
+        is_nested = around.kind is Kind.FUNCTION and around.owner >= 0
+        caller = around.owner if is_nested else None
+        return self._row_number(site.path, site.function, around.phase or FORWARD, parent=caller)
 
-    def _owner_of_sum(self, site: CallSite, parent: int) -> int:
+    def _owner_of_sum(self, site: CallSite, around: Context) -> int:
         """Return the row of a sum of gradients: its path is that of the enclosing backward."""
-        backward = self._backwards[parent]
-        owner = self._result.owners[backward] if backward >= 0 else OUTSIDE
-        path = self._index.rows[owner].path if owner >= 0 else site.path
+        owner = OUTSIDE if around.backward is None else around.backward.owner
+        path = self.index.rows[owner].path if owner >= 0 else site.path
         return self._row_number(path, ACCUMULATION, BACKWARD)
 
-    def _owner_of_backward(self, span: int, site: CallSite) -> int:
+    def _owner_of_backward(self, site: CallSite, forward: Context | None) -> int:
         """Return the row of a backward, or the owner of the backward that it is part of."""
-        call = self._forwards[span]
-        if call < 0:
+        if forward is None:
             return self._row_number(site.path, site.function, BACKWARD)
-        owner = self._result.owners[call]
-        if self._is_part[call] or owner < 0:  # part of a backward, as its own backward is
+        owner = forward.owner
+        if forward.is_part or owner < 0:  # part of a backward, as its own backward is
             return owner
-        row = self._index.rows[owner]
-        forward = owner if row.phase != BACKWARD else None
+        row = self.index.rows[owner]
+        of_forward = owner if row.phase != BACKWARD else None
         key = (BACKWARD, owner) if self._single_calls else None
-        return self._row_number(row.path, row.function, BACKWARD, forward=forward, key=key)
+        return self._row_number(row.path, row.function, BACKWARD, forward=of_forward, key=key)
 
     def _row_number(
         self,
@@ -163,14 +197,14 @@ class Attributor:
         Returns :data:`OUTSIDE` if the row is new and no rows may be added. All calls of a ``step``
         share a row. If every other call is a row, ``key`` identifies it; without a key it is new.
         """
-        row = Row(self._index.rename_path(path), function, phase, parent, forward)
+        row = Row(self.index.rename_path(path), function, phase, parent, forward)
         if not self._single_calls or step:
-            number = self._index.number(row.key, row)
+            number = self.index.number(row.key, row)
         else:
-            number = self._index.number(key or ("call", len(self._result.owners)), row)
+            number = self.index.number(key or ("call", self._n_contexts), row)
         return OUTSIDE if number is None else number
 
-    def _summed_site(self, span: int, site: CallSite) -> CallSite | None:
-        """Return the call site of a span; None for a backward of a call inside another backward."""
-        call = self._forwards[span] if site.kind is Kind.BACKWARD else -1
-        return None if call >= 0 and self._is_part[call] else site
+
+def _summed_site(site: CallSite, forward: Context | None) -> CallSite | None:
+    """Return the call site of a span; None for a backward of a call inside another backward."""
+    return None if forward is not None and forward.is_part else site

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from chainer_profile.basics.words import COMMUNICATION
-from chainer_profile.measure.attribution import OUTSIDE, Attribution
+from chainer_profile.measure.attribution import OUTSIDE, Context
 from chainer_profile.measure.call_sites import CallSite
 from chainer_profile.measure.rows import FORWARD, RowIndex
 from chainer_profile.measure.spans import Spans
@@ -18,29 +20,32 @@ Ints = NDArray[np.int64]
 class Layout:
     """Assigns the time after each event to a row or phase; trials with equal events share it.
 
-    A cell is a pair of an owner (a row, a phase or neither; see :class:`.Attribution`) and a call
+    A cell is a pair of an owner (a row, a phase or neither; see :class:`.Context`) and a call
     site. Times are added up by cell.
+
+    Args:
+        spans: The spans of the trial.
+        contexts: The context of each span.
+        index: The rows and phases.
     """
 
-    def __init__(
-        self,
-        spans: Spans,
-        attribution: Attribution,
-        index: RowIndex,
-    ) -> None:
+    def __init__(self, spans: Spans, contexts: Sequence[Context], index: RowIndex) -> None:
         self.index = index
-        self.spans, self.attribution = spans, attribution
-        owners, innermost = np.array(attribution.owners), np.array(spans.innermost)
+        self.spans, self.contexts = spans, contexts
+        distinct = {context: number for number, context in enumerate(dict.fromkeys(contexts))}
+        context_of_span = np.array([distinct[context] for context in contexts])
+        owner_of_span = np.array([context.owner for context in distinct])[context_of_span]
+        innermost = np.array(spans.innermost)
         #: For each event, the owner of the time after it.
-        self.owners: Ints = np.where(innermost < 0, OUTSIDE, owners[innermost])
-        cells: dict[tuple[int, int], int] = {}
-        pairs = zip(attribution.owners, map(id, attribution.sites), strict=True)
-        cell_of_span = np.array([cells.setdefault(pair, len(cells)) for pair in pairs])
-        self.cell_owners = np.array([owner for owner, _ in cells], np.int64)
-        sites = {id(site): site for site in attribution.sites}
-        self.cell_sites = [sites[identity] for _, identity in cells]
-        is_call = attribution.is_call
-        self.cell_calls = np.bincount(cell_of_span[is_call], minlength=len(cells))
+        self.owners: Ints = np.where(innermost < 0, OUTSIDE, owner_of_span[innermost])
+        sites = {(context.owner, id(context.site)): context.site for context in distinct}
+        numbers = {cell: number for number, cell in enumerate(sites)}
+        self.cell_owners = np.array([owner for owner, _ in sites], np.int64)
+        self.cell_sites = [*sites.values()]
+        cells = np.array([numbers[context.owner, id(context.site)] for context in distinct])
+        cell_of_span = cells[context_of_span]
+        is_call = np.array([context.is_call for context in distinct])[context_of_span]
+        self.cell_calls = np.bincount(cell_of_span[is_call], minlength=len(numbers))
         #: For each event but the last, the cell of the time after it.
         self._cells = cell_of_span[np.maximum(innermost[:-1], 0)]
         self._order = np.argsort(self._cells, kind="stable")
@@ -89,11 +94,13 @@ class Layout:
 
         Both are -1 for a row without a call in this layout.
         """
-        spans: dict[int, list[int]] = {}
-        for span, owner in enumerate(self.attribution.owners):
-            if owner >= 0 and self.attribution.is_call[span]:
-                spans.setdefault(owner, []).append(span)
         rows = [n for n, row in enumerate(self.index.rows) if row.phase == COMMUNICATION]
+        if not rows:
+            return []
+        spans: dict[int, list[int]] = {}
+        for span, context in enumerate(self.contexts):
+            if context.is_call:
+                spans.setdefault(context.owner, []).append(span)
         found = [spans.get(row, []) for row in rows]
         return [
             (self.spans.begins[of_row[0]], self.spans.ends[of_row[-1]]) if of_row else (-1, -1)
@@ -103,11 +110,9 @@ class Layout:
     def layers(self) -> tuple[Layer, ...]:
         """Describe the rows, which must be single calls."""
         sites: dict[int, list[CallSite | None]] = {}
-        for owner, is_call, site in zip(
-            self.attribution.owners, self.attribution.is_call, self.attribution.sites, strict=True
-        ):
-            if owner >= 0 and is_call:
-                sites.setdefault(owner, []).append(site)
+        for context in self.contexts:
+            if context.is_call:
+                sites.setdefault(context.owner, []).append(context.site)
         return tuple(
             row.layer_of_calls(number, sites[number]) for number, row in enumerate(self.index.rows)
         )
@@ -115,9 +120,9 @@ class Layout:
     def new_nbytes(self) -> tuple[int, ...]:
         """Bytes of the new outputs of each row; 0 for nested calls and outside of the forward."""
         nbytes = dict.fromkeys(range(len(self.index.rows)), 0)
-        for owner, site in zip(self.attribution.owners, self.attribution.sites, strict=True):
-            if owner >= 0 and site is not None:
-                row = self.index.rows[owner]
+        for context in self.contexts:
+            if context.owner >= 0 and context.site is not None:
+                row = self.index.rows[context.owner]
                 if row.parent is None and row.phase == FORWARD:
-                    nbytes[owner] = site.new_nbytes
+                    nbytes[context.owner] = context.site.new_nbytes
         return tuple(nbytes.values())

@@ -278,7 +278,8 @@ def _outermost_spans(
     trial: ReadTrial, now: NDArray[np.int64], peaks: NDArray[np.int64]
 ) -> Iterator[_SpanMemory]:
     """Yield the memory of each span that is not within another span of the same owner."""
-    spans, owners = trial.layout.spans, trial.layout.attribution.owners
+    spans = trial.layout.spans
+    owners = [context.owner for context in trial.layout.contexts]
     enclosing_owners: list[frozenset[int]] = []
     for span, parent in enumerate(spans.parents):
         outer = enclosing_owners[parent] if parent >= 0 else frozenset()

@@ -40,29 +40,28 @@ def match_spans(event_ids: Sequence[int]) -> Spans:
     Args:
         event_ids: The event id where a span begins, its complement where a span ends.
     """
-    spans = Spans([], [], [], [], [])
-    ids, parents, begins, ends, innermost = (
-        *(spans.event_ids, spans.parents, spans.begins),
-        *(spans.ends, spans.innermost),
-    )
-    open_spans: list[int] = []
+    ids: list[int] = []
+    parents: list[int] = []
+    begins: list[int] = []
+    ends: list[int] = []
+    innermost: list[int] = []
+    span, last = -1, len(event_ids) - 1  # the innermost open span, and the last event
     for index, event_id in enumerate(event_ids):
         if event_id >= 0:
-            parents.append(open_spans[-1] if open_spans else -1)
-            open_spans.append(len(ids))
+            parents.append(span)
+            span = len(ids)
             ids.append(event_id)
             begins.append(index)
-            ends.append(len(event_ids) - 1)
-        elif open_spans and ids[open_spans[-1]] == ~event_id:  # nearly always
-            ends[open_spans.pop()] = index
-        elif any(ids[span] == ~event_id for span in reversed(open_spans)):
-            while True:
-                span = open_spans.pop()
+            ends.append(last)
+        else:
+            ended = span
+            while ended >= 0 and ids[ended] != ~event_id:
+                ended = parents[ended]
+            while ended >= 0 and span != parents[ended]:
                 ends[span] = index
-                if ids[span] == ~event_id:
-                    break
-        innermost.append(open_spans[-1] if open_spans else -1)
-    return spans
+                span = parents[span]
+        innermost.append(span)
+    return Spans(ids, parents, begins, ends, innermost)
 
 
 def without_pauses(

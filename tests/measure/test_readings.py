@@ -44,7 +44,7 @@ def test_readings_are_added_up_like_times(clock, single_calls):
     assert (trial.layers, trial.phases) == (session.layers, session.phases)
     assert len(trial.owners) == len(trial.values)
     # Each owner of a span has a column of the sums.
-    columns = [trial.column(owner) for owner in trial.layout.attribution.owners]
+    columns = [trial.column(context.owner) for context in trial.layout.contexts]
     assert columns[0] == -1
     assert {column for column in columns if column >= 0} == set(range(len(expected)))
 
