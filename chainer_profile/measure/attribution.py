@@ -135,7 +135,7 @@ class Contexts:
     ) -> tuple[int | None, str]:
         """Return the owner and phase of a site within a context.
 
-        The owner None means that of the context, and an empty phase means its phase.
+        None means the owner of the context, and an empty phase means its phase.
         """
         kind = site.kind
         if kind is Kind.TRIAL:
@@ -164,7 +164,7 @@ class Contexts:
         return self._row_number(site.path, site.function, around.phase or FORWARD, parent=caller)
 
     def _owner_of_sum(self, site: CallSite, around: Context) -> int:
-        """Return the row of a sum of gradients: its path is that of the enclosing backward."""
+        """Return the row of a sum of gradients; an enclosing backward has the same path."""
         owner = OUTSIDE if around.backward is None else around.backward.owner
         path = self.index.rows[owner].path if owner >= 0 else site.path
         return self._row_number(path, ACCUMULATION, BACKWARD)
