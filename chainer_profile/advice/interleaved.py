@@ -37,7 +37,7 @@ from chainer_profile.basics.errors import one_line
 BLOCK_NS, BLOCK_PART = 50_000_000, 0.01
 #: The time on a busy machine. There, a thread that has slept gets a core first, so that in short
 #: blocks several threads look faster than they are.
-BUSY_BLOCK_NS = 200_000_000
+BUSY_BLOCK_NS = 500_000_000
 #: If iterations are shorter than this, the first one after a switch does not count: it finds other
 #: data in the caches, and BLAS threads spin for a while before they sleep.
 SHORT_NS = 25_000_000

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from chainer_profile.advice.changes import CPU, UNCHANGED, WALL
-from chainer_profile.advice.results import Speedup, best_of
+from chainer_profile.advice.results import LossChange, Speedup, best_of
 from chainer_profile.analyse.program import ProgramTime
 from chainer_profile.report.content import budget
 from chainer_profile.report.content.advice import (
@@ -81,3 +81,13 @@ def test_advice_to_keep_a_change_has_no_empty_parentheses() -> None:
     assert best is not None
     bare = replace(best, candidate=replace(best.candidate, reason="", against=UNCHANGED))
     assert how_to_keep(bare)[1:] == ("",)
+
+
+def test_change_in_loss_is_unknown_if_the_losses_vary_too_much() -> None:
+    for high, shown in ((0.099, "none above 9.9 %"), (2.1, "unknown")):
+        tried = replace(BY_TURNS.tried[0], loss=LossChange(0.0, -high, high))
+        blocks = screen_blocks(replace(BY_TURNS, tried=(tried,)), program_time())
+        table = next(block for block in blocks if isinstance(block, Table))
+        (column,) = (column for column in table.columns if column.key == "loss")
+        assert column.value is not None
+        assert column.value(tried) == shown

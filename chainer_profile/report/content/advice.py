@@ -194,7 +194,10 @@ def _loss_text(change: LossChange | None) -> str | None:
         return "not a number"
     if change.differs:
         return units.format_change(change.part)
-    return f"none above {units.format_percent(change.high - change.part)}"
+    smallest = change.high - change.part
+    if smallest >= 1:  # such as in a program's first iterations, where the loss falls
+        return "unknown"
+    return f"none above {units.format_percent(smallest)}"
 
 
 def _subject(advice: Advice) -> str:
