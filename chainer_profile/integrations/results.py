@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,11 +14,18 @@ from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.files import make_folder, remove_file, temporary_path
 from chainer_profile.basics.words import TYPED
 from chainer_profile.measure import machine
-from chainer_profile.record.budget import ADVICE, BUDGET, TRAINING, Budget, write_json
+from chainer_profile.record.budget import (
+    ADVICE,
+    BUDGET,
+    TRAINING,
+    Budget,
+    read_budget,
+    write_json,
+)
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
-from chainer_profile.runs.folder import JOURNAL, RunFolder, take_folder
-from chainer_profile.runs.output_files import write
+from chainer_profile.runs.folder import JOURNAL, RunFolder, is_run_file, take_folder
+from chainer_profile.runs.output_files import remove_all, write
 
 if TYPE_CHECKING:
     from chainer_profile.advice.results import Advice
@@ -50,6 +57,8 @@ class Results:
         self._folders: dict[str, RunFolder] = {}
         # Name of the folder with the journal of each kind of trials.
         self._folder_names: dict[str, str] = {}
+        # Subfolders with trials of the earlier program that this one replaces.
+        self._earlier: list[Path] = []
         self._files = ExitStack()
         self.close = self._files.close  #: Release the folders, and remove journals without trials.
 
@@ -61,6 +70,8 @@ class Results:
                 self._folders[name] = enter(
                     take_folder(self.out, self.default, self.force, self.rank)
                 )
+                if self.force:
+                    self._earlier = list(_subfolders_of_trials(self._folders[name].path))
             else:
                 path = self.take().path / name
                 try:
@@ -150,6 +161,11 @@ class Results:
                 self.warn(str(error))
             except (OSError, MemoryError) as error:
                 self.warn(f"{kind}: the trials could not be saved: {one_line(error)}")
+        taken = {folder.path for folder in self._folders.values()}
+        for path in self._earlier:
+            if path not in taken:
+                with self._warning():
+                    remove_all(path, is_run_file)
         return saved
 
     def save_advice(self, kind: str, advice: Advice) -> None:
@@ -172,3 +188,13 @@ class Results:
             yield
         except ProfileError as error:
             self.warn(str(error))
+
+
+def _subfolders_of_trials(folder: Path) -> Iterator[Path]:
+    """Yield the subfolders with trials that the budget in a folder names."""
+    with suppress(ProfileError):  # the budget is damaged
+        budget = read_budget(folder)
+        for trials in () if budget is None else budget.trials:
+            path = folder / trials.folder
+            if path != folder:
+                yield path

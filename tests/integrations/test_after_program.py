@@ -139,3 +139,15 @@ def test_each_kind_of_trials_has_its_folder(program, end, code, outcome):
         assert recording.n_trials
         assert recording.ended == (KILLED if end else COMPLETE)
         assert recording.layers[0].output_shapes[0][1] == n_out
+
+
+def test_program_that_replaces_another_removes_its_trials_and_keeps_other_files():
+    assert run("call(small); train(); call(large)", "-q") == 0
+    Path("here/test/notes.txt").write_text("mine")
+    assert run("train()", "-q", "--force") == 0
+    assert files() == ["budget.json", "recording.npz", "test/notes.txt"]
+    # A program with the same kinds of trials writes them into the same folders.
+    assert run("call(small); train(); call(large)", "-q", "--force") == 0
+    assert run("call(small); train()", "-q", "--force") == 0
+    assert files() == ["budget.json", "recording.npz", "test/notes.txt", "test/recording.npz"]
+    assert read_budget(Path("here")).outcome == COMPLETE
