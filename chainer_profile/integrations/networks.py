@@ -44,6 +44,10 @@ class Numbers:
         self._known[id(thing)] = reference, number
         return number
 
+    def assign(self, thing: Any, number: int) -> None:
+        """Give an object the number of another one, which it replaces."""
+        self._known[id(thing)] = ref(thing, partial(self._forget, id(thing))), number
+
     def _forget(self, key: int, reference: ref[Any]) -> None:
         if key in self._known and self._known[key][0] is reference:
             del self._known[key]
@@ -56,6 +60,7 @@ class Training:
     number: int
     optimizers: list[ref[Any]] = field(default_factory=list)
     has_updated: bool = False  #: If so, the next optimizer that is set up begins another training.
+    has_own_loop: bool = False  #: Whether the program calls the optimizers itself, without updater.
 
     def existing_optimizers(self) -> list[Any]:
         """The optimizers that still exist and have a network."""
@@ -90,6 +95,8 @@ class Networks:
         self._numbers = Numbers()
         self.trainings: list[Training] = []
         self._by_optimizer: dict[int, Training] = {}
+        # Class and network of each optimizer by its number, in the order in which they were set up.
+        self._set_up: dict[int, tuple[type, ref[Any]]] = {}
         self._known: dict[int, Network] = {}
         # The networks and the names of their classes, by the number in their prefix.
         self._roots: dict[int, ref[Any]] = {}
@@ -108,19 +115,40 @@ class Networks:
         return self.trainings[-1]
 
     def set_up(self, optimizer: Any) -> tuple[Training, int, bool]:
-        """Note an optimizer; return its training and number, and whether the training is new."""
+        """Note an optimizer; return its training and number, and whether the training is new.
+
+        An optimizer that replaces another one of its class, for the same network, has its number
+        and continues its training: a program may make an optimizer for each iteration.
+        """
         optimizer = actual_optimizer(optimizer)
+        replaced = self._replaced_by(optimizer)
+        if replaced is not None:
+            self._numbers.assign(optimizer, replaced)
         number = self._numbers.number_of(optimizer)
         last = next((one for one in reversed(self.trainings) if one.optimizers), None)
-        is_new = last is None or last.has_updated
-        training = self.new_training() if last is None or is_new else last
-        if all(known() is not optimizer for known in training.optimizers):
-            training.optimizers.append(ref(optimizer))
+        is_new = replaced is None and (last is None or last.has_updated)
+        if replaced is not None:
+            training = self._by_optimizer[replaced]
+        else:
+            training = self.new_training() if last is None or is_new else last
+        others = [known for known in training.optimizers if known() not in (None, optimizer)]
+        training.optimizers = [*others, ref(optimizer)]
         self._by_optimizer[number] = training
         self._known.clear()
         if optimizer.target is not None:
+            self._set_up.pop(number, None)
+            self._set_up[number] = type(optimizer), ref(optimizer.target)
             self.add_root(optimizer.target)
         return training, number, is_new
+
+    def _replaced_by(self, optimizer: Any) -> int | None:
+        """The number of the last optimizer of this class for the same network, if it updates."""
+        target = optimizer.target
+        for number, (cls, network) in reversed(self._set_up.items()):
+            if target is not None and network() is target and cls is type(optimizer):
+                training = self._by_optimizer[number]
+                return number if training.has_updated and training.has_own_loop else None
+        return None
 
     def training_of(self, optimizer: Any) -> tuple[Training, int] | None:
         """The training and the number of an optimizer that updates; None if it is unknown."""

@@ -270,6 +270,7 @@ class Program:
             assert found is not None
             training, unit.owner = found
             if not training.has_updated:
+                training.has_own_loop = True
                 self.trials.kinds.begin_training(training)
             unit.training = training.number
         elif kind is UnitKind.ITERATION:

@@ -205,6 +205,34 @@ def other_trainings_after_the_first(clock, model, optimizer):
         )  # the caller of this function references the first model
 
 
+@spends({"train": 3}, iterations=(3 * 1100, 3))
+def an_optimizer_for_each_iteration(clock, model, optimizer):
+    for _ in range(3):
+        optimizer = type(optimizer)(clock).setup(model)
+        learn(model, optimizer)
+
+
+@spends({"train": 4}, iterations=(4 * 2200, 4))
+def two_optimizers_for_each_iteration(clock, model, optimizer):
+    other, other_optimizer = set_up(clock)
+    for _ in range(4):
+        learn(model, optimizer)
+        learn(other, other_optimizer)
+        optimizer = type(optimizer)(clock).setup(model)
+        other_optimizer = type(optimizer)(clock).setup(other)
+
+
+@spends({"train": 2, "train-2": 2}, iterations=(4 * 1100, 4))
+def an_optimizer_of_another_class(clock, model, optimizer):
+    class Finer(type(optimizer)):
+        pass
+
+    for cls in (type(optimizer), Finer):
+        optimizer = cls(clock).setup(model)
+        learn(model, optimizer)
+        learn(model, optimizer)
+
+
 @spends({"train": 3}, iterations=(3 * 1150, 3))
 def a_network_without_an_optimizer(clock, model, optimizer):
     features = Net(clock, 50)
