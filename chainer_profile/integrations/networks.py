@@ -114,23 +114,28 @@ class Networks:
         self.trainings.append(Training(len(self.trainings)))
         return self.trainings[-1]
 
-    def set_up(self, optimizer: Any) -> tuple[Training, int, bool]:
-        """Note an optimizer; return its training and number, and whether the training is new.
+    def begins_training(self, optimizer: Any) -> bool:
+        """Whether an optimizer that is set up begins another training."""
+        last = self._last_training()
+        is_next = last is None or last.has_updated
+        return is_next and self._replaced_by(actual_optimizer(optimizer)) is None
+
+    def set_up(self, optimizer: Any) -> tuple[Training, int]:
+        """Note an optimizer; return its training and number.
 
         An optimizer that replaces another one of its class, for the same network, has its number
         and continues its training: a program may make an optimizer for each iteration.
         """
-        optimizer = actual_optimizer(optimizer)
+        optimizer, last = actual_optimizer(optimizer), self._last_training()
         replaced = self._replaced_by(optimizer)
         if replaced is not None:
             self._numbers.assign(optimizer, replaced)
-        number = self._numbers.number_of(optimizer)
-        last = next((one for one in reversed(self.trainings) if one.optimizers), None)
-        is_new = replaced is None and (last is None or last.has_updated)
-        if replaced is not None:
             training = self._by_optimizer[replaced]
+        elif last is None or last.has_updated:
+            training = self.new_training()
         else:
-            training = self.new_training() if last is None or is_new else last
+            training = last
+        number = self._numbers.number_of(optimizer)
         others = [known for known in training.optimizers if known() not in (None, optimizer)]
         training.optimizers = [*others, ref(optimizer)]
         self._by_optimizer[number] = training
@@ -139,7 +144,11 @@ class Networks:
             self._set_up.pop(number, None)
             self._set_up[number] = type(optimizer), ref(optimizer.target)
             self.add_root(optimizer.target)
-        return training, number, is_new
+        return training, number
+
+    def _last_training(self) -> Training | None:
+        """The last training with optimizers."""
+        return next((one for one in reversed(self.trainings) if one.optimizers), None)
 
     def _replaced_by(self, optimizer: Any) -> int | None:
         """The number of the last optimizer of this class for the same network, if it updates."""

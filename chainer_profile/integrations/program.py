@@ -175,6 +175,8 @@ class Program:
         kind = UNIT_KINDS.get(operation)
         if kind is None:
             return None
+        if operation == observers.BACKPROP and self.trials.networks.trainings:
+            return None  # chainer.grad may be a step of an iteration before its backward
         if self._unit is None:
             return self._begin_unit(kind, owner)
         if self._unit.batch is not None:
@@ -339,8 +341,9 @@ class Program:
     def _set_up(self, optimizer: Any) -> None:
         """Note an optimizer that was set up, which may begin another training."""
         self._note_chainer()
-        if self.trials.set_up(optimizer):
+        if self.trials.networks.begins_training(optimizer):
             self.read(is_last=True)
+        self.trials.set_up(optimizer)
         # ChainerMN's optimizers wrap an optimizer of Chainer, and have another base class.
         patches.patch_multi_node_optimizers()
 

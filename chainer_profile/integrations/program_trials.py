@@ -152,13 +152,12 @@ class ProgramTrials:
 
     # -- trainings and kinds
 
-    def set_up(self, optimizer: Any) -> bool:
-        """Note an optimizer; returns whether it begins another training."""
-        training, number, is_new = self.networks.set_up(optimizer)
+    def set_up(self, optimizer: Any) -> None:
+        """Note an optimizer."""
+        self.wants_batches |= self.networks.begins_training(optimizer)
+        training, number = self.networks.set_up(optimizer)
         self._segmenter.set_up(training.number, number)
         self._has_changed = True
-        self.wants_batches |= is_new
-        return is_new
 
     def end_training(self, training: Training) -> None:
         """Make the recordings of a training after its last iteration."""

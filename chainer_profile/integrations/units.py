@@ -21,6 +21,7 @@ UNIT_KINDS = {
     observers.NETWORK: UnitKind.CALL,
     observers.CLEARGRADS: UnitKind.CLEARGRADS,
     observers.BACKWARD: UnitKind.BACKWARD,
+    observers.BACKPROP: UnitKind.BACKWARD,
     observers.UPDATE: UnitKind.UPDATE,
     observers.ITERATION: UnitKind.ITERATION,
 }

@@ -119,6 +119,22 @@ def raised_units(units: Sequence[Unit]) -> list[int]:
     return [i for i, unit in enumerate(units) if unit.raised and unit.kind is not UnitKind.LOAD]
 
 
+def end_of_backward(units: Sequence[Unit], call: int) -> int:
+    """Return the end of a call of a network with the backwards that follow it directly.
+
+    Args:
+        units: The units.
+        call: The index of the call.
+    """
+    end = call + 1
+    for index in range(call + 1, len(units)):
+        if units[index].kind is UnitKind.BACKWARD:
+            end = index + 1
+        elif units[index].kind is not UnitKind.CLEARGRADS:
+            break
+    return end
+
+
 # -- loads
 
 
@@ -143,6 +159,30 @@ def _loads(units: Sequence[Unit], training: int) -> tuple[dict[int, list[int]], 
     tests -= trains
     kept = loads.keys() - tests or tests
     return {iterator: loads[iterator][::-1] for iterator in loads if iterator in kept}, tests
+
+
+def first_load(units: Sequence[Unit], begin: int) -> int:
+    """The first of the loads that come directly before an iteration, one of each iterator."""
+    seen = {units[begin].owner}
+    for index in range(begin - 1, -1, -1):
+        unit = units[index]
+        if unit.kind is UnitKind.LOAD and unit.owner not in seen and not unit.raised:
+            begin = index
+            seen.add(unit.owner)
+        elif unit.kind is not UnitKind.CONVERT:
+            break
+    return begin
+
+
+def with_loads(units: Sequence[Unit], pattern: Pattern, begin: int, last: int) -> int:
+    """Move an iteration's begin back to its pattern's loads; ``last`` is its last update."""
+    raised = [index for index in range(begin) if units[index].raised]
+    lowest = raised[-1] + 1 if raised else 0
+    for iterator, n in pattern.loads.items():
+        load = Unit(UnitKind.LOAD, iterator)
+        ats = [index for index in range(lowest, last) if units[index] == load]
+        begin = min([begin, *ats[-n:]])
+    return begin
 
 
 def _alternating(

@@ -21,12 +21,16 @@ from chainer_profile.measure.patterns import (
     Pattern,
     Unit,
     UnitKind,
+    end_of_backward,
     find_pattern,
+    first_load,
     raised_units,
+    with_loads,
 )
 
 #: If more units than this are undecided, they are decided without waiting for others.
 MAX_UNDECIDED = 4000
+_CALLS = (UnitKind.CALL, UnitKind.TEST)
 
 
 class SegmentKind(Enum):
@@ -73,11 +77,6 @@ class Segmenter:
         """Note that an optimizer of a training was set up."""
         self._training(training).optimizers.add(optimizer)
 
-    def forget(self, optimizer: int) -> None:
-        """Note that an optimizer no longer exists."""
-        for training in self._trainings.values():
-            training.optimizers.discard(optimizer)
-
     def add(self, unit: Unit) -> None:
         """Add the next unit."""
         self.units.append(unit)
@@ -119,6 +118,11 @@ class Segmenter:
         return segments
 
     # -- private: indices count the undecided units
+
+    @property
+    def _is_without_training(self) -> bool:
+        """Whether no optimizer was set up, and no updates were found."""
+        return not any(one.pattern or one.optimizers for one in self._trainings.values())
 
     def _training(self, number: int) -> _Training:
         return self._trainings.setdefault(number, _Training())
@@ -182,9 +186,9 @@ class Segmenter:
 
     def _end_of_calls(self) -> int:
         """Return how many of the first units belong to no iteration, if no unit is an update."""
+        if self._is_without_training:
+            return self._last_call()
         known = [training.pattern for training in self._trainings.values() if training.pattern]
-        if not known and not any(training.optimizers for training in self._trainings.values()):
-            return len(self.units)
         iterators = {iterator for pattern in known for iterator in pattern.iterators}
         end = 0
         for index, unit in enumerate(self.units):
@@ -197,6 +201,15 @@ class Segmenter:
             if unit.kind is UnitKind.TEST and (index == end or self._pattern(unit.training)):
                 end = index + 1
         return end
+
+    def _last_call(self) -> int:
+        """Index of the last call if a backward may follow it; else the number of units."""
+        for index in range(len(self.units) - 1, -1, -1):
+            if self.units[index].kind in _CALLS:
+                return index
+            if self.units[index].kind not in (UnitKind.CLEARGRADS, UnitKind.BACKWARD):
+                break
+        return len(self.units)
 
     # -- one iteration
 
@@ -237,8 +250,8 @@ class Segmenter:
                 cycle = pattern.cycle.with_updates([self.units[at].owner for at in found_updates])
                 training.pattern = replace(pattern, cycle=cycle)
         else:
-            begin = self._first_load(begin)
-        return self._with_loads(pattern, begin, found_updates[-1]), end
+            begin = first_load(self.units, begin)
+        return with_loads(self.units, pattern, begin, found_updates[-1]), end
 
     def _updates(self, number: int) -> list[int]:
         """Indices of the updates of a training that did not raise."""
@@ -336,38 +349,19 @@ class Segmenter:
             seen.add(key)
         return begin
 
-    def _first_load(self, begin: int) -> int:
-        """The first of the loads that come directly before an iteration, one of each iterator."""
-        seen = {self.units[begin].owner}
-        for index in range(begin - 1, -1, -1):
-            unit = self.units[index]
-            if unit.kind is UnitKind.LOAD and unit.owner not in seen and not unit.raised:
-                begin = index
-                seen.add(unit.owner)
-            elif unit.kind is not UnitKind.CONVERT:
-                break
-        return begin
-
-    def _with_loads(self, pattern: Pattern, begin: int, last: int) -> int:
-        """Move an iteration's begin back to its pattern's loads; ``last`` is its last update."""
-        raised = [index for index in range(begin) if self.units[index].raised]
-        lowest = raised[-1] + 1 if raised else 0
-        for iterator, n in pattern.loads.items():
-            load = Unit(UnitKind.LOAD, iterator)
-            ats = [index for index in range(lowest, last) if self.units[index] == load]
-            begin = min([begin, *ats[-n:]])
-        return begin
-
     # -- units outside of iterations
 
     def _outside(self, begin: int, end: int) -> Iterator[Segment]:
         """The segments of units that belong to no complete iteration."""
         while begin < end:
             first, last, number = self._interrupted(begin, end)
-            for index in range(begin, first):
-                is_call = self.units[index].kind in (UnitKind.CALL, UnitKind.TEST)
+            while begin < first:
+                is_call = self.units[begin].kind in _CALLS
+                has_backward = is_call and self._is_without_training
+                stop = end_of_backward(self.units[:first], begin) if has_backward else begin + 1
                 kind = SegmentKind.CALL if is_call else SegmentKind.OTHER
-                yield self._segment(kind, index, index + 1, self.units[index].training)
+                yield self._segment(kind, begin, stop, self.units[begin].training)
+                begin = stop
             if first < last:
                 yield self._segment(SegmentKind.INTERRUPTED, first, last, number)
             begin = last
@@ -393,7 +387,7 @@ class Segmenter:
                 or any(units[at].kind is not UnitKind.CALL for at in members)
             ):
                 at = self._begin(number, pattern, begin, first)
-                return self._with_loads(pattern, at, first), members[-1] + 1, number
+                return with_loads(units, pattern, at, first), members[-1] + 1, number
         return end, end, NO_TRAINING
 
     def _last_known(self) -> int:

@@ -5,6 +5,7 @@ import weakref
 
 import chainer
 import chainer.functions as F
+import chainer.links as L
 import pytest
 
 from chainer_profile.record.budget import (
@@ -16,7 +17,8 @@ from chainer_profile.record.budget import (
     TEST_CALLS,
     WITHOUT_FUNCTIONS,
 )
-from tests.integrations.watching import Data, Net, X, in_test_mode, learn, set_up
+from tests.integrations.watching import Data, Net, Optimizer, X, in_test_mode, learn, set_up
+from tests.nets import Wait, net
 
 PROGRAMS = []
 
@@ -260,3 +262,29 @@ def test_time_of_a_program_by_account(program, trials, spent, watching, clock):
     assert {kind.name: kind.count for kind in watching.program.kinds} == trials
     for kind in watching.program.kinds:  # all time is in rows or between them
         assert kind.recording is None or kind.recording.trial_ns.sum() == kind.own_ns
+
+
+@pytest.mark.parametrize("mode", [True, False])
+@pytest.mark.parametrize("by_grad", [True, False])
+def test_backwards_belong_to_calls_if_there_is_no_optimizer(mode, by_grad, watching, clock):
+    """The program updates its parameters itself, or only needs gradients."""
+    model = net(lambda self, x: Wait(clock, 100, 30).apply((self.l(x),))[0], l=L.Linear(3, 3))
+    with watching.within(), chainer.using_config("train", mode):
+        for _ in range(3):
+            loss = F.sum(model(X))
+            clock.advance(7)
+            model.cleargrads()
+            if by_grad:
+                chainer.grad([loss], [model.l.W])
+            else:
+                loss.backward()
+            clock.advance(5)
+        F.sum(model(X)).backward()
+        Optimizer(clock).setup(model)
+    spent_ns = 3 * (100 + 7 + 30) + 130
+    assert watching.spent == {(CALLS, ""): (spent_ns, 4), (REST, ""): (3 * 5, 0)}
+    (kind,) = watching.program.kinds
+    assert kind.recording.trial_ns.tolist() == [137, 137, 137, 130]
+    rows = zip(kind.recording.layers, kind.recording.self_ns.sum(axis=0).tolist(), strict=True)
+    times = {(row.function, row.phase): ns for row, ns in rows if ns}
+    assert times == {("Wait", "forward"): 400, ("Wait", "backward"): 120}

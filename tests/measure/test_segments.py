@@ -245,3 +245,18 @@ def test_positions_of_segments_count_all_units():
     assert segmenter.decide() == [Segment(SegmentKind.ITERATION, 0, 1, 1)]
     segmenter.add(LETTERS["I"])
     assert segmenter.decide() == [Segment(SegmentKind.ITERATION, 1, 2, 1)]
+
+
+@given(
+    st.lists(st.sampled_from(["f", "t", "fB", "fCB", "tBB", "L"]), max_size=12), st.integers(1, 9)
+)
+def test_backwards_belong_to_the_call_before_them_if_there_is_no_training(parts, read_every):
+    segmenter, segments = Segmenter(), []
+    for index, letter in enumerate("".join(parts), 1):
+        segmenter.add(LETTERS[letter])
+        if index % read_every == 0:
+            segments += segmenter.decide()
+    segments += segmenter.decide(is_last=True)
+    calls = [s.end - s.begin for s in segments if s.kind is SegmentKind.CALL]
+    assert calls == [len(part) for part in parts if part != "L"]
+    assert sum(s.end - s.begin for s in segments) == len("".join(parts))
