@@ -6,7 +6,8 @@ by the pattern of all units (:mod:`.patterns`).
 
 Calls in test mode between the first and the last training unit of an iteration belong to it. So do
 calls in training mode whose graphs have no backward, once the log shows that. An iteration that the
-program left before its end is a segment of its own.
+program left before its end is a segment of its own. Without an optimizer, a call and the backwards
+that follow it are a segment.
 """
 
 from __future__ import annotations
