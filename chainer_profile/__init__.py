@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from chainer_profile.measure.layer_frames import layer_frames as layer_frames
     from chainer_profile.measure.layer_timer import LayerTimerHook as LayerTimerHook
     from chainer_profile.measure.network import summary as summary
-    from chainer_profile.measure.runner import profile as profile
+    from chainer_profile.measure.profile import profile as profile
     from chainer_profile.record.folding import fold_call_history as fold_call_history
     from chainer_profile.record.network import ModelSummary as ModelSummary
     from chainer_profile.record.recording import Layer as Layer
@@ -67,7 +67,7 @@ _MODULES = {
     # IPython calls these two for %load_ext chainer_profile.
     "load_ipython_extension": "cli.notebook",
     "unload_ipython_extension": "cli.notebook",
-    "profile": "measure.runner",
+    "profile": "measure.profile",
     "profiling": "integrations.profiling",
     "register_cost": "costs.work",
     "summarise": "analyse.summaries",

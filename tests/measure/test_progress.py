@@ -4,7 +4,8 @@ import pytest
 
 from chainer_profile import profile
 from chainer_profile.basics.words import PROG
-from chainer_profile.measure import runner, trials
+from chainer_profile.measure import profile as profile_module
+from chainer_profile.measure import trials
 from chainer_profile.measure.progress import ProgressBar
 from chainer_profile.measure.slow_trials import SlowTrials
 from tests.nets import Chain, image
@@ -70,7 +71,7 @@ def test_run_warns_about_slow_trials(clock, one_thread, monkeypatch):
             self.clock.advance(10 * MS if self.calls <= 5 else 120 * MS)
             return super().forward(x)
 
-    monkeypatch.setattr(runner, "clock_of", lambda device: clock)
+    monkeypatch.setattr(profile_module, "clock_of", lambda device: clock)
     message = "trials take 11 times as long as the fastest: another"
     with pytest.warns(UserWarning, match=message) as caught:
         profile(Slower(clock), image(), trials=100, warmups=1, clean_trials=0, memory=False)
