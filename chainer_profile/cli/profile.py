@@ -95,13 +95,7 @@ def _measure(
     except (KeyboardInterrupt, SystemExit) as error:  # raised by the network's own code
         failure = ProfileError(f"the network ends the program: {one_line(error)}")
         recording = journal.recording(Conditions(), f"failed: {failure}")
-    trials = f"{format_count(recording.n_trials)} of {plural(settings.trials, 'trial')}"
-    kept = f"{trials} are in {folder.path}" if recording.n_trials else ""
-    if recording.n_trials:
-        try:
-            _save(recording, folder, args)
-        except ProfileError as error:
-            raise ProfileError(f"{failure}; {error}" if failure else str(error)) from error
+    kept = _save_trials(recording, failure, folder, args)
     if failure is not None:
         full = isinstance(failure.__cause__, JournalError)
         advice = "free some space, or choose another folder with --out" if full else ""
@@ -110,6 +104,20 @@ def _measure(
         done = kept or "no profiled trial was complete"
         print(f"{PROG}: {interrupts.reason()}: {done}", file=sys.stderr)
     return interrupts.code
+
+
+def _save_trials(
+    recording: Recording, failure: ProfileError | None, folder: RunFolder, args: argparse.Namespace
+) -> str:
+    """Save a recording if it has trials; returns where they are, for the messages after it."""
+    if not recording.n_trials:
+        return ""
+    try:
+        _save(recording, folder, args)
+    except ProfileError as error:
+        raise ProfileError(f"{failure}; {error}" if failure else str(error)) from error
+    wanted = plural(recording.settings.trials, "trial")
+    return f"{format_count(recording.n_trials)} of {wanted} are in {folder.path}"
 
 
 def _save(recording: Recording, folder: RunFolder, args: argparse.Namespace) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -24,10 +24,20 @@ from chainer_profile.measure.steps import make_step
 from chainer_profile.measure.threads import limit_blas_threads
 from chainer_profile.measure.too_large import check_samples
 from chainer_profile.measure.trials import Stop
-from chainer_profile.record.recording import Conditions, Environment, Recording, Settings
+from chainer_profile.record.recording import (
+    Calibration,
+    Conditions,
+    Environment,
+    Recording,
+    Settings,
+)
 
 #: Memory that a race needs per trial of an engine, in numbers of 8 bytes (list entries and arrays).
 _NUMBERS_PER_TRIAL = 20
+_NEEDS_CHAINER = (
+    "the network computes gradients in its forward pass, which engines cannot do: profile it with "
+    "Chainer"
+)
 
 
 def measure(
@@ -56,21 +66,9 @@ def measure(
         session = learn(step, settings, clock)
         check_samples(settings, _NUMBERS_PER_TRIAL * len(contestants))
         if getattr(step, "with_graph", False):
-            raise ProfileError(
-                "the network computes gradients in its forward pass, which engines cannot do: "
-                "profile it with Chainer"
-            )
-        network = Network(
-            name=settings.model,
-            model=model,
-            inputs=inputs,
-            layers=session.layers,
-            device=settings.device,
-            threads=settings.threads,
-        )
-        calibrate = calibration.calibration_of(step, clock)
+            raise ProfileError(_NEEDS_CHAINER)
+        network = _network(model, inputs, session, settings)
         machine, watch = environment.collect(settings.device), environment.CpuWatch()
-        failure: ProfileError | None = None
         with measuring or nullcontext(), bar or nullcontext() as progress:
             race = Race(
                 contestants,
@@ -83,17 +81,12 @@ def measure(
                 stop=stop,
                 progress=progress,
             )
-            calibrations = [calibrate()]
-            try:
-                race.run()
-                calibrations.append(calibrate())
-                race.profile_nodes(layer_trials)
-            except ProfileError as error:
-                failure = error
+            calibrate = calibration.calibration_of(step, clock)
+            calibrations, failure = _run_race(race, calibrate, layer_trials)
         conditions = Conditions(
             clock_resolution_ns=float(clock.resolution_ns()),
             other_cpu=watch.other_cpu(),
-            calibrations=tuple(filter(None, calibrations)),
+            calibrations=calibrations,
         )
     recordings = _recordings(contestants, settings, machine, conditions, session)
     run = EnginesRun(
@@ -105,6 +98,34 @@ def measure(
         ended=race.ended if failure is None else f"failed: {failure}",
     )
     return run, recordings, failure
+
+
+def _network(
+    model: Any, inputs: tuple[Any, ...], session: StepSession, settings: Settings
+) -> Network:
+    """Describe a network, whose layers the session knows, to the engines."""
+    return Network(
+        name=settings.model,
+        model=model,
+        inputs=inputs,
+        layers=session.layers,
+        device=settings.device,
+        threads=settings.threads,
+    )
+
+
+def _run_race(
+    race: Race, calibrate: Callable[[], Calibration | None], layer_trials: int
+) -> tuple[tuple[Calibration, ...], ProfileError | None]:
+    """Run a race, and time the nodes after it; return the calibrations, and why it has failed."""
+    calibrations, failure = [calibrate()], None
+    try:
+        race.run()
+        calibrations.append(calibrate())
+        race.profile_nodes(layer_trials)
+    except ProfileError as error:
+        failure = error
+    return tuple(filter(None, calibrations)), failure
 
 
 def _recordings(

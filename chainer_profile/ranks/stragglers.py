@@ -117,14 +117,7 @@ def judge(self_ns: Ints, layers: Sequence[Layer], iteration_s: float, window_s: 
         unknown = np.full_like(here_s, np.nan)
         return Judged(unknown, unknown, unknown, unknown)
     others_ns = twice_median_elsewhere(self_ns)
-    differences_ns = 2 * self_ns - others_ns
-    late_ns = np.rint(np.percentile(self_ns, 95, axis=1)).astype(np.int64)
-    times = Judged(
-        elsewhere_s=np.median(others_ns, axis=1) * NS / 2,
-        excess_s=np.median(differences_ns, axis=1) * NS / 2,
-        mean_s=differences_ns.mean(axis=1) * NS / 2,
-        late_s=(late_ns - twice_median_elsewhere(late_ns) / 2) * NS,
-    )
+    times = _compared_with_others(self_ns, others_ns)
     if count < MIN_TRIALS or not width:
         return times
     logs, errors = _ratios(self_ns, others_ns)
@@ -161,16 +154,33 @@ def judge(self_ns: Ints, layers: Sequence[Layer], iteration_s: float, window_s: 
     for straggler in stragglers:
         at_times[straggler.rank, straggler.layer] = False
     stragglers += stragglers_at(at_times, p_values, at_times=True)
-    slow = [
-        SlowRank(rank, float(factors[rank]), float(here_s[rank].sum() * (1 - 1 / factors[rank])))
-        for rank in np.flatnonzero(is_slow).tolist()
-    ]
+    slow = _slow_ranks(is_slow, factors, here_s)
     return replace(
         times,
         stragglers=tuple(sorted(stragglers, key=lambda item: -item.costs_s)),
         slow=tuple(sorted(slow, key=lambda item: -item.factor)),
         judged=True,
     )
+
+
+def _compared_with_others(self_ns: Ints, others_ns: Ints) -> Judged:
+    """Compare times with twice the times on the other ranks, (ranks, iterations, layers) both."""
+    differences_ns = 2 * self_ns - others_ns
+    late_ns = np.rint(np.percentile(self_ns, 95, axis=1)).astype(np.int64)
+    return Judged(
+        elsewhere_s=np.median(others_ns, axis=1) * NS / 2,
+        excess_s=np.median(differences_ns, axis=1) * NS / 2,
+        mean_s=differences_ns.mean(axis=1) * NS / 2,
+        late_s=(late_ns - twice_median_elsewhere(late_ns) / 2) * NS,
+    )
+
+
+def _slow_ranks(is_slow: NDArray[np.bool_], factors: Floats, here_s: Floats) -> list[SlowRank]:
+    """The slow ranks with their factors, (ranks,), and additional times."""
+    return [
+        SlowRank(rank, float(factors[rank]), float(here_s[rank].sum() * (1 - 1 / factors[rank])))
+        for rank in np.flatnonzero(is_slow).tolist()
+    ]
 
 
 def _common_to_layers(logs: Floats) -> tuple[Floats, NDArray[np.bool_]]:
