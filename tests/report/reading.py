@@ -7,7 +7,8 @@ from chainer_profile.analyse.summary import Summary
 from chainer_profile.report import unit
 from chainer_profile.report.content.profile import overview, report
 from chainer_profile.report.content.related import RelatedResults
-from chainer_profile.report.tables import Column, Columns, columns_of
+from chainer_profile.report.document import Block
+from chainer_profile.report.tables import Column, Columns, Table, columns_of
 from chainer_profile.report.writers import markdown, terminal
 
 
@@ -35,3 +36,9 @@ def column(
 ) -> Column:
     """Make a column from its heading, a function that returns the value of a row, and its unit."""
     return Column("key", heading, of, value=value, full=full, **more)
+
+
+def table_of(blocks: list[Block], caption: str) -> Table:
+    """Return the only table with this caption."""
+    (table,) = (each for each in blocks if isinstance(each, Table) and each.caption == caption)
+    return table
