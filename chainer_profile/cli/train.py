@@ -165,7 +165,7 @@ def train(args: argparse.Namespace, source: Any, out: Path, context: Context) ->
         if probe.threads is not None:
             console.write(f"{_why_one_thread(probe)}\n")
         with limit_blas_threads(probe.threads):
-            _run(trainer, out, interrupts)
+            _run(trainer, out, interrupts, args.resume)
     return _end(trainer, network, out, console, interrupts)
 
 
@@ -248,8 +248,11 @@ def _extend(
         trainer.extend(extensions.ProgressBar(update_interval=10))
 
 
-def _run(trainer: Any, out: Path, interrupts: Any) -> None:
-    """Train until the last epoch or a signal, and write a snapshot of the last iteration."""
+def _run(trainer: Any, out: Path, interrupts: Any, resumes: bool) -> None:
+    """Train until the last epoch or a signal, and write a snapshot of the last iteration.
+
+    If it ``resumes``, the Trainer loads the newest snapshot first.
+    """
 
     def last_snapshot() -> str:
         files = snapshots(out)
@@ -272,6 +275,11 @@ def _run(trainer: Any, out: Path, interrupts: Any) -> None:
         interrupt.hint = f"; {last_snapshot()}"
         raise
     except (Exception, KeyboardInterrupt, SystemExit) as error:
+        if resumes and not trainer.updater.iteration:
+            raise UsageError(
+                f"--resume: {snapshots(out)[-1]} does not fit this training ({one_line(error)}); "
+                "repeat the options of the training that wrote it"
+            ) from error
         raise ProfileError(
             f"training failed after iteration {trainer.updater.iteration}: {one_line(error)}; "
             f"{last_snapshot()}"

@@ -130,6 +130,15 @@ def test_training_resumes_from_the_newest_snapshot(done):
     assert iterations() == [5, 10, 15, 20]
 
 
+def test_resume_with_other_options_asks_for_the_same(fails):
+    assert main("-e", "1") == 0
+    before = content()
+    message = fails(*SMALL, "-q", "-r", "-d", "synthetic:60", code=2, build=Net)
+    assert message.startswith(f"--resume: {DEFAULT / 'snapshot_iter_5'} does not fit this training")
+    assert message.endswith("; repeat the options of the training that wrote it")
+    assert content() == before
+
+
 @pytest.mark.process
 @pytest.mark.smoke
 @pytest.mark.parametrize(("name", "call", "snapshot"), [("SIGINT", 7, 7), ("SIGKILL", 12, 0)])
