@@ -58,11 +58,10 @@ def verdict(run: EnginesRun) -> str:
     if best is None or gain is None or best.statistics is None:
         return f"No engine is significantly faster than {chainer.label}: {before} a trial."
     factor, after = format_factor(gain.factor), format_duration(best.statistics.median_s)
-    if crowded(run):
+    if crowded(run):  # the medians of all trials may contradict the factor, which is by rounds
         return (
-            f"{best.label} was {factor} as fast as {chainer.label} ({after} a trial instead of "
-            f"{before}), but other programs kept the cores busy; the speed-up without them is "
-            "unknown."
+            f"{best.label} was {factor} as fast as {chainer.label}, but other programs kept the "
+            "cores busy; the speed-up without them is unknown."
         )
     interval = text.interval_text(gain.low, gain.high, format_factor)
     in_brackets = f" ({interval})" if interval else ""
