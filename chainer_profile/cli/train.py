@@ -24,7 +24,7 @@ from chainer_profile.basics.errors import ProfileError, UsageError, one_line
 from chainer_profile.basics.files import locked, remove_file, removed_if_empty, replacing
 from chainer_profile.basics.units import format_count, format_duration, plural
 from chainer_profile.basics.words import TRAIN_COMMAND, TRAIN_PROG
-from chainer_profile.cli.main import Context, Interrupted
+from chainer_profile.cli.main import Context, Interrupted, Interrupts
 from chainer_profile.kernels.accelerate import accelerate
 from chainer_profile.measure import environment
 from chainer_profile.measure.clock import HOST_CLOCK
@@ -178,7 +178,7 @@ def _begin(args: argparse.Namespace, out: Path, console: Console) -> None:
             remove_file(path)
 
 
-def _end(trainer: Any, network: Any, out: Path, console: Console, interrupts: Any) -> int:
+def _end(trainer: Any, network: Any, out: Path, console: Console, interrupts: Interrupts) -> int:
     """Save the network and write the test accuracy, unless a signal has stopped the training.
 
     Returns the exit code.
@@ -189,7 +189,7 @@ def _end(trainer: Any, network: Any, out: Path, console: Console, interrupts: An
             "continue with --resume",
             file=sys.stderr,
         )
-        return 128 + int(interrupts.signum)
+        return interrupts.code
     with replacing(out / "model.npz") as file:
         chainer.serializers.save_npz(file, network)
     log = trainer.get_extension("LogReport").log
@@ -248,7 +248,7 @@ def _extend(
         trainer.extend(extensions.ProgressBar(update_interval=10))
 
 
-def _run(trainer: Any, out: Path, interrupts: Any, resumes: bool) -> None:
+def _run(trainer: Any, out: Path, interrupts: Interrupts, resumes: bool) -> None:
     """Train until the last epoch or a signal, and write a snapshot of the last iteration.
 
     If it ``resumes``, the Trainer loads the newest snapshot first.

@@ -16,14 +16,12 @@ from chainer_profile.integrations.trial_kinds import TrialKind
 from chainer_profile.integrations.units import TimedUnit
 from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.memory import IterationMemory
-from chainer_profile.measure.patterns import NO_TRAINING, UnitKind
+from chainer_profile.measure.patterns import NETWORK_CALLS, NO_TRAINING, UnitKind
 from chainer_profile.measure.readings import ReadingSession
 from chainer_profile.measure.session import Session
 
 if TYPE_CHECKING:
     from chainer_profile.integrations.trying import Trying
-
-_CALLS = (UnitKind.CALL, UnitKind.TEST)
 
 
 class LiveTrials:
@@ -69,7 +67,7 @@ class LiveTrials:
             if found is not None:
                 self._first = unit
                 self._begin_trial(*found)
-            elif unit.kind in _CALLS:
+            elif unit.kind in NETWORK_CALLS:
                 self.pause()
         unit.is_changed = self.trying is not None and self.trying.interleaved.is_changed
         unit.is_counted = self._is_counted

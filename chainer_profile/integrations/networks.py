@@ -116,9 +116,7 @@ class Networks:
 
     def begins_training(self, optimizer: Any) -> bool:
         """Whether an optimizer that is set up begins another training."""
-        last = self._last_training()
-        is_next = last is None or last.has_updated
-        return is_next and self._replaced_by(actual_optimizer(optimizer)) is None
+        return self._joined_training(actual_optimizer(optimizer)) is None
 
     def set_up(self, optimizer: Any) -> tuple[Training, int]:
         """Note an optimizer; return its training and number.
@@ -126,15 +124,11 @@ class Networks:
         An optimizer that replaces another one of its class, for the same network, has its number
         and continues its training: a program may make an optimizer for each iteration.
         """
-        optimizer, last = actual_optimizer(optimizer), self._last_training()
+        optimizer = actual_optimizer(optimizer)
+        training = self._joined_training(optimizer) or self.new_training()
         replaced = self._replaced_by(optimizer)
         if replaced is not None:
             self._numbers.assign(optimizer, replaced)
-            training = self._by_optimizer[replaced]
-        elif last is None or last.has_updated:
-            training = self.new_training()
-        else:
-            training = last
         number = self._numbers.number_of(optimizer)
         others = [known for known in training.optimizers if known() not in (None, optimizer)]
         training.optimizers = [*others, ref(optimizer)]
@@ -146,9 +140,13 @@ class Networks:
             self.add_root(optimizer.target)
         return training, number
 
-    def _last_training(self) -> Training | None:
-        """The last training with optimizers."""
-        return next((one for one in reversed(self.trainings) if one.optimizers), None)
+    def _joined_training(self, optimizer: Any) -> Training | None:
+        """The training that an optimizer joins when it is set up; None if it begins another."""
+        replaced = self._replaced_by(optimizer)
+        if replaced is not None:
+            return self._by_optimizer[replaced]
+        last = next((one for one in reversed(self.trainings) if one.optimizers), None)
+        return None if last is None or last.has_updated else last
 
     def _replaced_by(self, optimizer: Any) -> int | None:
         """The number of the last optimizer of this class for the same network, if it updates."""

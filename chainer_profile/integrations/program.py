@@ -32,7 +32,7 @@ from chainer_profile.measure.clock import Clock
 from chainer_profile.measure.event_log import EventLog, Position
 from chainer_profile.measure.loop import Batch
 from chainer_profile.measure.operations import converter_name
-from chainer_profile.measure.patterns import UnitKind
+from chainer_profile.measure.patterns import NETWORK_CALLS, UnitKind
 from chainer_profile.record import budget
 from chainer_profile.record.journal import Journal
 from chainer_profile.record.recording import Recording
@@ -260,7 +260,7 @@ class Program:
     def _identify(self, unit: TimedUnit, owner: Any) -> None:
         """Set the owner of a unit, and the training that it belongs to."""
         networks, kind = self.trials.networks, unit.kind
-        if kind in (UnitKind.CALL, UnitKind.TEST):
+        if kind in NETWORK_CALLS:
             unit.network = networks.known_network(owner)
             unit.owner, unit.training = unit.network.number, unit.network.training
             unit.is_trained = bool(networks.trainings)
@@ -343,6 +343,7 @@ class Program:
         self._note_chainer()
         if self.trials.networks.begins_training(optimizer):
             self.read(is_last=True)
+            self.trials.wants_batches = True
         self.trials.set_up(optimizer)
         # ChainerMN's optimizers wrap an optimizer of Chainer, and have another base class.
         patches.patch_multi_node_optimizers()

@@ -154,7 +154,6 @@ class ProgramTrials:
 
     def set_up(self, optimizer: Any) -> None:
         """Note an optimizer."""
-        self.wants_batches |= self.networks.begins_training(optimizer)
         training, number = self.networks.set_up(optimizer)
         self._segmenter.set_up(training.number, number)
         self._has_changed = True

@@ -106,6 +106,7 @@ class Contexts:
         begins = np.array(spans.begins)
         found = np.searchsorted(begins, forward_events).clip(max=len(begins) - 1)
         calls = np.where(begins[found] == forward_events, found, -1)
+        # An interrupt while a backward is logged may leave one call without it.
         return dict(zip(backwards, calls.tolist(), strict=False))
 
     def _new_context(

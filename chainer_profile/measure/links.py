@@ -29,7 +29,14 @@ class Caller(dict[Any, int]):
     __hash__ = object.__hash__  # type: ignore[assignment]
     __eq__ = object.__eq__
 
-    def __init__(self, path: str, *, is_outside: bool = False, has_children: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        is_outside: bool = False,
+        has_children: bool = False,
+        is_sum: bool = False,
+    ) -> None:
         super().__init__()
         self.path = path
         #: Whether this is code outside of all links.
@@ -37,7 +44,7 @@ class Caller(dict[Any, int]):
         #: Whether links below this one exist; its calls may use their parameters.
         self.has_children = has_children
         #: Whether its calls add up gradients.
-        self.is_sum = False
+        self.is_sum = is_sum
         #: Adds up gradients where this one runs; None until it is needed.
         self.sum: Caller | None = None
         #: The number of call sites of each function class.
@@ -85,8 +92,7 @@ class LinkTracker:
         """Make the current caller's sum of gradients current. Returns the previous caller."""
         caller = self.current
         if caller.sum is None:
-            caller.sum = Caller(caller.path)
-            caller.sum.is_sum = True
+            caller.sum = Caller(caller.path, is_sum=True)
         self.current = caller.sum
         return caller
 

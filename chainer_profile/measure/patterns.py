@@ -39,6 +39,10 @@ class UnitKind(Enum):
     ITERATION = auto()
 
 
+#: The kinds of calls of a network.
+NETWORK_CALLS = (UnitKind.CALL, UnitKind.TEST)
+
+
 @dataclass(frozen=True)
 class Unit:
     """One outermost operation.
@@ -119,20 +123,21 @@ def raised_units(units: Sequence[Unit]) -> list[int]:
     return [i for i, unit in enumerate(units) if unit.raised and unit.kind is not UnitKind.LOAD]
 
 
-def end_of_backward(units: Sequence[Unit], call: int) -> int:
+def end_of_backward(units: Sequence[Unit], call: int, end: int) -> int:
     """Return the end of a call of a network with the backwards that follow it directly.
 
     Args:
         units: The units.
         call: The index of the call.
+        end: The end of the units to search.
     """
-    end = call + 1
-    for index in range(call + 1, len(units)):
+    last = call
+    for index in range(call + 1, end):
         if units[index].kind is UnitKind.BACKWARD:
-            end = index + 1
+            last = index
         elif units[index].kind is not UnitKind.CLEARGRADS:
             break
-    return end
+    return last + 1
 
 
 # -- loads

@@ -117,7 +117,7 @@ def run(
         if probe.threads is not None:
             where = replace(where, blas=environment.blas_libraries())
         begin_ns = clock.now_ns()
-        calibrations = [calibrate()]
+        before = calibrate()
         calibration_s = (clock.now_ns() - begin_ns) * NS
         rest_s = calibration_s + sum(run_pass.reserved_s(pass_s, limit) for run_pass in passes)
         rest_s += HELD_SECONDS if clock.device else 0.0
@@ -130,8 +130,8 @@ def run(
             reserve_s=limit.at_most_s(rest_s + pass_s, _MAX_RESERVED_PART),
         )
         on_interrupt = stack.enter_context(InterruptedRecording(trials.interrupted))
-        _run_trials(trials, calibrate, calibration_s, limit, calibrations)
-        recording = cache(lambda: _recording(trials, calibrations, nonfinite))
+        after = _run_trials(trials, calibrate, calibration_s, limit)
+        recording = cache(lambda: _recording(trials, (before, after), nonfinite))
         timed = PassInput(step, session, recording, clock, pass_s, trials.total_s, 0.0, None, stop)
         return _run_passes(passes, trials, timed, requested, limit, on_interrupt, warn)
 
@@ -165,19 +165,20 @@ def _run_trials(
     calibrate: Callable[[], Calibration | None],
     calibration_s: float,
     limit: TimeLimit,
-    calibrations: list[Calibration | None],
-) -> None:
+) -> Calibration | None:
     """Run the trials, calibrate once more if there is time, and run the held trials.
+
+    Returns the calibration; None if there is none.
 
     Raises:
         RunError: The network or the disk failed.
     """
     try:
         trials.run()
-        if limit.left_s() >= calibration_s:
-            calibrations.append(calibrate())
+        calibration = calibrate() if limit.left_s() >= calibration_s else None
         if trials.ended in _NOT_STOPPED:
             trials.hold()
+        return calibration
     except Exception as error:
         raise RunError(*trials.failure(error)) from error
 

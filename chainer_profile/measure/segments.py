@@ -18,6 +18,7 @@ from enum import Enum, auto
 
 from chainer_profile.measure.cycles import Cycle
 from chainer_profile.measure.patterns import (
+    NETWORK_CALLS,
     NO_TRAINING,
     Pattern,
     Unit,
@@ -31,7 +32,6 @@ from chainer_profile.measure.patterns import (
 
 #: If more units than this are undecided, they are decided without waiting for others.
 MAX_UNDECIDED = 4000
-_CALLS = (UnitKind.CALL, UnitKind.TEST)
 
 
 class SegmentKind(Enum):
@@ -206,7 +206,7 @@ class Segmenter:
     def _last_call(self) -> int:
         """Index of the last call if a backward may follow it; else the number of units."""
         for index in range(len(self.units) - 1, -1, -1):
-            if self.units[index].kind in _CALLS:
+            if self.units[index].kind in NETWORK_CALLS:
                 return index
             if self.units[index].kind not in (UnitKind.CLEARGRADS, UnitKind.BACKWARD):
                 break
@@ -354,12 +354,13 @@ class Segmenter:
 
     def _outside(self, begin: int, end: int) -> Iterator[Segment]:
         """The segments of units that belong to no complete iteration."""
+        has_backwards = self._is_without_training  # then calls are segments with their backwards
         while begin < end:
             first, last, number = self._interrupted(begin, end)
             while begin < first:
-                is_call = self.units[begin].kind in _CALLS
-                has_backward = is_call and self._is_without_training
-                stop = end_of_backward(self.units[:first], begin) if has_backward else begin + 1
+                is_call, stop = self.units[begin].kind in NETWORK_CALLS, begin + 1
+                if is_call and has_backwards:
+                    stop = end_of_backward(self.units, begin, first)
                 kind = SegmentKind.CALL if is_call else SegmentKind.OTHER
                 yield self._segment(kind, begin, stop, self.units[begin].training)
                 begin = stop

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import traceback
+from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
 from chainer import FunctionNode
 from chainer.dataset import Converter
 
-from chainer_profile.measure.links import LinkTracker
+from chainer_profile.measure.links import Caller, LinkTracker
 from chainer_profile.measure.observers import (
     BACKPROP,
     COMMUNICATION,
@@ -91,20 +92,24 @@ def _call_link(definer: type, observed: Any, method: Any, link: Any, args: Any, 
     if NETWORK not in OBSERVED.open.kinds and OBSERVED.observers:
         call = functools.partial(observed, link, *args, **kwargs)
         return report(NETWORK, link, (args, kwargs), call)
-    trackers = _trackers()
-    callers = [tracker.enter(link, definer) for tracker in trackers]
+    return _call_entered(
+        lambda tracker: tracker.enter(link, definer), method, link, *args, **kwargs
+    )
+
+
+def _call_entered(
+    enter: Callable[[LinkTracker], Caller], call: Any, /, *args: Any, **kwargs: Any
+) -> Any:
+    """Call a function while another caller is current, which ``enter`` sets in each tracker."""
+    thread = get_ident()
+    trackers = [observer.tracker for observer in OBSERVED.call_observers]
+    trackers = [tracker for tracker in trackers if tracker.thread == thread]
+    callers = [enter(tracker) for tracker in trackers]
     try:
-        return method(link, *args, **kwargs)
+        return call(*args, **kwargs)
     finally:
         for tracker, caller in zip(trackers, callers, strict=True):
             tracker.current = caller
-
-
-def _trackers() -> list[LinkTracker]:
-    """The trackers of the calling thread."""
-    thread = get_ident()
-    trackers = [observer.tracker for observer in OBSERVED.call_observers]
-    return [tracker for tracker in trackers if tracker.thread == thread]
 
 
 def wrap_update(update: Any) -> Any:
@@ -189,13 +194,7 @@ def wrap_sum(reduce: Any) -> Any:
     def observed(grad_list: Any) -> Any:
         if len(grad_list) < 2:
             return reduce(grad_list)
-        trackers = _trackers()
-        callers = [tracker.enter_sum() for tracker in trackers]
-        try:
-            return reduce(grad_list)
-        finally:
-            for tracker, caller in zip(trackers, callers, strict=True):
-                tracker.current = caller
+        return _call_entered(LinkTracker.enter_sum, reduce, grad_list)
 
     return observed
 

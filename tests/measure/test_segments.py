@@ -33,6 +33,16 @@ LETTERS = {
 }
 
 
+def segments_of(units, segmenter, read_every):
+    """Add units by their letters, and decide after every few of them and at the end."""
+    segments = []
+    for index, letter in enumerate(units, 1):
+        segmenter.add(LETTERS[letter])
+        if index % read_every == 0:
+            segments += segmenter.decide()
+    return segments + segmenter.decide(is_last=True)
+
+
 def bracketed(units, optimizers="D", read_every=1):
     """Find segments; return the units with ``[..]`` around iterations, ``<..>`` if interrupted."""
     segmenter = Segmenter()
@@ -40,12 +50,7 @@ def bracketed(units, optimizers="D", read_every=1):
         segmenter.set_up(0, LETTERS[optimizer].owner)
     if "H" in units:
         segmenter.set_up(1, LETTERS["H"].owner)
-    segments = []
-    for index, letter in enumerate(units, 1):
-        segmenter.add(LETTERS[letter])
-        if index % read_every == 0:
-            segments += segmenter.decide()
-    segments += segmenter.decide(is_last=True)
+    segments = segments_of(units, segmenter, read_every)
     assert [segment.begin for segment in segments] == [
         0,
         *(segment.end for segment in segments[:-1]),
@@ -193,12 +198,7 @@ def test_iterations_of_a_random_loop_equal_its_body(loop, read_every):
     segmenter = Segmenter()
     for optimizer in loop.optimizers:
         segmenter.set_up(0, LETTERS[optimizer].owner)
-    segments = []
-    for index, letter in enumerate(loop.units, 1):
-        segmenter.add(LETTERS[letter])
-        if index % read_every == 0:
-            segments += segmenter.decide()
-    segments += segmenter.decide(is_last=True)
+    segments = segments_of(loop.units, segmenter, read_every)
     iterations = [(s.begin, s.end) for s in segments if s.kind is SegmentKind.ITERATION]
     assert iterations == loop.iterations, "".join(loop.units)
     covered = [index for segment in segments for index in range(segment.begin, segment.end)]
@@ -251,12 +251,7 @@ def test_positions_of_segments_count_all_units():
     st.lists(st.sampled_from(["f", "t", "fB", "fCB", "tBB", "L"]), max_size=12), st.integers(1, 9)
 )
 def test_backwards_belong_to_the_call_before_them_if_there_is_no_training(parts, read_every):
-    segmenter, segments = Segmenter(), []
-    for index, letter in enumerate("".join(parts), 1):
-        segmenter.add(LETTERS[letter])
-        if index % read_every == 0:
-            segments += segmenter.decide()
-    segments += segmenter.decide(is_last=True)
+    segments = segments_of("".join(parts), Segmenter(), read_every)
     calls = [s.end - s.begin for s in segments if s.kind is SegmentKind.CALL]
     assert calls == [len(part) for part in parts if part != "L"]
     assert sum(s.end - s.begin for s in segments) == len("".join(parts))
