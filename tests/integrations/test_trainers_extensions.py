@@ -51,6 +51,8 @@ def test_snapshot_that_compresses_by_itself(arguments, compresses):
 
 
 class WithoutLength:
+    """A dataset of unknown length, such as a stream."""
+
     def __len__(self):
         raise NotImplementedError
 
